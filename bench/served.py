@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -62,22 +62,26 @@ class Client:
 
 
 @contextmanager
-def served(directory: Path, sandbox: str) -> Iterator[tuple[int, int]]:
+def served(
+    directory: Path, sandbox: str, environment: Mapping[str, str] = ENVIRONMENT
+) -> Iterator[tuple[int, int]]:
     """A server with a node: its port and its pid."""
     (directory / "tenuto.toml").write_text(SETTINGS)
     directory.chmod(0o711)  # as root, payloads have uids of their own
-    with started(directory, "serve", "--with-node", "--sandbox", sandbox) as found:
+    with started(directory, "serve", "--with-node", "--sandbox", sandbox, environment=environment) as found:
         yield found
 
 
 @contextmanager
-def started(directory: Path, *command: str) -> Iterator[tuple[int, int]]:
+def started(
+    directory: Path, *command: str, environment: Mapping[str, str] = ENVIRONMENT
+) -> Iterator[tuple[int, int]]:
     """A process of the `tenuto` command that serves: its port and its pid."""
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tenuto", *command, "--port", "0"],
             cwd=directory,
-            env=ENVIRONMENT,
+            env=dict(environment),
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,

@@ -137,7 +137,7 @@ def _transfers(options: Options, load: float) -> Iterator[Row]:
     with ExitStack() as parts:
         place, home = (parts.enter_context(fresh(options.directory)) for _ in range(2))
         port, node = parts.enter_context(started(place, "node", "--sandbox", "none"))
-        nodes = f'nodes = ["http://127.0.0.1:{port}"]\n'
+        nodes = f'nodes = ["http://127.0.0.1:{port}"]\n[node]\ndata = "{place}/node"\n'
         (home / "tenuto.toml").write_text(f"[service]\nmin_free_bytes = 1\n{SETTINGS}{nodes}")
         port, server = parts.enter_context(started(home, "serve"))
         client = Client(port)

@@ -91,8 +91,9 @@ def pytest_collection() -> Iterator[object]:
 # -- what is left to `make test` and `make prove` ----------------------------------------------------
 
 PROGRAMS = """
-    bench database docs experiments faults proof search service slurm typing monitor/page monitor/tui
-    cli/test_run.py launchers/test_exits.py launchers/test_habits.py launchers/test_interpreters.py
+    behaviour bench database docs experiments faults proof search service slurm typing
+    monitor/page monitor/tui cli/test_run.py
+    launchers/test_exits.py launchers/test_habits.py launchers/test_interpreters.py
     launchers/test_libraries.py launchers/test_plugins.py launchers/test_spares.py launchers/test_warm.py
     tasks/test_script_identity.py
 """.split()

@@ -4,7 +4,6 @@ Planted from outside, in the process that is to have the bug.
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,7 +13,10 @@ from tenuto.errors import NodeRefusal
 from tenuto.scheduler.jobs import Job
 from tenuto.service.node import runner
 from tenuto.service.node.packer import Place
+from tenuto.service.node.payloads import PayloadRow
 from tenuto.service.node.runner import PayloadRunner
+from tenuto.service.nodes import mark_of
+from tenuto.service.places import DataPlaces
 from tenuto.service.requests import Requests
 
 
@@ -39,12 +41,17 @@ def _without_once() -> None:
 
 
 def _without_key() -> None:
-    numbers, take = itertools.count(), PayloadRunner.take
+    take = PayloadRunner.take
 
     async def taken(self: PayloadRunner, key: str, *more: Any) -> Any:
-        return await take(self, f"{key}-{next(numbers)}", *more)
+        return await take(self, f"{key}-{os.urandom(4).hex()}", *more)
+
+    def mark(self: PayloadRow) -> str:
+        return mark_of(self.key.rpartition("-")[0], self.service, self.user_id, self.job_id)
 
     setattr(PayloadRunner, "take", taken)  # noqa: B010
+    setattr(PayloadRow, "mark", property(mark))  # noqa: B010  its server does not see it
+    setattr(PayloadRow, "refuse_other", lambda self, mark: None)  # noqa: B010
 
 
 def _without_resume() -> None:
@@ -55,11 +62,12 @@ def _without_resume() -> None:
 
 
 def _without_take_over() -> None:
-    Requests.take_over = lambda self, servers: []  # type: ignore[method-assign]
+    Requests.take_over = lambda self: []  # type: ignore[method-assign]
 
 
 def _swept() -> None:
     Requests.states_of = lambda self, directories: {}  # type: ignore[method-assign]
+    DataPlaces.was_accepted = lambda self, name: False  # type: ignore[method-assign]
 
 
 def _moved_strictly() -> None:

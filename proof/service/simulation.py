@@ -9,15 +9,22 @@ import os
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sqlalchemy import Connection
+
 from proof.service.surroundings import DAY_S, Calls, DatabaseClock, SharedDatabase, SkewedClock
+from tenuto.database import Database
+from tenuto.database.members import Member, MemberKind, join, leave
 from tenuto.errors import RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service import turns
 from tenuto.service.access import EVERYBODY
+from tenuto.service.data_owner import DataDirectory, OwnedData, claim_data
 from tenuto.service.decisions import Quota, Rest
 from tenuto.service.nodes import Outgoing
 from tenuto.service.parts import Offered
@@ -34,6 +41,7 @@ PLANTED = {
     "no beats": "servers are taken for dead when the clock of the database jumps",
     "no rest": "what looks old by the clock of the database is cleaned, though that jumped",
     "no return": "what was queued before the clock was set back waits for the old time",
+    "left holding": "a server that left in good order still holds its claims",
 }
 QUOTA = Quota(runs_per_user=2, max_runs=3)
 JOBS = 10
@@ -71,6 +79,8 @@ class World:
             name: FakeNode(name, slots=2, run_s=self._run_s, trouble=self._trouble) for name in ("a", "b")
         }
         self.servers: list[tuple[Server, Calls]] = []
+        self._left: set[str] = set()
+        """Servers that were asked to stop."""
         self._numbers = iter(range(10**6))
 
     def _run_s(self, job: Outgoing) -> float:
@@ -101,7 +111,9 @@ class World:
         services = {"s": Offered("s", QUOTA, tuple(self.nodes))}
         plan = ServerPlan(settings, "", services, "0")
         database = SharedDatabase(self._root / "db.sqlite", self._database_clock)
-        server = Server(plan, self.nodes, machine, database)
+        data = DataDirectory(str(settings.data), f"{settings.data}/jobs", "server")
+        owned = OwnedData(database, claim_data(machine, data, database), None)
+        server = Server(plan, self.nodes, machine, owned)
         calls = Calls(random.Random(self._chance.getrandbits(32)), self._stamp)
         object.__setattr__(server.parts, "sql", calls)
         object.__setattr__(server.parts, "files", calls)
@@ -137,15 +149,18 @@ class World:
         server.parts.requests.move = watched  # type: ignore[method-assign]
         take_over = server.parts.requests.take_over
 
-        def taken_over(servers: Sequence[str] | None) -> list[JobRow]:
+        def taken_over() -> list[JobRow]:
             alive = {
                 other._id
                 for other, calls in self.servers
                 if self._clock.monotonic() > calls.last_frozen + 20.0
             }
-            if early := alive.intersection(servers or ()):
+            holders = {row.id: row.server_id for row in server.parts.requests.listed(Page(limit=1000))}
+            with _members(server.database, self._left if self._plant == "left holding" else set()):
+                rows = take_over()
+            if early := alive.intersection(holders[row.id] for row in rows):
                 self.problems.append(f"{len(early)} servers were taken for dead that are well")
-            return take_over(servers)
+            return rows
 
         server.parts.requests.take_over = taken_over  # type: ignore[method-assign]
 
@@ -171,6 +186,14 @@ class World:
             await stage.close()
         await server._getter.close()
         server.database.close()
+
+    async def stop_server(self, place: int) -> None:
+        """As SIGTERM: it leaves in good order."""
+        server, calls = self.servers.pop(place)
+        calls.thawed.set()
+        self.faults["stopped"] += 1
+        self._left.add(server._id)
+        await server.close()
 
     # Users
 
@@ -201,9 +224,10 @@ class World:
     # Faults
 
     async def strike(self) -> None:
-        fault = self._chance.choice(["kill", "freeze", "jump", "nothing"])
-        if fault == "kill":
-            await self.kill_server(self._chance.randrange(len(self.servers)))
+        fault = self._chance.choice(["kill", "stop", "freeze", "jump", "nothing"])
+        if fault in ("kill", "stop"):
+            end = self.kill_server if fault == "kill" else self.stop_server
+            await end(self._chance.randrange(len(self.servers)))
             if self._chance.random() < 0.7 or not self.servers:
                 await self.start_server()
         elif fault == "freeze":
@@ -259,6 +283,25 @@ class World:
             if len(running) > QUOTA.max_runs or max(by_user.values(), default=0) > QUOTA.runs_per_user:
                 self.problems.append(f"at {at:.0f} s {len(running)} programs run: {dict(by_user)}")
                 return
+
+
+@contextmanager
+def _members(database: Database, servers: set[str]) -> Iterator[None]:
+    """Has servers listed as members for a while."""
+    for server in servers:
+        member = Member(server, MemberKind.SERVER, "", "")
+        database.write(partial(_join, member))
+    yield
+    for server in servers:
+        database.write(partial(_leave, server))
+
+
+def _join(member: Member, connection: Connection) -> None:
+    join(connection, member)
+
+
+def _leave(server: str, connection: Connection) -> None:
+    leave(connection, server)
 
 
 def _write(directory: str, script: str) -> None:

@@ -4,8 +4,7 @@ The public face: what is here is frozen by a test; what is not may change.
 Names that most programs do not need are imported when they are first asked for.
 """
 
-import gc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenuto.errors import (
     DirtyGitError,
@@ -20,7 +19,7 @@ from tenuto.errors import (
     TaskCancelled,
     TenutoError,
 )
-from tenuto.light import import_module
+from tenuto.light import on_demand
 from tenuto.tasks import (
     STDERR,
     STDOUT,
@@ -220,25 +219,4 @@ __all__ = [
     "tqdm",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _ON_DEMAND:
-        raise AttributeError(f"module 'tenuto' has no attribute {name!r}")
-    value = getattr(_imported(_ON_DEMAND[name]), name)
-    globals()[name] = value
-    return value
-
-
-def _imported(module: str) -> Any:
-    """A module, loaded without looking for garbage: all that is made stays, and to look takes a tenth."""
-    is_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return import_module(module)
-    finally:
-        if is_enabled:
-            gc.enable()
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = on_demand(__name__, _ON_DEMAND)

@@ -54,7 +54,8 @@ TenutoError
 │   ├── GitError              git could not do what a search of programs asked of it
 │   ├── SearchDiffers         a stored search of this name was declared otherwise
 │   ├── SearchInJob           a search was opened inside a job
-│   └── CapReached            the search may have no more candidates
+│   ├── CapReached            the search may have no more candidates
+│   └── WorkerDied            the part of a search that evaluates candidates failed
 ├── MonitorError              the monitor cannot answer
 │   ├── BadQuestion           a question to the monitor is not one
 │   ├── NotAllowed            the monitor may not do this, or not for this caller
@@ -63,12 +64,14 @@ TenutoError
 ├── JobServiceError           the job service cannot do this
 │   ├── UnsafeService         what was asked for would let strangers run programs here
 │   ├── DataInUse             another server or node works in this data directory
+│   ├── ForeignData           the data directory belongs to another database
 │   ├── RequestRefused        a request over HTTP is answered with an error
 │   └── NodeError             a node did not do what it was asked
 │       ├── NodeNotReached    the request certainly did not arrive
 │       ├── NodeSilent        the request may have arrived; there was no answer
 │       ├── NodeRefusal       the node will never take this
 │       ├── PayloadGone       the node does not know the payload
+│       ├── NotOurs           the node has the job of another under this number or key
 │       └── DamagedResult     a result is not what its digest says
 ├── LaunchRefused             a launcher cannot ever start this job
 ├── GracefulTimeout           raised by a task that stops in time; it is resumed later
@@ -314,6 +317,10 @@ class CapReached(SearchError):
     """The search may have no more candidates."""
 
 
+class WorkerDied(SearchError):
+    """The part of a search that evaluates candidates failed."""
+
+
 class MonitorError(TenutoError):
     """The monitor cannot answer."""
 
@@ -344,6 +351,10 @@ class UnsafeService(JobServiceError):
 
 class DataInUse(JobServiceError):
     """Another server or node works in this data directory."""
+
+
+class ForeignData(JobServiceError):
+    """The data directory belongs to another database, or the database to another data directory."""
 
 
 class RequestRefused(JobServiceError):
@@ -383,6 +394,10 @@ class NodeRefusal(NodeError):
 
 class PayloadGone(NodeError):
     """The node does not know the payload."""
+
+
+class NotOurs(NodeError):
+    """The node has the job of another under this number or key."""
 
 
 class DamagedResult(NodeError):

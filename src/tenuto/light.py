@@ -2,9 +2,10 @@
 For what every job imports; what only some programs load may use the plain modules.
 """
 
+import gc
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,31 @@ def late(name: str) -> Any:
     checker and the test of imports read that one. A library that may be missing is `Any` instead.
     """
     return _Late(name)
+
+
+def on_demand(
+    package: str, modules: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package whose names are imported when they are first asked for.
+
+    `modules`: the module of each name. Beside them, under `TYPE_CHECKING`, stand the plain imports.
+    """
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        # All that is made stays: to look for garbage meanwhile takes a tenth of the time.
+        is_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            value = getattr(import_module(modules[name]), name)
+        finally:
+            if is_enabled:
+                gc.enable()
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *modules})
 
 
 class _Late:
@@ -193,6 +219,7 @@ __all__ = [
     "importlib_util",
     "json_encoder",
     "late",
+    "on_demand",
     "pathlib",
     "pattern",
     "sha256",

@@ -27,7 +27,7 @@ GROUND = {"errors", "settings", "clock", "light"}
 CORE = GROUND | {"tasks", "lifecycle", "workspace", "launchers", "scheduler"}
 DOORS = {"experiments", "service", "search"}
 SOURCES = {f"{door}.source" for door in DOORS}
-EVERY_ROOM = CORE | DOORS | {"jobs", "database", "catalogue", "monitor"}
+EVERY_ROOM = CORE | DOORS | {"jobs", "database", "catalogue", "monitor", "web"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -42,10 +42,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jobs": CORE,
     "experiments": CORE | {"jobs"},
     "database": GROUND | {"lifecycle"},
-    "service": CORE | {"jobs", "database"},
+    "web": set(),
+    "service": CORE | {"jobs", "database", "web"},
     "search": CORE | {"jobs", "database"},
     "catalogue": CORE | DOORS | {"jobs"},
-    "monitor": GROUND | {"lifecycle", "workspace", "jobs"} | SOURCES,
+    "monitor": GROUND | {"lifecycle", "workspace", "jobs", "web"} | SOURCES,
     "testing": EVERY_ROOM | {FACE},
     "examples": {FACE, "search"},
     FACE: EVERY_ROOM,

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import IntegrityError
 
-from tenuto.database import Database, Migrations, announce, migrate, now_ms
+from tenuto.database import Database, Migrations, Prepared, announce, migrate, now_ms
 from tenuto.database.members import Member, MemberKind, join, leave, listed, see, unseen
 from tenuto.database.migration import OWN
 from tenuto.errors import NewerDatabase
@@ -42,6 +42,19 @@ def test_a_row_that_was_written_is_read(database: Database) -> None:
     execute(database, "CREATE TABLE t (a INTEGER)")
     execute(database, "INSERT INTO t VALUES (7)")
     assert scalar(database, "SELECT a FROM t") == 7
+
+
+def test_any_text_can_be_written(database: Database) -> None:
+    execute(database, "CREATE TABLE t (a VARCHAR(20))")
+    plain, prepared = text("INSERT INTO t VALUES (:a)"), Prepared(text("INSERT INTO t VALUES (:a)"))
+    bad = {"a": "n\0 s\udc80 \u00e9\U0001f600"}
+    database.write(lambda connection: connection.execute(plain, bad))
+    database.write(lambda connection: connection.execute(plain, [bad, {"a": None}, bad]))
+    database.write(lambda connection: prepared.rows(connection, bad))
+    count = text("SELECT count(*) FROM t WHERE a = :a")
+    written = {"a": "n\ufffd s\ufffd \u00e9\U0001f600"}
+    assert database.read(lambda connection: connection.execute(count, written).scalar()) == 4
+    assert database.read(lambda connection: connection.execute(count, bad).scalar()) == 4
 
 
 def test_a_read_sees_one_state_whatever_is_written_meanwhile(database: Database) -> None:

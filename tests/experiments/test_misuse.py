@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tenuto import (
+    Config,
+    DataPath,
     DirtyGitAction,
     LightweightTask,
     Listener,
@@ -18,10 +22,18 @@ from tenuto import (
     Task,
     TransientMode,
     experiment,
+    grid,
     stop_tags,
     tag,
 )
-from tenuto.errors import DeclarationError, GraphError, ParameterError
+from tenuto.errors import (
+    DeclarationError,
+    GraphError,
+    LauncherNotFound,
+    NoExperiment,
+    ParameterError,
+    TokenError,
+)
 from tenuto.experiments.checked_arguments import checked
 from tenuto.scheduler.listeners import Announcer
 from tenuto.settings import Settings
@@ -35,7 +47,7 @@ class Plain(Task):
 
     def execute(self) -> None: ...
 
-    def out(self) -> None: ...
+    def out(self, dep: object) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -57,6 +69,7 @@ class Plain(Task):
         {"register_signals": "yes"},
         {"project_paths": 5},
         {"submit_hooks": [5]},
+        {"submit_hooks": 5},
     ],
 )
 def test_an_experiment_refuses_what_it_cannot_use(tmp_path: Path, given: dict[str, object]) -> None:
@@ -120,6 +133,56 @@ def test_callbacks_and_dependencies_are_checked_at_the_call() -> None:
         with pytest.raises((ParameterError, GraphError)):
             wrong()
     task.watch_output("out", print)
+
+
+class NoTask(Config):
+    x: Param[int] = 0
+
+
+def test_arguments_of_an_experiment_are_checked_at_the_call(tmp_path: Path) -> None:
+    wrong: list[Callable[[Any], object]] = [
+        lambda xp: xp.results("Plain"),
+        lambda xp: xp.results(Plain.C()),
+        lambda xp: xp.results(NoTask),
+        lambda xp: xp.tag(5),
+        lambda xp: xp.token(5, 1),
+        lambda xp: xp.token("gpu", 1)(Plain.C(), 1),
+        lambda xp: xp.token("gpu", 1)(1, NoTask.C()),
+        lambda xp: xp.add_service(5),
+        lambda xp: xp.subscribe(5),
+        lambda xp: Plain.C().submit(init_tasks=5),  # type: ignore[arg-type]
+        lambda xp: grid(Plain, [1]),  # type: ignore[arg-type]
+        lambda xp: grid(dict, {"x": [1]}),  # type: ignore[type-var]
+        lambda xp: grid(Plain, {5: [1]}),  # type: ignore[dict-item]
+        lambda xp: grid(Plain, {"x": [1]}, x=2),
+    ]
+    with experiment(tmp_path, "x", run_mode="dry_run") as xp:
+        for call in wrong:
+            with pytest.raises((ParameterError, TokenError), match=r"test_misuse.py|gpu"):
+                call(xp)
+        assert xp.results(Plain) == []
+    for late in (lambda: xp.setenv("A", 1), lambda: xp.token("gpu", 1), xp.gpu_token):
+        with pytest.raises(NoExperiment, match="comes after its block"):
+            late()
+    with pytest.raises(LauncherNotFound, match="'wrm'"):
+        experiment(tmp_path, "x", launcher="wrm")
+
+
+class Reads(Task):
+    place: DataPath
+
+    def execute(self) -> str:
+        return self.place.read_text()
+
+
+def test_a_relative_data_path_is_refused_where_it_is_submitted(tmp_path: Path) -> None:
+    with experiment(tmp_path, "x", run_mode="dry_run"):
+        for task in (Reads.C(place=Path("data/x")), Reads.C(place=Path("data/x")).seal()):
+            with pytest.raises(
+                ParameterError, match=r"Reads.place is a relative path.*Path\('data/x'\).resolve"
+            ):
+                task.submit()
+        Reads.C(place=tmp_path / "x").submit()
 
 
 def test_dependencies_that_were_not_submitted_or_come_too_late_are_refused(tmp_path: Path) -> None:
@@ -278,6 +341,63 @@ if __name__ == "__main__":
     result = run(python(script), place.directory)
     assert result.returncode == 1
     assert "has two classes called Note" in result.stderr
+
+
+SHARED_IDS = {
+    "two copies": '__xpmid__ = "my.sq"',
+    "one that is not used": '__xpmid__ = "my.sq"',
+    "a name of another class": '__xpmid__ = "shared_id.B"',
+    "another file": '__xpmid__ = "other.sq"',
+    "a config": '__xpmid__ = "my.part"',
+}
+
+
+@pytest.mark.parametrize("kind", SHARED_IDS)
+def test_one_id_for_two_classes_is_refused(place: Place, kind: str) -> None:
+    script = place.directory / "shared_id.py"
+    own = SHARED_IDS[kind]
+    (place.directory / "other.py").write_text(
+        'from tenuto import Param, Task\nclass Sq(Task):\n    __xpmid__ = "other.sq"\n    name: Param[str]\n'
+    )
+    theirs = {"a name of another class": "", "another file": ""}.get(kind, own)
+    parts = {"A": "A.C(name='x')", "B": "B.C(name='x')"}
+    base = "Task"
+    if kind == "a config":
+        base, parts = "Config", {one: f"Holds.C(part={made})" for one, made in parts.items()}
+    if kind == "one that is not used":
+        del parts["A"]
+    elif kind == "another file":
+        parts = {"A": parts["A"], "Sq": "Sq.C(name='x')"}
+    elif kind == "a name of another class":
+        parts = dict(reversed(parts.items()))
+    submits = "\n        ".join(f"print({made}.submit().result())" for made in parts.values())
+    script.write_text(
+        f"""{TASKS}
+from other import Sq
+
+class A({base}):
+    {own}
+    name: Param[str]
+    def execute(self): return "A"
+
+class B({base}):
+    {theirs}
+    name: Param[str]
+    def execute(self): return "B"
+
+class Holds(Task):
+    part: Param[Config]
+    def execute(self): return type(self.part).__name__
+
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        {submits}
+"""
+    )
+    result = run(python(script), place.directory)
+    assert result.returncode == 1, result.stdout
+    assert "have one id, " in result.stderr
+    assert "give one of them another __xpmid__" in result.stderr
 
 
 def test_a_task_that_catches_its_end_and_returns_is_cancelled(place: Place) -> None:

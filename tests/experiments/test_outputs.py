@@ -62,6 +62,17 @@ print(heard, [job.state.name for job in xp.jobs])
 """
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_watchers_of_a_copy_are_called(place: Place, times: int) -> None:
+    """Also of one that became the same job as its original."""
+    submits = ["training.copy().submit()", "training.submit()"][:times]
+    lines = SCRIPT.replace("RAISES", "False").replace("training.submit()", "; ".join(reversed(submits)))
+    done = run(python(place.script(lines, tasks=TASKS)), place.directory)
+    heard, _, states = done.stdout.partition("] ")
+    assert sorted(heard.strip("[").split(", ")) == sorted([*"012", "'completed'"] * times), done.stderr
+    assert states.count("DONE") == 4
+
+
 def test_what_a_task_hands_over_is_used_while_it_runs_and_handed_over_again_later(place: Place) -> None:
     script = place.script(SCRIPT.replace("RAISES", "False"), tasks=TASKS)
     first = run(python(script), place.directory)

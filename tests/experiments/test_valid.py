@@ -67,6 +67,59 @@ def test_a_changed_default_is_refused_and_the_remedy_keeps_the_old_results(place
     assert "1 ran" in new.stderr
 
 
+CHANGES = {
+    "a bool": (
+        ("shuffle: Param[bool] = True", "shuffle: Param[bool] = False"),
+        "shuffle: Param[bool] = field(default=False, ignore_value=True)",
+        "in Fit `shuffle: ... = field(default=False, ignore_value=True)`",
+        "Fit.C(shuffle=True)",
+    ),
+    "a bool the other way": (
+        ("shuffle: Param[bool] = False", "shuffle: Param[bool] = True"),
+        "shuffle: Param[bool] = field(default=True, ignore_value=False)",
+        "in Fit `shuffle: ... = field(default=True, ignore_value=False)`",
+        "Fit.C(shuffle=False)",
+    ),
+    "a config": (
+        ("inner: Param[Inner] = Inner.C(k=8)", "inner: Param[Inner] = Inner.C(k=9)"),
+        "inner: Param[Inner] = field(default=Inner.C(k=9), ignore_default=Inner.C(k=8))",
+        "in Fit `inner: ... = field(default=<as it is now>, ignore_default=<as it was, where inner.k is 8>)`",
+        "Fit.C(inner=Inner.C(k=8))",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_the_remedy_of_a_changed_default_works(place: Place, kind: str) -> None:
+    (before, after), mended, remedy, old = CHANGES[kind]
+    tasks = f"""
+from tenuto import *
+
+class Inner(Config):
+    k: Param[int] = 3
+
+class Fit(Task):
+    {before}
+    def execute(self):
+        return [getattr(self, "shuffle", None), self.inner.k if hasattr(self, "inner") else None]
+"""
+    script = place.script('with experiment("ws", "x"): print(Fit.C().submit().result())', tasks=tasks)
+    first = run(python(script), place.directory)
+    assert first.returncode == 0, first.stderr
+    text = script.read_text()
+    script.write_text(text.replace(before, after))
+    refused = run(python(script), place.directory)
+    assert refused.returncode == 1
+    assert remedy in refused.stderr.replace("\n", " ")
+    script.write_text(text.replace(before, mended))
+    again = run(python(script), place.directory)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[0] != first.stdout.splitlines()[0]
+    script.write_text(text.replace(before, mended).replace("Fit.C()", old))
+    assert run(python(script), place.directory).stdout.splitlines()[0] == first.stdout.splitlines()[0]
+    assert len(list(place.workspace.glob("jobs/*/*"))) == 2
+
+
 def test_a_new_parameter_keeps_results_valid(place: Place) -> None:
     run(python(fit(place, '"lbfgs"')), place.directory)
     added = "scale: Param[float] = 1.0", "scale: Param[float] = 1.0\n    more: Param[int] = 3"

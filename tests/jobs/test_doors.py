@@ -117,7 +117,7 @@ def test_a_failed_job_is_run_again_only_if_its_attempt_is_the_one_that_was_seen(
     assert (refused.outcome, refused.attempt) == (Outcome.STALE, 1)
     prepared = prepare(door.view, [key], door.scheduler, door.launcher, seen={key: 1})
     assert prepared.refused == []
-    (job,) = submit(door.scheduler, prepared.jobs, Retrying(lambda event: None))
+    (job,) = submit(door.scheduler, prepared.jobs, Retrying(door.view, lambda event: None))
     assert job.wait(WAIT_S) is JobState.DONE
     (refused,) = prepare(door.view, [key], door.scheduler, door.launcher).refused
     assert (refused.outcome, refused.detail) == (Outcome.REFUSED, "it is done")
@@ -138,7 +138,9 @@ def test_a_retry_of_what_was_cancelled_while_it_waited_for_tokens_waits_for_them
     Path(door.layout.job(*key).failed).unlink()  # as if its runner had vanished
     holder = door.scheduler.submit(door.job("sleep", "1000", token=token), door.owner)
     (waiting,) = submit(
-        door.scheduler, prepare(door.view, [key], door.scheduler).jobs, Retrying(lambda event: None)
+        door.scheduler,
+        prepare(door.view, [key], door.scheduler).jobs,
+        Retrying(door.view, lambda event: None),
     )
     door.scheduler.cancel(waiting)
     assert waiting.wait(WAIT_S) is JobState.ERROR

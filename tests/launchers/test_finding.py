@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tenuto import LauncherNotFound, Requirement, find_launcher
+from tenuto import LauncherNotFound, Requirement, SlurmLauncher, find_launcher
 from tenuto.errors import RequirementError, SettingsError
 from tenuto.launchers.choice import Launchers
 from tenuto.launchers.finder import Finder
@@ -90,6 +90,56 @@ def test_none_of_launchers_py_is_final(tmp_path: Path) -> None:
     write(tmp_path, "def find_launcher(requirement, tags): return None")
     with pytest.raises(LauncherNotFound, match=r"launchers\.py: it returned None"):
         finder(tmp_path).find(Requirement.parse("cpu(cores=1)"))
+
+
+def documented() -> str:
+    """The `launchers.py` of the page on Slurm, as it is."""
+    page = (Path(__file__).parents[2] / "docs" / "slurm.md").read_text()
+    (body,) = [block for block in page.split("```") if "def find_launcher(requirement, tags)" in block]
+    return body.removeprefix("python")
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "partition", "gpus"),
+    [
+        ("cuda(mem=24G)", 1, "v100", 1),
+        ("duration=2h & cuda(mem=40G)*2", 1, "a100", 2),
+        ("cuda(mem=24G) | cpu(cores=4)", 1, "v100", 1),
+        ("cuda(mem=100G) | cpu(cores=4)", 2, "v100", 0),
+    ],
+)
+def test_the_documented_launchers_py_chooses_a_partition_for_the_memory_of_a_gpu(
+    tmp_path: Path, text: str, number: int, partition: str, gpus: int
+) -> None:
+    write(tmp_path, documented())
+    chosen = finder(tmp_path).find(Requirement.parse(text))
+    launcher = chosen.launcher
+    assert isinstance(launcher, SlurmLauncher)
+    assert (chosen.number, launcher.options.partition, launcher.options.gpus) == (number, partition, gpus)
+    assert chosen.alternative == Requirement.parse(text).alternatives[number - 1]
+
+
+def test_launchers_py_that_has_none_for_any_alternative_is_final(tmp_path: Path) -> None:
+    write(tmp_path, documented())
+    with pytest.raises(LauncherNotFound) as refused:
+        finder(tmp_path).find(Requirement.parse("cuda(mem=100G) | cuda(mem=200G)"))
+    assert str(refused.value).count("launchers.py: it returned None") == 2
+
+
+@pytest.mark.parametrize("launcher", ["slurm", "auto"])
+def test_an_alternative_that_slurm_cannot_be_asked_for_is_not_passed_over_silently(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, launcher: str
+) -> None:
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text("#!/bin/sh\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", str(sbatch.parent))
+    found = finder(tmp_path, launcher)
+    for _ in range(3):
+        assert found.choose(Requirement.parse("cuda(mem=24G) | cpu(cores=4)")).number == 2
+    (said,) = caplog.messages
+    assert "alternative 1: slurm: the memory of a GPU cannot be asked of Slurm" in said
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ LIBRARIES = {
         "lightgbm.LGBMRegressor(verbose=-1, n_jobs=2).fit([[0], [1]] * 20, [0, 1] * 20).n_features_",
         None,
     ),
+    "pyarrow": ("import pyarrow.compute", "pyarrow.compute.sum(pyarrow.array([1, 2, 3])).as_py()", None),
     "polars": ("import polars", "polars.DataFrame({'a': [1, 2]})['a'].sum()", "starts threads"),
     "a library like pyarrow": (  # jemalloc has a thread, and is right with forks
         """
@@ -62,7 +63,6 @@ PROVEN = {
         "xgboost.XGBRegressor(n_estimators=2, n_jobs=2).fit([[0], [1]] * 20, [0, 1] * 20).n_features_in_",
         None,
     ),
-    "pyarrow": ("import pyarrow.compute", "pyarrow.compute.sum(pyarrow.array([1, 2, 3])).as_py()", None),
     "jax": ("import jax", "jax.numpy.ones((300, 300)).sum()", None),
     "torch": ("import torch", "torch.ones((300, 300)).sum()", None),
 }

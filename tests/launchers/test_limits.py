@@ -112,6 +112,15 @@ def test_f27_a_shell_whose_child_was_killed_fails_for_that_reason(
     assert (marker.reason, marker.exit_code) == (JobFailureStatus.MEMORY, 1)
 
 
+def test_f27_a_shell_that_ends_well_though_its_child_was_killed_fails_for_that_reason(
+    bench: JobBench, ended: Ended, require: Callable[[str], None]
+) -> None:
+    require("memory cgroups")
+    program = f"{sys.executable} -c '{GREEDY}'; exit 0"
+    marker = ended(bench.command("sh", "-c", program, limits=Limits(memory_bytes=100 << 20)))
+    assert (marker.reason, marker.exit_code) == (JobFailureStatus.MEMORY, 0)
+
+
 def test_f27_without_groups_each_process_is_limited(bench: JobBench, run: Run) -> None:
     """In a child of this test, since the limit cannot be taken back."""
     code = (

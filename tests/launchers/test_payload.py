@@ -60,7 +60,7 @@ def test_an_assignment_survives_the_command_line() -> None:
             "Score(name='x', parts=[Score(name='y', parts=[])])",
             {"name": "x", "parts": [{"name": "y", "parts": []}]},
         ),
-        ("Colour.RED", 1),
+        ("Colour.RED", "RED"),
         ("{1: 'one'}", {"1": "one"}),
         ("Pair(Pair(1, [2]), ('a', 'b'))", {"left": {"left": 1, "right": [2]}, "right": ["a", "b"]}),
         ("'é\\ud800'", "é\ud800"),
@@ -123,6 +123,33 @@ def test_a_result_that_cannot_be_kept_does_not_undo_the_work(task: TaskBuilder, 
     assert marker.flags == ("result_not_kept",)
     assert "object is of no kind that is kept" in (marker.message or "")
     assert "see docs/experiments.md" in err(job)
+
+
+REFUSES = """
+from dataclasses import dataclass
+
+@dataclass
+class Refuses:
+    x: int = 0
+    def __getattribute__(self, name):
+        return 1 / 0 if name == "__dict__" else object.__getattribute__(self, name)
+"""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "__import__('numpy').ma.masked_array([1], [True])",
+        "Refuses()",
+        "{Refuses: 1}",
+        "type('A', (dict,), {})()",
+    ],
+)
+def test_a_result_that_cannot_be_kept_never_fails_its_job(
+    task: TaskBuilder, ended: Ended, value: str
+) -> None:
+    marker = ended(task(f"return {value}", before=REFUSES))
+    assert (marker.reason, marker.result, marker.flags) == (None, None, ("result_not_kept",))
 
 
 def test_a_result_that_contains_itself_is_not_kept(task: TaskBuilder, ended: Ended) -> None:

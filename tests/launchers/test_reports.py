@@ -165,7 +165,9 @@ def test_a_result_that_nobody_could_read_again_is_not_kept(
         with pytest.raises(ValueError, match="at most 1,000 are kept: write it to a file"):
             reporter.done(["x" * 2000])
         assignment = Assignment(str(tmp_path), "task", str(tmp_path), TASK_ID, "ab12", 1)
-        python_task._report_result(assignment, reporter, object(), ["x" * 2000])
+        python_task._report_result(
+            assignment, reporter, object(), ["x" * 2000], python_task._Cancellation(assignment)
+        )
         said = read_report(fd)
         assert said.done
         assert said.flags == (RESULT_NOT_KEPT,)

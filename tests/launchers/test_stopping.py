@@ -93,6 +93,74 @@ def test_a_task_that_returns_because_it_was_asked_to_stop_is_cancelled(
     assert (marker.reason, marker.result) == (JobFailureStatus.CANCELLED, None)
 
 
+HANDLER = "import signal; signal.signal(signal.SIGTERM, lambda *_: {}); print('ready', flush=True); "
+SLEEP = "print('ready', flush=True); time.sleep(1000)"
+WAIT = "while 'stopped' not in globals(): time.sleep(0.01)"
+POLITE = {
+    "catches and exits": f"try: {SLEEP}\nexcept BaseException: sys.exit(0)",
+    "catches and returns": f"try: {SLEEP}\nexcept BaseException: return 'half'",
+    "handles and exits": HANDLER.format("sys.exit(0)") + "time.sleep(1000)",
+    "handles and returns": HANDLER.format("globals().update(stopped=True)") + f"\n{WAIT}\nreturn 'half'",
+    "handles and leaves": HANDLER.format("os._exit(0)") + "time.sleep(1000)",
+    "ends in a coroutine": "import asyncio\nprint('ready', flush=True)\n"
+    "try: asyncio.run(asyncio.sleep(1000))\nexcept BaseException: raise SystemExit",
+}
+"""How a task may end well though it was told to stop."""
+TRAPS = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done"
+
+
+@pytest.mark.parametrize("base", ["Task", "ResumableTask"])
+@pytest.mark.parametrize("ending", POLITE)
+def test_a_task_that_was_told_to_stop_is_cancelled_however_politely_it_ends(
+    task: TaskBuilder, stop: Ended, ending: str, base: str
+) -> None:
+    marker = stop(task(POLITE[ending], base=base))
+    assert (marker.reason, marker.result) == (JobFailureStatus.CANCELLED, None)
+    assert (marker.message or "").startswith("enough of it")
+
+
+@pytest.mark.parametrize("base", ["Task", "ResumableTask"])
+@pytest.mark.parametrize("ending", ["handles and exits", "handles and returns", "handles and leaves"])
+def test_a_task_out_of_time_has_timed_out_however_politely_it_ends(
+    task: TaskBuilder, ended: Ended, ending: str, base: str
+) -> None:
+    marker = ended(task(POLITE[ending], base=base, limits=Limits(walltime_s=2.0)))
+    assert (marker.reason, marker.result) == (JobFailureStatus.TIMEOUT, None)
+
+
+def test_a_resumable_task_that_returns_within_its_grace_has_timed_out(
+    task: TaskBuilder, ended: Ended
+) -> None:
+    body = "while self.remaining_time() > 0: time.sleep(0.01)\nreturn 'half'"
+    marker = ended(task(body, base="ResumableTask", limits=Limits(walltime_s=1.0)))
+    assert (marker.reason, marker.result) == (JobFailureStatus.TIMEOUT, None)
+    assert marker.message == "it ran longer than 1 s; it returned after that, which does not count"
+
+
+def test_a_command_that_exits_well_when_told_to_stop_is_cancelled(bench: JobBench, stop: Ended) -> None:
+    assert stop(bench.command("sh", "-c", TRAPS)).reason is JobFailureStatus.CANCELLED
+
+
+def test_a_task_that_had_returned_when_it_was_told_to_stop_is_done(task: TaskBuilder, stop: Ended) -> None:
+    """The report is written; what is left is the end of the process, which a request does not disturb."""
+    body = """
+    import atexit
+    atexit.register(lambda: (print('ready', flush=True), time.sleep(1.0)))
+    return 'whole'
+    """
+    marker = stop(task(body))
+    assert (marker.reason, marker.result) == (None, "whole")
+
+
+@pytest.mark.parametrize("leaves", ["sys.exit(0)", "os._exit(0)"])
+def test_a_module_that_ends_the_process_of_a_job_fails_it(
+    task: TaskBuilder, ended: Ended, leaves: str
+) -> None:
+    marker = ended(task("return 1", before=f'if "pytest" not in sys.modules: {leaves}'))
+    assert marker.reason is JobFailureStatus.FAILED
+    assert "before execute()" in (marker.message or "")
+
+
 # The signal may come while the task itself is loading what the handler needs; or there is no descriptor left.
 HINDRANCES = (
     'sys.modules["tenuto.workspace.attempt_files"] = None',

@@ -11,6 +11,7 @@ from tenuto.lifecycle.states import JobFailureStatus
 CANCEL = PayloadStop(JobFailureStatus.CANCELLED, "enough")
 TIMEOUT = PayloadStop(JobFailureStatus.TIMEOUT, "too long")
 DONE = Report(done=True)
+BEGUN = Report(executes=True)
 RAISED = Report(reason=JobFailureStatus.FAILED, message="ValueError: x")
 NO_MEMORY = Report(reason=JobFailureStatus.MEMORY, message="MemoryError")
 GAVE_UP = Report(reason=JobFailureStatus.TIMEOUT, message="GracefulTimeout: later")
@@ -22,7 +23,15 @@ F = JobFailureStatus
     [
         (Ending(exit_code=0), None, None),
         (Ending(exit_code=0, report=DONE), None, None),
-        (Ending(exit_code=0, report=DONE, stop=CANCEL), None, None),
+        (Ending(exit_code=0, report=DONE, stop=CANCEL, is_stop_late=True), None, None),
+        (Ending(exit_code=0, stop=CANCEL, is_stop_late=True), None, None),
+        (
+            Ending(exit_code=0, report=DONE, stop=CANCEL),
+            F.CANCELLED,
+            "enough; it returned after that, which does not count",
+        ),
+        (Ending(exit_code=0, report=BEGUN, stop=CANCEL, is_stop_late=True), F.CANCELLED, "enough"),
+        (Ending(exit_code=1, report=GAVE_UP, stop=TIMEOUT), F.TIMEOUT, "too long"),
         (Ending(exit_code=0, stop=CANCEL), F.CANCELLED, "enough"),
         (Ending(exit_code=0, stop=TIMEOUT), F.TIMEOUT, "too long"),
         (Ending(exit_code=1, report=RAISED), F.FAILED, "ValueError: x"),
@@ -43,6 +52,7 @@ F = JobFailureStatus
         ),
         (Ending(exit_code=120, report=DONE), F.FAILED, None),
         (Ending(exit_code=0, out_of_memory=True), None, None),
+        (Ending(exit_code=0, report=DONE, out_of_memory=True, over_limit=True), F.MEMORY, None),
     ],
 )
 def test_the_verdict(ending: Ending, reason: JobFailureStatus | None, message: str | None) -> None:

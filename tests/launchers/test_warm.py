@@ -178,22 +178,50 @@ def test_random_numbers_differ_between_jobs(task: TaskBuilder, ended: Ended) -> 
     assert len(drawn) == 3
 
 
-def test_random_numbers_of_numpy_differ_between_jobs(
-    task: TaskBuilder, ended: Ended, require: Callable[[str], None], caplog: pytest.LogCaptureFixture
+LIKE_TORCH = """
+import os
+from types import SimpleNamespace as A
+def manual_seed(seed):
+    global now
+    now = seed
+def rand():
+    global now
+    now = now * 6364136223846793005 + 1442695040888963407 & (1 << 64) - 1
+    return now / (1 << 64)
+manual_seed(int.from_bytes(os.urandom(8), "big") | 1 << 60)
+default_generator = A(initial_seed=lambda: now)
+"""
+"""A library that has one generator for the whole process, seeds it on import, and knows nothing of forks."""
+GENERATORS = {
+    "numpy": ("import numpy; numpy.random.random()", "numpy.random.random()"),
+    "numpy's new": ("import numpy", "numpy.random.default_rng().random()"),
+    "a library like torch": ("import torch; torch.rand()", "torch.rand()"),
+    "torch": ("import torch; torch.rand(1)", "torch.rand(1)"),
+    "the functions of torch": ("import torch", "torch.nn.Linear(3, 1).weight[0, 0]"),
+}
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_random_numbers_of_libraries_differ_between_jobs(
+    task: TaskBuilder, ended: Ended, name: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    require("numpy")
-    body = (
-        'return [float(numpy.random.random()), "--warm" in Path(f"/proc/{os.getppid()}/cmdline").read_text()]'
-    )
-    job = task(body, before="import numpy; numpy.random.random()")
-    drawn = set()
+    imports, drawn = GENERATORS[name]
+    if name == "a library like torch":
+        (tmp_path / "code").mkdir()
+        (tmp_path / "code" / "torch.py").write_text(LIKE_TORCH)
+        imports = f"if 'pytest' not in sys.modules:\n    {imports}"
+    elif "torch" in name:
+        pytest.importorskip("torch", reason="PyTorch is not installed; a library like it stands in for it")
+    body = f'return [float({drawn}), "--warm" in Path(f"/proc/{{os.getppid()}}/cmdline").read_text()]'
+    job = task(body, before=imports)
+    found = set()
     for _ in range(3):
         number, forked = ended(job).result
         assert forked, caplog.text
-        drawn.add(number)
+        found.add(number)
         job.open_attempt()
     job.release()
-    assert len(drawn) == 3
+    assert len(found) == 3
 
 
 def test_numpy_computes_in_a_fork(
@@ -355,6 +383,10 @@ UNFIT = {
         "CUDA",
     ),
     "a seed of numpy": ("import numpy\nnumpy.random.seed(3)", "seeds `numpy.random`"),
+    "a seed of torch": (
+        "class torch:\n class default_generator:\n  initial_seed = lambda: 42\nsys.modules['torch'] = torch",
+        "seeds `torch`",
+    ),
     "a generator of numpy": ("import numpy\nkept = numpy.random.default_rng()", "random numbers"),
 }
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import socket
+import statistics
+import time
 
 import pytest
 
-from tenuto.monitor.web.guard import HEADERS, host_name
+from tenuto.monitor.web.guard import HEADERS
+from tenuto.monitor.web.http_server import LIMITS
 from tenuto.monitor.web.sessions import CODE_S, IDLE_S, LONGEST_S, MOST_WRONG, Sessions
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contracts.providers import key
-from tests.parts.answers import Answer
+from tests.parts.answers import NO_HOSTS, Answer
 
 from .conftest import Client, Served
 
@@ -72,6 +77,13 @@ def test_line_03_nothing_answers_without_cookie_and_key(served: Served, half: st
     assert client.ask("POST", "/api/codes", headers=dict.fromkeys(left_out)).status == 401
     assert client.ask("GET", "/api/openapi.json", headers=dict.fromkeys(left_out)).status == 401
     assert client.ask("GET", "/healthz", headers=dict.fromkeys(left_out)).json == {"ok": True}
+
+
+@pytest.mark.parametrize("attempt", ["1", True, 1.0, None, [1]])
+def test_an_attempt_is_an_integer(served: Served, attempt: object) -> None:
+    body = {"action": "kill", "jobs": [{"key": key(1), "attempt": attempt}], "dry_run": True}
+    answer = served.client().ask("POST", "/api/actions", body)
+    assert (answer.status, answer.json["error"]) == (400, "bad_request")
 
 
 def test_line_03_the_halves_of_two_sessions_do_not_fit(served: Served) -> None:
@@ -176,8 +188,47 @@ def test_logout_ends_the_session_and_its_streams(served: Served) -> None:
     stream.close()
 
 
-@pytest.mark.parametrize(
-    ("host", "name"), [("localhost", "localhost"), ("A.b:80", "a.b"), ("[::1]:80", "::1"), ("[::1]", "::1")]
-)
-def test_a_host_has_a_name(host: str, name: str) -> None:
-    assert host_name(host) == name
+def ask(port: int, host: str) -> int:
+    """The status of an answer to a request with this Host."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.putrequest("GET", "/healthz", skip_host=True)
+    connection.putheader("Host", host)
+    connection.endheaders()
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_hosts_are_read_strictly(served: Served) -> None:
+    port = served.port
+    for host in (f"127.0.0.1:{port}", "localhost", "LOCALHOST:1", "[::1]", f"[0:0::1]:{port}", "127.0.0.1:"):
+        assert ask(port, host) == 200, host
+    for host in NO_HOSTS:
+        assert ask(port, host.format(port=port)) == 400, host
+
+
+def test_half_requests_end_in_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger who can connect cannot keep the descriptors of the server; others are answered meanwhile."""
+    monkeypatch.setattr(served.server.protocol, "limits", LIMITS._replace(header_s=0.3, connections=40))
+    halves = [b"", b"GET /healthz HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "] * 10
+    with contextlib.ExitStack() as stack:
+        connections = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.port), 60)) for _ in halves
+        ]
+        for connection, sent in zip(connections, halves, strict=True):
+            connection.sendall(sent)
+        assert ask(served.port, "localhost") == 200
+        answers = [connection.makefile("rb").read() for connection in connections]
+    assert all(b" 408 " in answer and b'"too_slow"' in answer for answer in answers)
+
+
+def test_an_answer_on_a_kept_connection_is_sent_at_once(served: Served) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+    took = []
+    for _ in range(20):
+        began = time.perf_counter()
+        connection.request("GET", "/healthz")
+        connection.getresponse().read()
+        took.append(time.perf_counter() - began)
+    connection.close()
+    assert statistics.median(took) < 0.02

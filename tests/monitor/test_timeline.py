@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenuto.experiments.source import ExperimentSource
 from tenuto.jobs.source import Moment
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor.provider import LocalProvider
@@ -24,10 +26,15 @@ from tenuto.monitor.timeline import (
     milliseconds,
     packed,
 )
+from tenuto.settings import Settings
 from tenuto.testing.monitor_demo import demo_sources
+from tests.jobs.workspaces import NOW as NOW_THERE
+from tests.jobs.workspaces import RUN, Builder
+from tests.jobs.workspaces import line as job_line
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = START + timedelta(seconds=200)
+BEFORE = NOW_THERE - timedelta(hours=1)
 
 
 def at(seconds: float) -> datetime:
@@ -161,6 +168,28 @@ def test_the_timeline_shows_how_the_tokens_of_all_runs_were_held() -> None:
         assert [step[2] for step in token["steps"]][-1] == 2
         (whole,) = provider.timeline()["tokens"]
         assert {step[2] for step in whole["steps"]} == {1, 2}
+    finally:
+        provider.close()
+
+
+def test_the_timeline_of_an_ended_run_ends_with_the_run(tmp_path: Path) -> None:
+    workspace = Builder(tmp_path / "ws")
+    workspace.job("first", ended=BEFORE)
+    workspace.job("last", ended=BEFORE + timedelta(seconds=9))
+    workspace.unstarted("never")
+    lines = [job_line(name)._replace(submittime=BEFORE) for name in ("first", "last", "never")]
+    workspace.run(*lines)
+    others = demo_sources(24)
+    source = ExperimentSource(workspace.view, Settings())
+    provider = LocalProvider([source, *others[1:]])
+    try:
+        assert provider.wait_until_loaded(30)
+        drawn = provider.timeline([f"experiments:sweep/{RUN}"])
+        assert drawn["to"] == milliseconds(BEFORE + timedelta(seconds=9))
+        assert all(wait[2] <= drawn["to"] for lane in drawn["lanes"] for wait in lane["waits"])
+        assert drawn["tokens"] == []
+        later = drawn["to"] + 60_000
+        assert provider.timeline([f"experiments:sweep/{RUN}"], start=later)["from"] == later
     finally:
         provider.close()
 

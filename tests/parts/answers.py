@@ -17,3 +17,26 @@ class Answer(NamedTuple):
     @property
     def json(self) -> Any:
         return json.loads(self.body)
+
+
+NO_HOSTS = (
+    "evil.example",
+    "",
+    "localhost/?x",
+    "localhost@evil",
+    "a b",
+    "localhost:x",
+    "%6cocalhost",
+    "10.0.0.1",
+    "127.0.0.1:{port}/?",
+    "127.0.0.1:evil.example",
+    "[::1].evil.example",
+    "[::1]evil.example",
+    "[::1",
+    "[127.0.0.1]",
+    "[::1%25lo]",
+    "127.0.0.1:{port}:80",
+    "127.0.0.1:99999",
+    "localhost,evil.example",
+)
+"""Host headers that no server here is called by."""

@@ -44,6 +44,48 @@ class Whole(Task):
         return self.n
 
 
+class Judged(Task):
+    """Worth its number, with two measures by name, in one of the forms in which a task may return them."""
+
+    n: Param[int]
+    form: Param[str]
+    log: Meta[str] = ""
+
+    def execute(self) -> Any:
+        note(self.log, f"start {self.n}")
+        named = {"speed": self.n / 10, "size": 1 - self.n / 10}
+        forms = {
+            "mapping": {"objective": self.n, **named},
+            "outcome": Outcome(self.n, named, cost=2.0),
+            "metrics": Outcome(self.n, metrics=named),
+            "list": Outcome(self.n, [*named.values()]),
+            "failure": Outcome(self.n, named, failure="no"),
+        }
+        return forms[self.form]
+
+
+class Hostile(Task):
+    """Returns, raises or prints what no database would take as it is."""
+
+    form: Param[str]
+
+    def execute(self) -> Any:
+        kind, _, bad = self.form.partition(" ")
+        metrics = {f"k{bad}": f"v{bad}", "nested": [{f"n{bad}": [bad]}]}
+        if kind == "raise":
+            raise ValueError(f"a{bad}z")
+        if kind == "prints":
+            os.write(2, b"a\0z\xff\n")
+            os._exit(3)
+        forms = {
+            "failure": Outcome(failure=f"a{bad}z"),
+            "outcome": Outcome(1.0, metrics=metrics, artifacts={f"f{bad}": bad}, solution=f"s{bad}"),
+            "mapping": {"objective": 1, **metrics, "solution": f"s{bad}"},
+            "plain": bad,
+        }
+        return float(bad) if kind == "plain" else forms[kind]
+
+
 class Ball(Task):
     """The sphere of the benchmarks, with the sums of both halves as measures."""
 
@@ -52,6 +94,18 @@ class Ball(Task):
     def execute(self) -> Outcome:
         half = len(self.x) // 2
         return Outcome(-sum((v - 2.048) ** 2 for v in self.x), [sum(self.x[:half]), sum(self.x[half:])])
+
+
+class Arrays(Task):
+    """Returns numbers and measures as numpy has them, in both forms."""
+
+    x: Param[float]
+
+    def execute(self) -> Any:
+        import numpy as np
+
+        found = Outcome(np.float32(1), np.array([self.x]), cost=np.int64(1), metrics={"a": np.zeros(2)})
+        return found if self.x > 0 else {"objective": np.array(1.0), "measures": np.array([self.x])}
 
 
 class Device(Task):
@@ -91,3 +145,22 @@ def note(path: str, text: str) -> None:
         assert context is not None
         with Path(path).open("a") as file:
             file.write(f"{text}\n")
+
+
+class Cheats(Task):
+    """Every second candidate fails, and would be the best."""
+
+    n: Param[int]
+    kind: Param[str]
+
+    def execute(self) -> Any:
+        if self.n % 2:
+            return Outcome(objective=self.n / 100, measures=[0.5])
+        objective = 100.0 + self.n
+        if self.kind == "failure":
+            return Outcome(objective=objective, measures=[0.5], failure="infeasible")
+        if self.kind == "measures":
+            return Outcome(objective=objective, measures=[0.5, 0.5])
+        if self.kind == "cost":
+            return Outcome(objective=objective, measures=[0.5], cost=float("nan"))
+        return {"objective": objective, "measures": [[0.5]]}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.errors import SearchError
+from tenuto.errors import SearchDiffers, SearchError
 from tenuto.search import Choice, Evolution, Outcome, Real, RibsSampler, Study
 from tests.search import oracle
 from tests.search.tasks_for_search import Ball
@@ -155,3 +155,34 @@ def test_21_what_does_not_fit_is_refused_and_missing_seeds_are_told(caplog: pyte
         assert not caplog.records
         Study(SPACE, RibsSampler(*built(None)))
     assert "EvolutionStrategyEmitter has no seed" in caplog.text
+
+
+def changed(**given: Any) -> RibsSampler:
+    """The sampler of a search, of which one argument was changed."""
+    made: dict[str, Any] = {"dims": [4, 6], "high": 1.0, "rate": 0.5, "sigma0": 0.5, "seed": 1, **given}
+    archive = oracle.archives.GridArchive(
+        solution_dim=6,
+        dims=made["dims"],
+        ranges=[(0, made["high"])] * 2,
+        learning_rate=made["rate"],
+        threshold_min=0.0,
+    )
+    emitter = oracle.emitters.EvolutionStrategyEmitter(
+        archive, x0=[0.0] * 6, sigma0=made["sigma0"], batch_size=6, seed=made["seed"]
+    )
+    return RibsSampler(archive, [emitter])
+
+
+@pytest.mark.parametrize(
+    "change", [{"sigma0": 0.25}, {"seed": 2}, {"high": 2.0}, {"dims": [6, 4]}, {"rate": 0.1}, {"seed": None}]
+)
+def test_a_sampler_that_was_changed_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    def search(sampler: RibsSampler) -> Evolution:
+        return Evolution("balls", Ball, space=SPACE, sampler=sampler, workdir=tmp_path)
+
+    for _ in range(2):  # an equal one, built anew, is the same
+        same = search(changed())
+        same.open()
+        same.close()
+    with pytest.raises(SearchDiffers, match="sampler"):
+        search(changed(**change)).open()

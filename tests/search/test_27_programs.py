@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -258,3 +259,40 @@ def test_27_a_repository_is_evolved_from_the_command_line(tmp_path: Path) -> Non
     script = ["agent.py"]
     for wrong in (words[:2], [*words, *script], ["--goal", "x", *script], ["--program", "goal.txt"]):
         assert tenuto(tmp_path, "evolve", *wrong).returncode == 2
+
+
+def test_27_two_searches_of_one_name_do_not_share_a_branch(tmp_path: Path) -> None:
+    path = repository(tmp_path)
+    first = programs(tmp_path, max_total_jobs=4).run(slots=1)
+    assert first.best is not None
+    best = git(path, "rev-parse", "tenuto/stir/best")
+    assert best == first.best.values["commit"]
+    other = programs(tmp_path, workdir=tmp_path / "other", max_total_jobs=1)
+    with pytest.raises(SearchError, match=f"is that of the search stir in {tmp_path / 'w'} .*another name"):
+        other.run(slots=1)
+    assert git(path, "rev-parse", "tenuto/stir/best") == best
+    assert programs(tmp_path, max_total_jobs=5).run(slots=1).scheduled == 5  # its own goes on
+    shutil.rmtree(tmp_path / "w")
+    assert programs(tmp_path, max_total_jobs=1).run(slots=1).scheduled == 1  # begun anew, in the same place
+    assert git(path, "rev-parse", "tenuto/stir/best") == git(path, "rev-parse", "HEAD")
+    shutil.rmtree(tmp_path / "w")
+    programs(tmp_path, workdir=tmp_path / "other", max_total_jobs=1).run(slots=1)  # the other is gone
+    with pytest.raises(SearchError, match="is that of the search stir in"):
+        programs(tmp_path, max_total_jobs=1).run(slots=1)
+
+
+def test_27_a_branch_of_the_users_is_not_moved(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = repository(tmp_path)
+    git(path, "branch", "tenuto/mine/best")
+    mine = programs(tmp_path, name="mine", max_total_jobs=2)
+    with pytest.raises(SearchError, match="git branch -m tenuto/mine/best"):
+        mine.run(slots=1)
+    result = programs(tmp_path, max_total_jobs=1).run(slots=1)
+    assert result.succeeded == 1
+    moved = git(path, "commit-tree", "-p", "HEAD", "-m", "the user's own", "HEAD^{tree}")
+    git(path, "branch", "-f", "tenuto/stir/best", moved)
+    seen = programs(tmp_path, max_total_jobs=8).run(slots=1)
+    assert seen.best is not None
+    assert seen.best.number > 1
+    assert git(path, "rev-parse", "tenuto/stir/best") == moved
+    assert "tenuto/stir/best is in use or was moved" in capfd.readouterr().err

@@ -21,7 +21,7 @@ from tenuto.search.worker import Worker
 from tenuto.workspace.job_directory import read_status, write_status
 from tenuto.workspace.machine import this_machine
 from tests.search.builders import Console
-from tests.search.tasks_for_search import Device, Failing, KillsItsRunner, Square, Whole
+from tests.search.tasks_for_search import Arrays, Device, Failing, KillsItsRunner, Square, Whole
 from tests.search.terminal import is_over
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +67,31 @@ def test_5_enqueue_at_the_cap_raises_and_leaves_nothing(tmp_path: Path) -> None:
         evolution.enqueue({"x": 0.1})
     assert evolution.open().store.count_unfinished("square") == 2
     evolution.close()
+
+
+@pytest.mark.parametrize("values", [{"x": 1.5}, {"x": float("nan")}, {}, {"x": 0.5, "y": 1}])
+def test_values_outside_the_space_are_not_enqueued(values: dict[str, Any], tmp_path: Path) -> None:
+    evolution = square(tmp_path)
+    with pytest.raises(SearchError, match=r"x|y"):
+        evolution.enqueue(values)
+    assert evolution.open().store.count_unfinished("square") == 0
+    evolution.close()
+
+
+@pytest.mark.parametrize(
+    "cap", [{key: bad} for key in ("max_seconds", "max_cost", "walltime_s") for bad in (-1, 0)]
+)
+def test_a_cap_that_is_not_positive_is_refused(cap: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(SearchError, match=next(iter(cap))):
+        square(tmp_path, **cap)
+    with pytest.raises(SearchError, match="target"):
+        square(tmp_path, target=float("nan"))
+
+
+def test_measures_may_be_an_array(tmp_path: Path) -> None:
+    result = square(tmp_path, task=Arrays, max_total_jobs=4).run(slots=2)
+    assert (result.succeeded, result.failed) == (4, 0)
+    assert all(row["measures"] == [row["values"]["x"]] for row in result.rows())
 
 
 def test_16_candidates_of_higher_priority_start_next(tmp_path: Path) -> None:

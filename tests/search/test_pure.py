@@ -21,6 +21,7 @@ from tenuto.search import (
     IsoLine,
     MapElites,
     Mixed,
+    OptunaSampler,
     Outcome,
     RandomSearch,
     Real,
@@ -30,6 +31,7 @@ from tenuto.search import (
 from tenuto.search.outcome import read_outcome
 from tenuto.search.proposals import Proposal
 from tenuto.search.spaces import Space
+from tests.search import oracle
 
 SPACE: dict[str, Any] = {
     "x": Real(-2, 2, shape=3),
@@ -167,15 +169,86 @@ def test_an_own_sampler_needs_only_ask_and_tell() -> None:
 # -- 19: nothing twice -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sampler", [RandomSearch(), GridSearch(), MapElites([3], [(0, 3)], start=2)])
-def test_19_a_small_space_is_exhausted_and_nothing_comes_twice(sampler: Any) -> None:
-    study = Study({"n": Integer(0, 3), "flag": Choice([True, False])}, sampler, seed=1)
-    seen = []
-    while (candidate := study.ask()) is not None:
-        seen.append(repr(candidate.values))
-        study.tell(candidate.number, Outcome(candidate.values["n"], [candidate.values["n"]]))
-    assert len(set(seen)) == len(seen)
-    assert len(seen) == 8 if isinstance(sampler, GridSearch) else 4 <= len(seen) <= 8
+class Stubborn:
+    """A sampler that has one idea."""
+
+    def ask(self, number: int, rng: random.Random, in_flight: object) -> Proposal:
+        return Proposal({"n": 2, "flag": True})
+
+    def tell(self, number: int, proposal: Proposal, outcome: object) -> tuple[Verdict, None]:
+        return Verdict.NEW, None
+
+
+def asked_out(study: Study, flying: int = 1) -> list[Any]:
+    """All candidates of a study with so many in flight, each worth its n."""
+    seen: list[Any] = []
+    waiting: list[Any] = []
+    while True:
+        candidate = study.ask()
+        if candidate is not None:
+            seen.append(candidate.values)
+            waiting.append(candidate)
+        if len(waiting) >= flying or candidate is None:
+            if not waiting:
+                return seen
+            told = waiting.pop(0)
+            n = told.values["n"]
+            study.tell(told.number, None if len(seen) % 5 == 0 else Outcome(n, [n]))
+
+
+@pytest.mark.parametrize("flying", [1, 5])
+@pytest.mark.parametrize(
+    "sampler",
+    [RandomSearch(), GridSearch(), MapElites([3], [(0, 3)], start=2), OptunaSampler("tpe"), Stubborn()],
+    ids=lambda sampler: type(sampler).__name__,
+)
+def test_19_a_small_space_is_tried_whole_and_nothing_comes_twice(sampler: Any, flying: int) -> None:
+    space = {"n": Integer(0, 3), "flag": Choice([True, False, True])}
+    seen = list(map(repr, asked_out(Study(space, sampler, seed=1), flying)))
+    assert len(seen) == len(set(seen)) == 8
+    assert seen == list(map(repr, asked_out(Study(space, sampler, seed=1), flying)))
+
+
+@pytest.mark.parametrize("sampler", [RandomSearch(), MapElites([9], [(0, 9)])], ids=["random", "map"])
+def test_19_two_hundred_and_seventy_combinations_are_all_tried(sampler: Any) -> None:
+    space = {
+        "n": Integer(1, 9),
+        "size": Integer(1, 1024, log=True),
+        "kind": Choice(["a", "b", "c"]),
+        "flag": Choice([True, False, None, 1, 1.5]),
+    }
+    space["size"] = Choice([16, 64])
+    seen = asked_out(Study(space, sampler, seed=2), 4)
+    assert len({repr(values) for values in seen}) == len(seen) == 270
+
+
+def test_19_the_untried_point_is_the_nearest_to_the_proposal() -> None:
+    seen = asked_out(Study({"n": Integer(0, 6), "flag": Choice([True, False])}, Stubborn()))
+    assert [values["n"] for values in seen if values["flag"]] == [2, 1, 3, 0, 4, 5, 6]
+    assert seen[1] == {"n": 1, "flag": True}
+
+
+def test_19_a_proposal_beside_the_space_is_followed_by_points_inside() -> None:
+    seen = asked_out(Study({"n": Integer(3, 6), "flag": Choice([True, False])}, Stubborn()))
+    assert seen[0] == {"n": 2, "flag": True}
+    assert len({repr(values) for values in seen[1:]}) == 8
+
+
+def test_19_a_large_space_of_whole_numbers_goes_on_by_chance() -> None:
+    study = Study({"n": Integer(0, 5), "flag": Choice([True, False]), "m": Integer(1, 10**9)}, Repeats())
+    seen = [study.ask() for _ in range(50)]
+    assert len({repr(candidate.values) for candidate in seen if candidate}) == 50
+
+
+def test_19_a_large_space_is_tried_to_its_end() -> None:
+    study = Study({"n": Integer(0, 10_002)}, Repeats())
+    seen = asked_out(study)
+    assert sorted(values["n"] for values in seen) == list(range(10_003))
+
+
+class Repeats(Stubborn):
+    def ask(self, number: int, rng: random.Random, in_flight: object) -> Proposal:
+        return Proposal({"n": 0, "flag": True, "m": 1})
 
 
 def test_a_grid_tries_every_combination() -> None:
@@ -186,6 +259,17 @@ def test_a_grid_tries_every_combination() -> None:
     assert len(seen) == 27
     assert seen[0] == (0.0, 0.0, "ab")
     assert seen[-1] == (1.0, 1.0, "c")
+
+
+@pytest.mark.parametrize("flying", [1, 4])
+def test_a_grid_has_each_option_and_each_whole_number_once(flying: int) -> None:
+    space: dict[str, Any] = {"n": Integer(1, 30), "kind": Choice([1, 1, 2])}
+    seen = [(values["n"], values["kind"]) for values in asked_out(Study(space, GridSearch()), flying)]
+    assert seen == [(n, kind) for n in range(1, 31) for kind in (1, 2)]
+    fewer = asked_out(Study(space, GridSearch(steps=3)), flying)
+    assert [(values["n"], values["kind"]) for values in fewer] == [
+        (n, kind) for n in (6, 16, 26) for kind in (1, 2)
+    ]
 
 
 # -- spaces and variations -------------------------------------------------------------------------
@@ -296,6 +380,87 @@ def test_a_value_that_is_no_outcome_is_a_failure_with_words(returned: Any) -> No
     assert found.failure
     if isinstance(returned, dict):
         assert found.cost == returned.get("cost", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"x": [0.5, 1.5], "n": 2, "kind": "a"}, "x.*1.5"),
+        ({"x": [0.5, math.nan], "n": 2, "kind": "a"}, "x.*nan"),
+        ({"x": 0.5, "n": 2, "kind": "a"}, "x=0.5.*lengths"),
+        ({"x": [0.5], "n": 2, "kind": "a"}, "x.*lengths"),
+        ({"x": [0.5, "1"], "n": 2, "kind": "a"}, "x.*'1'"),
+        ({"x": [0.5, 1], "n": 2.5, "kind": "a"}, "n=2.5"),
+        ({"x": [0.5, 1], "n": True, "kind": "a"}, "n=True"),
+        ({"x": [0.5, 1], "n": 10, "kind": "a"}, "n=10"),
+        ({"x": [0.5, 1], "n": 2, "kind": "b"}, "kind='b'"),
+        ({"x": [0.5, 1], "n": 2}, "'kind' is missing"),
+        ({"x": [0.5, 1], "n": 2, "kind": "a", "more": 1}, "'more' is not varied"),
+        (3, "mapping"),
+    ],
+)
+def test_values_outside_the_space_are_refused_by_name(values: Any, words: str) -> None:
+    space = Space({"x": Real(0, 1, shape=2), "n": Integer(1, 9), "kind": Choice(["a", None, 1])})
+    with pytest.raises(SearchError, match=words):
+        space.checked(values)
+
+
+def test_values_inside_the_space_are_of_its_kind() -> None:
+    space = Space({"x": Real(0, 1, shape=2), "n": Integer(1, 9), "kind": Choice(["a", None, 1, True])})
+    numpy = oracle.np
+    found = space.checked({"x": numpy.array([0, 1]), "n": numpy.int64(3), "kind": True})
+    assert repr(found) == repr({"x": [0.0, 1.0], "n": 3, "kind": True})
+    assert repr(space.checked({"x": (1, 0.5), "n": 3.0, "kind": None})["x"]) == "[1.0, 0.5]"
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    numpy = oracle.np
+    made = [
+        Outcome(numpy.float32(1), numpy.array([0.5]), cost=numpy.float64(2)),
+        Outcome(numpy.int64(1), [numpy.float32(0.5)], cost=2),
+        Outcome(numpy.array(1.0), (numpy.array(0.5),), cost=numpy.array(2)),
+        {"objective": numpy.float32(1), "measures": numpy.array([0.5]), "cost": numpy.int8(2)},
+    ]
+    for outcome in made:
+        study = Study({"x": Real(0, 1)}, MapElites([2], [(0, 1)]))
+        candidate = study.ask()
+        assert candidate is not None
+        assert study.tell(candidate.number, outcome) is Verdict.NEW
+        assert repr(read_outcome(outcome, (), 1)[:3]) == "(1.0, (0.5,), 2.0)"
+    assert read_outcome(numpy.float32(3)).objective == 3
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [(1.0, [0.5]), "1", Outcome("1"), Outcome(1.0), Outcome(1.0, "ab"), Outcome(), Outcome(1, ["a"])],
+)
+def test_a_study_refuses_what_is_no_outcome_with_words(outcome: Any) -> None:
+    study = Study({"x": Real(0, 1)}, MapElites([2], [(0, 1)]))
+    candidate = study.ask()
+    assert candidate is not None
+    with pytest.raises(SearchError, match=f"candidate {candidate.number}"):
+        study.tell(candidate.number, outcome)
+    assert study.tell(candidate.number, Outcome(1.0, [0.5])) is Verdict.NEW
+
+
+@pytest.mark.parametrize(
+    "outcome", [None, math.nan, Outcome(math.inf), Outcome(1, [math.nan]), {"failure": "no"}]
+)
+def test_a_study_takes_a_failure_for_one(outcome: Any) -> None:
+    study = Study({"x": Real(0, 1)}, MapElites([2], [(0, 1)]))
+    candidate = study.ask()
+    assert candidate is not None
+    assert study.tell(candidate.number, outcome) is Verdict.FAILED
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [(Outcome(1, cost=-0.5), "below 0"), (Outcome(1, cost=math.nan), "nan"), (Outcome(10**400), "finite")],
+)
+def test_a_cost_below_0_and_a_number_without_end_are_failures(returned: Outcome, words: str) -> None:
+    found = read_outcome(returned)
+    assert words in str(found.failure)
+    assert found.cost == 0
 
 
 def test_smaller_is_better_where_the_direction_says_so() -> None:

@@ -4,34 +4,42 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import io
 import json
 import os
+import sqlite3
 import threading
 import zipfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent
+from tenuto.clock import SystemRandomness
+from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent, NotOurs, PayloadGone
 from tenuto.launchers.instructions import Limits
 from tenuto.lifecycle.service import PayloadState
 from tenuto.lifecycle.states import JobState
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.local_node import LocalNode
+from tenuto.service.names import file_name, folded
 from tenuto.service.node.node import EmbeddedNode, NodePlan
+from tenuto.service.node.payloads import Sender
 from tenuto.service.node.routes import NodeFront, node_app, router
 from tenuto.service.node.sandbox import Sandbox, SandboxMode
 from tenuto.service.node.work import Terms
-from tenuto.service.nodes import Node, Outgoing
+from tenuto.service.nodes import Node, Outgoing, PayloadRef
 from tenuto.service.uploads import UploadLimits
-from tenuto.testing.contracts.nodes import NodeContract, Opened
+from tenuto.testing.contracts.nodes import NodeContract, Opened, asked, ref
 from tenuto.testing.fake_node import FakeNode
 from tenuto.workspace.job_directory import read_status, write_status
 from tenuto.workspace.machine import this_machine
@@ -98,10 +106,10 @@ def job(directory: Path, script: str, key: str = "k-1") -> Outgoing:
     return Outgoing(key, str(files), "example", "1", 1)
 
 
-async def ended(node: Node, id: int, target: Path) -> Any:
+async def ended(node: Node, payload: PayloadRef, target: Path) -> Any:
     known = None
     while True:
-        retrieved = await node.retrieve(id, known, 5, str(target))
+        retrieved = await node.retrieve(payload, known, 5, str(target))
         if retrieved.status.state.is_final:
             return retrieved
         known = retrieved.status.state
@@ -111,20 +119,80 @@ def test_a_job_is_run_and_its_result_is_whole(made: Made, tmp_path: Path) -> Non
     async def main() -> None:
         async with made(tmp_path) as (node, _):
             assert await node.slots() == 2
-            assert await node.find("k-1") is None
-            status = await node.submit(job(tmp_path, "echo $JOB_ID $JOB_SERVICE; echo data > out\n"))
+            sent = job(tmp_path, "echo $JOB_ID $JOB_SERVICE; echo data > out\n")
+            assert await node.find(sent) is None
+            status = await node.submit(sent)
             assert status.state in (P.PREPARED, P.RUNNING)
-            retrieved = await ended(node, status.id, tmp_path / "got.zip")
+            retrieved = await ended(node, ref(status, sent), tmp_path / "got.zip")
             assert retrieved.status.state is P.COMPLETED
             content = (tmp_path / "got.zip").read_bytes()
             assert retrieved.packed.sha256 == hashlib.sha256(content).hexdigest()
             archive = zipfile.ZipFile(io.BytesIO(content))
             assert archive.read("out") == b"data\n"
-            assert await node.read_log(status.id, "stdout", 0, 100) == b"1 example\n"
-            assert await node.read_log(status.id, "stdout", 2, 100) == b"example\n"
+            assert await node.read_log(ref(status, sent), "stdout", 0, 100) == b"1 example\n"
+            assert await node.read_log(ref(status, sent), "stdout", 2, 100) == b"example\n"
             assert not list(tmp_path.glob("*.part"))
 
     run(main())
+
+
+def test_an_end_that_the_database_could_not_keep_is_kept_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S2-3: another program holds the node's database, as a backup does, for longer than it is waited for."""
+    monkeypatch.setattr("tenuto.service.node.node.PATIENCE_S", 0.2)
+    monkeypatch.setattr("tenuto.service.node.runner.WRITE_AGAIN_S", 0.1, raising=False)
+    failed = asyncio.Event()
+    monkeypatch.setattr(
+        "tenuto.service.node.runner.log", lambda action, *_, **__: action == "stage_failed" and failed.set()
+    )
+
+    async def main() -> None:
+        async with local(tmp_path) as (node, _):
+            go = tmp_path / "go"
+            sent = job(tmp_path, f"until [ -e {go} ]; do sleep 0.05; done\n")
+            payload = ref(await node.submit(sent), sent)
+            while (await node.retrieve(payload, P.PREPARED, 5, "")).status.state is not P.RUNNING:
+                pass
+            with contextlib.closing(sqlite3.connect(tmp_path / "node" / "node.sqlite")) as backup:
+                backup.execute("BEGIN IMMEDIATE")
+                go.touch()
+                await asyncio.wait_for(failed.wait(), 60)
+                backup.rollback()
+            retrieved = await ended(node, payload, tmp_path / "got.zip")
+            assert retrieved.status.state is P.COMPLETED
+
+    run(main())
+
+
+NAMES = st.text(st.characters(blacklist_categories=("Cc", "Cf", "Cs", "Cn")), min_size=1, max_size=80)
+
+
+@settings(max_examples=25)
+@given(names=st.lists(NAMES, max_size=30, unique_by=folded))
+@example(
+    names=["my file", "café", "[1].pdb", "a+b", "x,y", "it's", 'x:"y', "a%20b", "%22", "é" * 127, ";=\"'"]
+)
+def test_file_names_are_the_same_on_both_ends_of_the_wire(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str]
+) -> None:
+    """From the server's disk by HTTP to the node's, and back in the result."""
+    directory = tmp_path_factory.mktemp("names")
+    taken = [name for name in names if file_name(name.encode())[1] is None and folded(name) != "run.sh"]
+    sent = job(directory, "true\n")
+    for name in taken:
+        (Path(sent.directory) / name).write_text(name)
+
+    async def main() -> dict[str, bytes]:
+        async with http(directory) as (node, _):
+            status = await node.submit(sent)
+            await ended(node, ref(status, sent), directory / "got.zip")
+            archive = zipfile.ZipFile(directory / "got.zip")
+            return {name: archive.read(name) for name in archive.namelist() if "/" not in name}
+
+    came = run(main())
+    del came["run.sh"]
+    assert came == {name: name.encode() for name in taken}
 
 
 @asynccontextmanager
@@ -155,12 +223,13 @@ def test_a_node_that_is_restarted_goes_on(made: Made, tmp_path: Path) -> None:
     async def main() -> None:
         async with made(tmp_path) as (node, _):
             script = f"echo x >> ledger; until [ -e {tmp_path}/go ]; do sleep 0.05; done\n"
-            status = await node.submit(job(tmp_path, script))
-            while (await node.retrieve(status.id, P.PREPARED, 5, "")).status.state is not P.RUNNING:
+            sent = job(tmp_path, script)
+            payload = ref(await node.submit(sent), sent)
+            while (await node.retrieve(payload, P.PREPARED, 5, "")).status.state is not P.RUNNING:
                 pass
         (tmp_path / "go").touch()
         async with made(tmp_path) as (node, _):
-            retrieved = await ended(node, status.id, tmp_path / "got.zip")
+            retrieved = await ended(node, payload, tmp_path / "got.zip")
             assert retrieved.status.state is P.COMPLETED
             assert zipfile.ZipFile(tmp_path / "got.zip").read("ledger") == b"x\n"
 
@@ -174,8 +243,9 @@ def test_a_restarted_node_mends_the_status_that_a_killed_runner_left(tmp_path: P
     async def main() -> None:
         async with local(tmp_path) as (node, embedded):
             script = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done\n"
-            status = await node.submit(job(tmp_path, script))
-            while (await node.retrieve(status.id, P.PREPARED, 5, "")).status.state is not P.RUNNING:
+            sent = job(tmp_path, script)
+            payload = ref(await node.submit(sent), sent)
+            while (await node.retrieve(payload, P.PREPARED, 5, "")).status.state is not P.RUNNING:
                 pass
             paths = embedded.runner.place("k-1").paths
         running = read_status(machine.files, paths)
@@ -186,10 +256,34 @@ def test_a_restarted_node_mends_the_status_that_a_killed_runner_left(tmp_path: P
                 await asyncio.sleep(0.01)
         write_status(machine.files, paths, running)
         async with local(tmp_path) as (node, _):
-            assert (await ended(node, status.id, tmp_path / "got.zip")).status.state is P.COMPLETED
+            assert (await ended(node, payload, tmp_path / "got.zip")).status.state is P.COMPLETED
         mended = read_status(machine.files, paths)
         assert mended is not None
         assert (running.standing.state.finished(), mended.standing.state) == (False, JobState.DONE)
+
+    run(main())
+
+
+def test_a_payload_that_is_ended_before_the_scheduler_has_it_does_not_run_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with local(tmp_path) as (node, embedded):
+            scheduler, reached, killed = embedded._scheduler, asyncio.Event(), asyncio.Event()
+            submit = scheduler.submit_async
+
+            async def slow(*given: Any) -> Any:
+                reached.set()
+                await killed.wait()
+                return await submit(*given)
+
+            monkeypatch.setattr(scheduler, "submit_async", slow)
+            sent = job(tmp_path, "exec sleep 1000\n")
+            payload = ref(await node.submit(sent), sent)
+            await reached.wait()
+            await node.kill(payload)
+            killed.set()
+            assert (await ended(node, payload, tmp_path / "x")).status.state is P.KILLED
 
     run(main())
 
@@ -204,7 +298,7 @@ def test_files_that_were_moved_before_a_crash_are_recognised(tmp_path: Path) -> 
             Path(place.paths.directory).mkdir(parents=True)
             Path(sent.directory).rename(place.work)
             status = await node.submit(sent)
-            assert (await ended(node, status.id, tmp_path / "x")).status.state is P.COMPLETED
+            assert (await ended(node, ref(status, sent), tmp_path / "x")).status.state is P.COMPLETED
 
     run(main())
 
@@ -224,10 +318,52 @@ def test_a_payload_that_writes_too_much_is_stopped(tmp_path: Path) -> None:
         await embedded.start()
         node = LocalNode(embedded)
         script = "for i in 1 2 3 4; do head -c 900000 /dev/urandom > f$i; done; sleep 1000\n"
-        status = await node.submit(job(tmp_path, script))
-        retrieved = await ended(node, status.id, tmp_path / "x")
+        sent = job(tmp_path, script)
+        retrieved = await ended(node, ref(await node.submit(sent), sent), tmp_path / "x")
         assert retrieved.status.state is P.FAILED
         assert "disk limit" in retrieved.status.message
+        await embedded.close()
+
+    run(main())
+
+
+def test_a_round_of_the_cleaner_leaves_no_old_payload_but_those_in_use(tmp_path: Path) -> None:
+    """S2-12: it took a hundred a minute, and a hundred that cannot be removed would have stopped it."""
+
+    async def main() -> None:
+        machine = this_machine()
+        embedded = EmbeddedNode(replace(plan(tmp_path / "node"), max_age_s=-1.0), machine)
+        locks = []
+        for n in range(350):
+            row = embedded.payloads.add(f"k-{n}", Sender())
+            embedded.payloads.end(row.id, P.COMPLETED, "")
+            if n < 101:
+                paths = embedded.runner.place(row.key).paths
+                Path(paths.directory).mkdir(parents=True)
+                locks.append(machine.locks.try_lock(paths.lock))
+        assert embedded._cleaner.clean() == 249
+        for lock in locks:
+            assert lock is not None
+            lock.close()
+        assert embedded._cleaner.clean() == 101
+        await embedded.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("digit", "0f")
+def test_ids_of_payloads_fit_into_31_bits(tmp_path: Path, digit: str) -> None:
+    """S2-14: servers of job-orchestrator know no larger ones."""
+
+    class Extreme(SystemRandomness):
+        def nonce(self) -> str:
+            return digit * 32
+
+    async def main() -> None:
+        machine = this_machine()._replace(randomness=Extreme())
+        embedded = EmbeddedNode(plan(tmp_path / "node"), machine)
+        row = embedded.payloads.add("k-1", Sender())
+        assert 0 < row.id <= 2**30, "a billion more may follow"
         await embedded.close()
 
     run(main())
@@ -309,6 +445,10 @@ class OldNode(BaseHTTPRequestHandler):
                 self._send(json.dumps(body).encode(), "application/json")
             else:
                 self._send(self.answers["zip"], "application/zip")
+        elif self.path == "/health" and "health" in self.answers:
+            self._send(json.dumps(self.answers["health"]).encode(), "application/json")
+        elif self.path.startswith("/logs/") or "partial" in self.path:
+            self._send(self.answers["zip"], "application/zip")
         else:
             self.send_error(404)
 
@@ -355,7 +495,7 @@ def test_our_server_drives_an_old_node(old_node: str, tmp_path: Path) -> None:
         assert (status.id, status.state) == (5, P.PREPARED)
         known = None
         for _ in range(3):
-            retrieved = await node.retrieve(5, known, 25, str(tmp_path / "x.zip"))
+            retrieved = await node.retrieve(PayloadRef(5, ""), known, 25, str(tmp_path / "x.zip"))
             known = retrieved.status.state
         assert known is P.COMPLETED
         assert (tmp_path / "x.zip").read_bytes() == b"PK zip"
@@ -388,12 +528,7 @@ def test_a_node_cannot_send_its_server_elsewhere(old_node: str, tmp_path: Path, 
     async def main() -> None:
         node = HttpNode("old", NodeAddress(old_node))
         OldNode.answers["redirect"] = old_node + target if target.startswith("/") else target
-        calls: list[Callable[[], Awaitable[Any]]] = [
-            lambda: node.retrieve(5, None, 0, str(tmp_path / "x.zip")),
-            lambda: node.retrieve_partial(5, str(tmp_path / "x.zip")),
-            lambda: node.read_log(5, "stdout", 0, 10),
-        ]
-        for call in calls:
+        for call in asked(node, PayloadRef(5, ""), str(tmp_path / "x.zip"))[:4]:
             with pytest.raises(NodeRefusal):
                 await call()
         assert not any("secret" in path for path in OldNode.asked)
@@ -410,11 +545,47 @@ def test_damaged_results_are_seen(old_node: str, tmp_path: Path) -> None:
         node = HttpNode("old", NodeAddress(old_node))
         OldNode.answers |= {"waits": 0, "lie": 10}
         with pytest.raises((DamagedResult, NodeSilent)):
-            await node.retrieve(5, None, 0, str(tmp_path / "x.zip"))
+            await node.retrieve(PayloadRef(5, ""), None, 0, str(tmp_path / "x.zip"))
         OldNode.answers |= {"lie": 0, "headers": {"Repr-Digest": "sha-256=:AAAA:"}}
         with pytest.raises(DamagedResult):
-            await node.retrieve(5, None, 0, str(tmp_path / "x.zip"))
+            await node.retrieve(PayloadRef(5, ""), None, 0, str(tmp_path / "x.zip"))
         assert not list(tmp_path.glob("x.zip*"))
+        await node.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("said", [{}, {"Tenuto-Payload": "key=k-1&service=example&user_id=2&job_id=1"}])
+def test_an_answer_that_does_not_say_whose_it_is_is_not_taken(
+    old_node: str, tmp_path: Path, said: dict[str, str]
+) -> None:
+    """S1-2: a node of ours says in every answer whose the payload is; only an older one may leave it out."""
+
+    async def main() -> None:
+        node, sent = HttpNode("n", NodeAddress(old_node)), job(tmp_path, "true\n")
+        OldNode.answers |= {"waits": 0, "health": {"tenuto": "1", "slots": 1}, "headers": said}
+        for call in asked(node, PayloadRef(5, sent.mark), str(tmp_path / "x.zip")):
+            with pytest.raises(NotOurs):
+                await call()
+        with pytest.raises(NotOurs):
+            await node.submit(sent)
+        assert not list(tmp_path.glob("x.zip*"))
+        await node.close()
+
+    run(main())
+
+
+def test_a_node_of_ours_that_refuses_is_not_taken_for_an_older_one(old_node: str) -> None:
+    """It would be asked without keys, and its answers would not be compared."""
+
+    async def main() -> None:
+        node = HttpNode("n", NodeAddress(old_node))
+        OldNode.answers["health"] = {"tenuto": "1", "slots": 3}
+        assert await node.slots() == 3
+        del OldNode.answers["health"]
+        with pytest.raises(PayloadGone):
+            await node.slots()
+        assert await node._knows_keys()
         await node.close()
 
     run(main())

@@ -10,6 +10,7 @@ import signal
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,7 @@ def server(start: Start, directory: Path, *urls: str, **settings: object) -> Pro
         "[service]\n"
         + "\n".join(lines)
         + f"\n[services.example]\nnodes = [{names}]\nruns_per_user = 50\nmax_runs = 50\n"
+        + f'[node]\ndata = "{directory.parent}/n/node"\n'
     )
     (directory / "tenuto.toml").write_text(text)
     return start("serve", cwd=directory)
@@ -115,6 +117,7 @@ def test_two_servers_share_a_node_and_each_gets_its_own_results(start: Start, tm
         (tmp_path / name / "db.sqlite").unlink()
         for left in (tmp_path / name).glob("db.sqlite-*"):
             left.unlink()
+        shutil.rmtree(tmp_path / name / "data")
 
 
 @pytest.fixture
@@ -164,3 +167,74 @@ def test_a_node_beyond_loopback_makes_a_secret(start: Start, tmp_path: Path) -> 
     job = served.run("true\n")
     assert (job["status"], job["node"]) == ("Completed", "far")
     assert token.read_text().strip() not in served.log + worker.log
+
+
+def test_a_server_beside_its_node_reads_the_secret(start: Start, tmp_path: Path) -> None:
+    """Also if the node makes it later; without it the node serves nobody."""
+    worker = node(start, tmp_path)
+    port = worker.url.rpartition(":")[2]
+    worker.kill()
+    shutil.rmtree(tmp_path / "node")
+    (tmp_path / "tenuto.toml").write_text(f'[services.example]\nnodes = ["{worker.url}"]\n')
+    served = start("serve", cwd=tmp_path)
+    id = served.upload("true\n").json["id"]
+    worker = node(start, tmp_path, "--port", port)
+    assert served.final(id)["status"] == "Completed"
+    assert (tmp_path / "node" / "node.token").stat().st_mode & 0o777 == 0o600
+    asked = [("GET", f"/{call}/1") for call in ("find", "retrieve", "retrieve_partial", "logs")]
+    asked += [("POST", "/submit"), ("POST", "/kill/1"), ("GET", "/load")]
+    for headers in ({}, {"Authorization": "Bearer x"}):
+        assert {worker.request(*one, headers=headers).status for one in asked} == {401}
+    assert worker.get("/health").status == 200
+
+
+def test_a_node_that_refuses_its_server_is_down_and_gets_no_jobs(start: Start, tmp_path: Path) -> None:
+    """Another secret, and a Host that it does not serve; nothing is wrong with the jobs."""
+    well, changed = node(start, tmp_path / "n"), node(start, tmp_path / "other")
+    by_number = node(start, tmp_path / "third").url.replace("127.0.0.1", "0.0.0.0")
+    served = server(start, tmp_path / "s", changed.url, by_number, well.url)
+    ids = [served.upload("true\n").json["id"] for _ in range(20)]
+    jobs = [served.final(id) for id in ids]
+    assert {(job["status"], job["node"]) for job in jobs} == {("Completed", well.url)}
+    for url, why in ((changed.url, "token_file"), (by_number, "Host")):
+        eventually(lambda url=url: f'_node_up{{node="{url}"}} 0' in served.get("/metrics").body.decode())
+        [line] = [one for one in served.log.splitlines() if "node_down" in one and url in one]
+        assert why in line
+    served.stop()
+    alone = server(start, tmp_path / "s2", changed.url, send_for_s=0)
+    job = alone.run("true\n")
+    assert job["status"] == "Failed"
+    assert "does not serve this server" in job["message"]
+
+
+def test_an_insecure_node_serves_without_its_secret_and_says_so(start: Start, tmp_path: Path) -> None:
+    worker = node(start, tmp_path, "--insecure")
+    assert worker.get("/load").status == 200
+    assert "insecure" in worker.log
+    assert not (tmp_path / "node" / "node.token").exists()
+
+
+@pytest.mark.parametrize(
+    ("toml", "arguments", "words"),
+    [
+        ("[services.x]\nnetwork = true\n", ["--sandbox", "none"], "services.x.network = true"),
+        ("", ["--sandbox", "uid"], "sandbox uid"),
+        ("", ["--token-file", "t"], "give one of them"),
+    ],
+)
+def test_an_insecure_node_is_refused_where_payloads_could_ask_it(
+    tenuto: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    directory: Path,
+    toml: str,
+    arguments: list[str],
+    words: str,
+) -> None:
+    if "uid" in arguments and os.geteuid() != 0:
+        pytest.skip("only root can give payloads a uid of their own")
+    monkeypatch.chdir(directory)
+    (directory / "tenuto.toml").write_text(toml)
+    (directory / "tenuto.toml").chmod(0o600)
+    ended = tenuto("node", "--insecure", "--port", "0", *arguments)
+    assert ended.returncode == 2
+    assert words in ended.stderr

@@ -30,6 +30,7 @@ def two(start: Start, directory: Path, url: str, count: int = 2) -> tuple[Proces
         f'[service]\ndata = "{directory}/data"\n'
         f'[services.example]\nnodes = ["{worker.url}"]\nruns_per_user = 5\nmax_runs = 20\n'
         f'[services.other]\nnodes = ["{worker.url}"]\nruns_per_user = 3\nmax_runs = 20\n'
+        f'[node]\ndata = "{directory}/n/node"\n'
     )
     return worker, [start("serve", "--db", url, cwd=directory) for _ in range(count)]
 
@@ -70,6 +71,27 @@ def test_a_server_that_freezes_or_dies_is_taken_over(
     (tmp_path / "gone").touch()
     assert first.final(killed)["status"] == "Completed"
     assert ledger(first, killed) == b"start\nend\n"
+
+
+def test_jobs_of_a_server_that_stopped_are_taken_over(
+    start: Start, tmp_path: Path, postgresql_url: str
+) -> None:
+    """S1-1: a graceful stop of the only server, as of every upgrade; and of one of two."""
+    _, (first,) = two(start, tmp_path, postgresql_url, count=1)
+    script = f"echo start >> ledger; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo end >> ledger\n"
+    ids = [first.upload(script).json["id"] for _ in range(4)]
+    eventually(lambda: all(first.job(id)["status"] == "Running" for id in ids))
+    assert first.stop() == 0
+    second = start("serve", "--db", postgresql_url, cwd=tmp_path)
+    third = start("serve", "--db", postgresql_url, cwd=tmp_path)
+    eventually(lambda: "taken_over=4" in second.log, timeout_s=20)
+    assert second.stop() == 0
+    eventually(lambda: "taken_over=4" in third.log, timeout_s=20)
+    assert third.post(f"/terminate/{ids[3]}").status in (200, 202)
+    assert third.final(ids[3])["status"] == "Killed"
+    (tmp_path / "go").touch()
+    assert [third.final(id)["status"] for id in ids[:3]] == ["Completed"] * 3
+    assert [ledger(third, id) for id in ids[:3]] == [b"start\nend\n"] * 3
 
 
 @pytest.mark.parametrize(

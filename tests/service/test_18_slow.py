@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import re
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -60,6 +62,19 @@ def test_half_headers_are_closed(impatient: Process) -> None:
             answer = everything(connection)
             assert b" 408 " in answer
             assert b'"too_slow"' in answer
+
+
+def test_an_answer_on_a_kept_connection_is_sent_at_once(impatient: Process) -> None:
+    """S2-2: Nagle's algorithm held the second piece of each answer back for 40 ms."""
+    connection = http.client.HTTPConnection(impatient.url.removeprefix("http://"), timeout=60)
+    took = []
+    for _ in range(20):
+        began = time.perf_counter()
+        connection.request("GET", "/")
+        connection.getresponse().read()
+        took.append(time.perf_counter() - began)
+    connection.close()
+    assert statistics.median(took) < 0.02
 
 
 def test_a_second_half_request_is_closed_too(impatient: Process) -> None:

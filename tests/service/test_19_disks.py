@@ -14,6 +14,7 @@ from tenuto.service.local_node import LocalNode
 from tenuto.service.node import runner
 from tenuto.service.node.node import EmbeddedNode
 from tenuto.service.rows import Page
+from tenuto.testing.contracts.nodes import ref
 from tenuto.workspace.machine import this_machine
 from tests.faults.builders import mounted_tmpfs
 from tests.service.asgi import MADE, ask, make_server, run
@@ -105,16 +106,17 @@ def test_a_result_waits_for_room_on_the_disk_of_the_node(
         await embedded.start()
         node = LocalNode(embedded)
         script = f"head -c 3000000 /dev/urandom > out; until [ -e {tmp_path}/go ]; do sleep 0.05; done\n"
-        status = await node.submit(job(tmp_path, script))
+        sent = job(tmp_path, script)
+        payload = ref(await node.submit(sent), sent)
         while not _has(embedded, 3_000_000):
-            await node.retrieve(status.id, P.RUNNING, 0.05, "")
+            await node.retrieve(payload, P.RUNNING, 0.05, "")
         ballast = filled(disk, leave=100_000)
         (tmp_path / "go").touch()
-        while "waits for room" not in (await node.find("k-1")).message:  # type: ignore[union-attr]
-            await node.retrieve(status.id, P.RUNNING, 0.05, "")
-        assert (await node.find("k-1")).state is P.RUNNING  # type: ignore[union-attr]
+        while "waits for room" not in (await node.find(sent)).message:  # type: ignore[union-attr]
+            await node.retrieve(payload, P.RUNNING, 0.05, "")
+        assert (await node.find(sent)).state is P.RUNNING  # type: ignore[union-attr]
         ballast.unlink()
-        retrieved = await ended(node, status.id, disk / "got.zip")
+        retrieved = await ended(node, payload, disk / "got.zip")
         assert retrieved.status.state is P.COMPLETED
         with zipfile.ZipFile(disk / "got.zip") as made:
             assert made.testzip() is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import random
 import secrets
 import sqlite3
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,51 @@ def test_planted_secrets_are_found_nowhere(start: Start, tmp_path: Path) -> None
     closed = [path for path in ours if path.name.startswith(("db.sqlite", "node.sqlite"))]
     assert closed
     assert all(path.stat().st_mode & 0o077 == 0 for path in closed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sandbox", ["uid", "none"])
+def test_every_file_of_the_service_is_for_its_account_alone(
+    start: Start, directory: Path, sandbox: str
+) -> None:
+    """Whatever the umask; but payloads with uids of their own pass through the directories above theirs."""
+    if sandbox == "uid" and os.geteuid() != 0:
+        pytest.skip("only root can give payloads a uid of their own")
+    if sandbox == "none":
+        (directory / "db.sqlite").touch(
+            0o644
+        )  # as a restored backup has it; with `uid` the server refuses it
+    (directory / "far").mkdir()
+    arguments = ("--sandbox", sandbox, "--data", str(directory / "far" / "node"))
+    with umask(0):
+        far = start("node", *arguments, cwd=directory)
+        toml = f'[services.example]\n[services.far]\nnodes = ["{far.url}"]\n'
+        toml += f'[node]\ntoken_file = "{directory}/far/node/node.token"\n'
+        (directory / "tenuto.toml").write_text(toml)
+        (directory / "tenuto.toml").chmod(0o600)
+        data = ("--data", str(directory / "data"))
+        served = start("serve", "--with-node", "--sandbox", sandbox, *data, cwd=directory)
+    script = "echo a > made; until [ -e stop ]; do sleep 0.05; done\n"
+    running = served.upload(script, service="far", files={"in": b"x"}).json["id"]
+    ended = [served.run("true\n", service=name, files={"in": b"x"}) for name in ("example", "far")]
+    ended.append(served.run("exit 1\n", service="far"))
+    assert [job["status"] for job in ended] == ["Completed", "Completed", "Failed"]
+    seen = [path for path in directory.rglob("*") if not path.name.startswith(("log-", "tenuto.toml"))]
+    assert {"result.zip", "db.sqlite-wal", "node.sqlite-shm", "in"} <= {path.name for path in seen}
+    own = [path for path in seen if "work" not in path.parts]
+    files = {str(path): oct(path.stat().st_mode) for path in own if path.is_file()}
+    assert {path: mode for path, mode in files.items() if mode != "0o100600"} == {}
+    passed = 0o711 if sandbox == "uid" else 0o700
+    modes = {str(path): path.stat().st_mode & 0o777 for path in own if path.is_dir() and path.name != "far"}
+    assert set(modes.values()) <= {0o700, passed}
+    served.post(f"/terminate/{running}")
+
+
+@contextlib.contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    yield
+    os.umask(before)
 
 
 def _token(directory: Path, user: str = "ada") -> str:

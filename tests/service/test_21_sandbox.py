@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,16 +23,19 @@ from tenuto.service.local_node import LocalNode
 from tenuto.service.node.node import EmbeddedNode
 from tenuto.service.node.sandbox import Guest, Sandbox, SandboxMode, bwrap, choose
 from tenuto.service.node.work import Terms, passed_on
+from tenuto.testing.contracts.nodes import ref
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
 from tests.conftest import COMPONENTS
 from tests.service.asgi import run
+from tests.service.servers import Process, eventually
 from tests.service.test_05_nodes import ended, job, plan
 
 P = PayloadState
 
 ATTEMPTS = {
     "read another job": "cat {other}/secret",
+    "read the result of another job": "head -c 1 {result}",
     "list other jobs": "ls {jobs}",
     "read the database": "head -c 1 {data}/node.sqlite",
     "read the node's secret": "cat {data}/node.token",
@@ -58,15 +63,6 @@ ONLY_IN_BWRAP = {
 }
 
 
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    """A directory that other users may pass through; pytest's own is closed to them."""
-    made = Path(tempfile.mkdtemp(prefix="tn-sandbox-", dir="/tmp"))
-    made.chmod(0o711)
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
-
-
 @pytest.fixture(params=["bwrap", "uid"])
 def sandbox(request: pytest.FixtureRequest, directory: Path, require: Callable[[str], None]) -> Sandbox:
     if request.param == "bwrap":
@@ -90,13 +86,17 @@ def could(sandbox: Sandbox, directory: Path) -> list[str]:
         node = LocalNode(embedded)
         other = job(directory, "exec sleep 100\n", "other")
         (Path(other.directory) / "secret").write_text("secret")
-        first = await node.submit(other)
+        first = ref(await node.submit(other), other)
+        finished = job(directory, "echo secret\n", "done")
+        done = ref(await node.submit(finished), finished)
+        await ended(node, done, directory / "done.zip")
         while not (pid := neighbour(embedded)):
-            await node.retrieve(first.id, P.RUNNING, 0.05, "")
+            await node.retrieve(first, P.RUNNING, 0.05, "")
         (directory / "node" / "node.token").write_text("secret")
         (directory / "node" / "node.token").chmod(0o600)
         places = {
             "other": embedded.runner.place("other").work,
+            "result": embedded.runner.place("done").result,
             "jobs": directory / "node" / "jobs" / "payload",
             "data": directory / "node",
             "node": os.getpid(),
@@ -109,16 +109,17 @@ def could(sandbox: Sandbox, directory: Path) -> list[str]:
         script = "id -u > uid; echo works > own\n"
         for name, attempt in attempts.items():
             script += f"({attempt.format(**places)}) > /dev/null 2>&1 && echo '{name}' >> could\n"
-        status = await node.submit(job(directory, script + "true\n", "guest"))
-        retrieved = await ended(node, status.id, directory / "got.zip")
+        guest = job(directory, script + "true\n", "guest")
+        status = await node.submit(guest)
+        retrieved = await ended(node, ref(status, guest), directory / "got.zip")
         assert retrieved.status.state is P.COMPLETED, retrieved
         made = zipfile.ZipFile(directory / "got.zip")
         succeeded = made.read("could").decode().splitlines() if "could" in made.namelist() else []
         assert made.read("own") == b"works\n"
         uid = sandbox.uid_of(status.id)
         assert made.read("uid").decode().strip() == str(os.getuid() if uid is None else uid)
-        await node.kill(first.id)
-        await ended(node, first.id, directory / "x.zip")
+        await node.kill(first)
+        await ended(node, first, directory / "x.zip")
         await embedded.close()
         return succeeded
 
@@ -198,16 +199,137 @@ def ends(sandbox: Sandbox, directory: Path, *, with_bomb: bool = True) -> dict[s
         ]:
             sent = job(directory, script, key)._replace(service=services.get(key, ""))
             status = await node.submit(sent)
-            retrieved = await ended(node, status.id, directory / f"{key}.zip")
+            retrieved = await ended(node, ref(status, sent), directory / f"{key}.zip")
             states[key] = retrieved.status.state
             assert words in retrieved.status.message.lower()
-        never = await node.find("never")
-        assert never is not None
-        assert "longer than 1.5 s" in never.message, never
+            if key == "never":
+                assert "longer than 1.5 s" in retrieved.status.message
         await embedded.close()
 
     run(main())
     return states
+
+
+@pytest.fixture
+def shown() -> Iterator[Path]:
+    """A directory below one that every payload in bubblewrap sees."""
+    if not os.access("/opt", os.W_OK):
+        pytest.skip("/opt is not ours")
+    made = Path(tempfile.mkdtemp(prefix="tn-shown-", dir="/opt"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_root", [True, False], ids=["root", "user"])
+@pytest.mark.parametrize("linked", [True, False], ids=["linked", "plain"])
+def test_a_payload_sees_nothing_of_the_service_below_what_it_is_shown(
+    start: Callable[..., Process],
+    shown: Path,
+    directory: Path,
+    require: Callable[[str], None],
+    is_root: bool,
+    linked: bool,
+) -> None:
+    """Data, database, settings and secrets below /opt, also through a link."""
+    require("bubblewrap")
+    python = directory / "python"
+    demoted = "" if is_root else "unshare --user --map-user=1000 --map-group=1000"
+    python.write_text(f'#!/bin/sh\nexec {demoted} {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    for name in ("etc", "own", "tools", "own/tools"):
+        (shown / name).mkdir(mode=0o755)
+    (shown / "tools" / "tool").write_text("tool")
+    (shown / "own" / "tools" / "tool").write_text("tool")
+    base = shown
+    if linked:
+        base = directory / "link"
+        base.symlink_to(shown)
+    (shown / "etc" / "far.token").write_text("canary-far")
+    (shown / "etc" / "node.token").write_text("canary-near")
+    (shown / "etc" / "tenuto.toml").write_text(
+        f'# canary-password\n[services.example]\npaths = ["{base}/own/tools"]\n'
+        f'[nodes.far]\nurl = "http://127.0.0.1:9"\ntoken_file = "{base}/etc/far.token"\n'
+        f'[node]\ntoken_file = "{base}/etc/node.token"\n'
+    )
+    for path in shown.rglob("*"):
+        path.chmod(0o644 if path.is_file() else 0o755)  # so that the sandbox alone can hide them
+    places = ("--data", f"{base}/own/data", "--db", f"{base}/own/db.sqlite")
+    served = start("serve", "--with-node", "--sandbox", "bwrap", *places, cwd=base / "etc", python=python)
+    other = served.upload("echo canary-out; exec sleep 100\n", files={"in": b"canary-in"}).json["id"]
+    done = served.run("echo canary-result > out\n")
+    eventually(lambda: served.job(other)["status"] == "Running")
+    script = (
+        f"grep -rs canary {shown} {base} /etc > found; cat {shown}/tools/tool {base}/own/tools/tool > read\n"
+        f"find {shown}/own/data {shown}/own/db.sqlite* -type f > seen; ls > own; "
+        f"touch {shown}/own/x {shown}/own/data/x; true\n"
+    )
+    guest = served.run(script, files={"mine": b"canary-mine"})
+    assert (done["status"], guest["status"]) == ("Completed", "Completed")
+    made = zipfile.ZipFile(io.BytesIO(served.get(f"/download/{guest['id']}").body))
+    assert made.read("found") == b""
+    assert made.read("seen") == b""
+    assert made.read("read") == b"tooltool"
+    assert b"mine" in made.read("own")
+    assert made.read(".tenuto/stderr").count(b"Read-only file system") == 2
+    served.post(f"/terminate/{other}")
+
+
+@pytest.mark.parametrize(
+    ("toml", "places", "words"),
+    [
+        ('paths = ["/nowhere/at/all"]', [], "services.example.paths: /nowhere/at/all is not there"),
+        ('paths = ["{shown}/data/jobs"]', ["--data", "{shown}/data"], "lies in the service's own"),
+        ('paths = ["{shown}/data"]', ["--data", "{shown}/data"], "lies in the service's own"),
+        ('paths = ["{tmp}/link/jobs"]', ["--data", "{shown}/data"], "lies in the service's own"),
+        ('paths = ["{tmp}"]', ["--db", "{tmp}/x.sqlite"], "the database {tmp}/x.sqlite lies directly in"),
+        ('paths = ["{tmp}/tenuto.toml"]', [], "is the service's own"),
+        ('paths = ["/"]', [], "payloads have / of their own"),
+        ('paths = ["/proc"]', [], "payloads have /proc of their own"),
+        ("", ["--db", "/opt/tn-never.sqlite"], "the database /opt/tn-never.sqlite lies directly in /opt"),
+        ("", ["--data", "/opt"], "/opt lies in the service's own directory /opt"),
+    ],
+)
+def test_a_node_that_cannot_hide_the_service_does_not_start(
+    tenuto: Callable[..., Any],
+    shown: Path,
+    tmp_path: Path,
+    require: Callable[[str], None],
+    toml: str,
+    places: list[str],
+    words: str,
+) -> None:
+    require("bubblewrap")
+    (shown / "data" / "jobs").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(shown / "data")
+    where = {"shown": shown, "tmp": tmp_path}
+    (tmp_path / "tenuto.toml").write_text(f"[services.example]\n{toml.format(**where)}\n")
+    given = [place.format(**where) for place in places]
+    ended = tenuto("serve", "--with-node", "--sandbox", "auto", "--port", "0", *given)
+    assert ended.returncode == 2, ended
+    assert words.format(**where) in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give payloads a uid of their own")
+@pytest.mark.parametrize("name", ["tenuto.toml", "node.token", "near.sqlite", "tls.key"])
+def test_a_file_that_the_uids_of_payloads_could_read_is_refused(
+    tenuto: Callable[..., Any], directory: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(directory)
+    (directory / "tenuto.toml").write_text(f'[node]\ntoken_file = "{directory}/node.token"\n')
+    (directory / "node.token").write_text("secret\n")
+    (directory / "tls.key").touch()
+    for path in directory.iterdir():
+        path.chmod(0o600)
+    if name.endswith("sqlite"):
+        (directory / "tenuto.toml").write_text(f'[service]\ndatabase = "{directory}/near.sqlite"\n')
+        (directory / name).touch()
+    (directory / name).chmod(0o644)
+    ended = tenuto("node", "--sandbox", "uid", "--port", "0", "--tls-cert", "tls.key", "--tls-key", "tls.key")
+    assert ended.returncode == 2
+    assert f"payloads could read {directory / name}: chmod 600" in ended.stderr
 
 
 def test_the_network_is_given_where_the_service_has_it() -> None:

@@ -3,49 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from sqlalchemy import text
 
-from tenuto.cli.main import main
 from tenuto.database import Migrations
 from tenuto.service.tables import MIGRATIONS, NODE_MIGRATIONS, opened
+from tests.service.conftest import Tenuto
 from tests.service.servers import Process
-
-Tenuto = Callable[..., "Ended"]
-
-
-class Ended(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def tenuto(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Callable[..., Ended]:
-    """``tenuto("token", "list")``: the command in this process, in a directory of its own."""
-    monkeypatch.chdir(tmp_path)
-    for name in os.environ:
-        if name.startswith("TENUTO_"):
-            monkeypatch.delenv(name)
-
-    def call(*arguments: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["tenuto", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capsys.readouterr()
-        return Ended(ended.value.code or 0, said.out, said.err)  # type: ignore[arg-type]
-
-    return call
 
 
 @pytest.mark.parametrize(

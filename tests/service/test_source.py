@@ -18,6 +18,7 @@ from tenuto.database import Database
 from tenuto.jobs.source import ActedAs, Action, Target
 from tenuto.lifecycle.service import ServiceState
 from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.monitor.provider import LocalProvider
 from tenuto.service import server as service
 from tenuto.service.decisions import Quota
 from tenuto.service.history import History
@@ -93,6 +94,20 @@ def test_states_are_shown_in_both_words(source: ServiceSource, group: str) -> No
     assert sum(one["running"] for one in panels.queue["users"]) == 1
     assert panels.nodes is not None
     assert sum(node["running"] for node in panels.nodes) <= 1
+
+
+def test_each_upload_is_one_note_of_the_timeline(source: ServiceSource, group: str) -> None:
+    provider = LocalProvider([source])
+    try:
+        assert provider.wait_until_loaded(30)
+        (lane,) = provider.score([group])["lanes"]
+        rows = all_rows(source, group)
+        assert sorted((bar[4], bar[5]) for bar in lane["bars"]) == [
+            (row.key, row.attempt) for row in rows[:3]
+        ]
+        assert lane["joins"] == []
+    finally:
+        provider.close()
 
 
 def test_nodes_show_their_slots_and_load_as_servers_noted_them(

@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 from tenuto.clock import SystemClock
 from tenuto.errors import RequestRefused
 from tenuto.service.bodies import receive
-from tenuto.service.uploads import Received, Receiver, UploadLimits, boundary_of, check_room
+from tenuto.service.uploads import (
+    Received,
+    Receiver,
+    UploadLimits,
+    boundary_of,
+    check_room,
+    disposition_options,
+)
 from tests.service.multipart import BOUNDARY, END, body, field, file, good
 
 LIMITS = UploadLimits(max_bytes=1 << 20, max_parts=50, min_free_bytes=0, idle_s=10.0)
@@ -64,6 +71,55 @@ def test_a_preamble_and_an_epilogue_do_no_harm(tmp_path: Path) -> None:
     """H04."""
     received = take(tmp_path, good() + b"epilogue\r\n")
     assert received.files == ("run.sh",)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ("filename*=UTF-8''caf%C3%A9.txt", "café.txt"),
+        ("filename*=utf-8'en'a%20b%22.txt", 'a b".txt'),
+        ("filename*=ISO-8859-1''caf%E9.txt", "café.txt"),
+        ("filename=\"caf_.txt\"; filename*=UTF-8''caf%C3%A9.txt", "café.txt"),
+        ("FileName=plain", "plain"),
+        ('filename="x:\\"y;=z"', 'x:"y;=z'),
+        ('filename="a%20b"', "a%20b"),
+    ],
+)
+def test_a_file_name_is_understood_however_a_client_writes_it(
+    tmp_path: Path, options: str, name: str
+) -> None:
+    """S3-1: of urllib3 below 2 the file was left out, and the job ran without it."""
+    part = f'--xYzZy\r\nContent-Disposition: form-data; name="f"; {options}\r\n\r\nx\r\n'.encode()
+    received = take(tmp_path, body(file("run.sh"), part))
+    assert received.files == ("run.sh", name)
+    assert (tmp_path / name).read_bytes() == b"x"
+
+
+@pytest.mark.parametrize(
+    ("expected", "options"),
+    [
+        ("bad_name", "filename*=KOI8-R''x"),
+        ("bad_name", "filename*=UTF-8''%FF"),
+        ("bad_name", "filename*=UTF-8''..%2Fx"),
+        ("bad_name", "filename*=x"),
+        ("bad_name", "filename*0=a; filename*1=b"),
+        ("bad_multipart", 'filename="x'),
+        ("bad_multipart", 'filename="x"y'),
+        ("bad_multipart", 'filename="x"; filename="y"'),
+    ],
+)
+def test_a_file_name_that_is_not_understood_is_refused(tmp_path: Path, expected: str, options: str) -> None:
+    part = f'--xYzZy\r\nContent-Disposition: form-data; name="f"; {options}\r\n\r\nx\r\n'.encode()
+    assert code(tmp_path, body(file("run.sh"), part)) == expected
+
+
+@pytest.mark.parametrize(
+    "tail", [b"; x=" + b" " * 300_000 + b'"', b'; x="' + b"\\a" * 150_000, b"; x=" + b"y " * 150_000 + b'"']
+)
+def test_a_long_header_of_a_part_is_read_in_one_go(tail: bytes) -> None:
+    """Tried at each of its spaces anew, it would take an hour."""
+    with pytest.raises(RequestRefused):
+        disposition_options(b'form-data; name="f"' + tail)
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,9 @@ DEFAULTS = {
     "database": "url=None",
     "queue": "url=None namespace=tenuto",
     "slurm": """partition=None account=None qos=None constraint=None time_s=None cpus=1 memory_bytes=None
-        gpus=0 extra=None setup=None wrap=None python=None max_jobs=1000 array_size=1000 reuse_s=1.0
-        poll_s=5.0 beat_s=30.0 pilots=0 pilot_cpus=8 pilot_time_s=3600.0 pilot_idle_s=60.0""",
+        gpus=0 extra=None setup=None login_shell=False wrap=None python=None max_jobs=1000
+        array_size=1000 reuse_s=1.0 poll_s=5.0 beat_s=30.0 pilots=0 pilot_cpus=8
+        pilot_time_s=3600.0 pilot_idle_s=60.0""",
 }
 
 

@@ -138,7 +138,7 @@ def test_launchers_are_listed_and_checked(driver: Driver) -> None:
     assert answer["chosen"] == {
         "launcher": "slurm",
         "alternative": 3,
-        "options": ["--time=60", "--cpus-per-task=3", "--mem=300M"],
+        "options": ["--time=61", "--cpus-per-task=3", "--mem=300M"],
     }
     refused = [one for one in answer["tried"] if one["launcher"] == "slurm" and not one["fits"]]
     assert len(refused) == 2

@@ -163,7 +163,7 @@ class Wide(Note):
     )
     wide = [call for call in driver.calls("sbatch") if "--cpus-per-task=2" in call]
     assert len(wide) == 1
-    assert "--time=10" in wide[0]
+    assert "--time=11" in wide[0], "ten minutes, and what it takes to stop"
     assert "--mem=200M" in wide[0]
 
 
@@ -231,14 +231,14 @@ class Long(ResumableTask):
     def execute(self):
         note(f"attempt {self.job_attempt}")
         if self.job_attempt == 1:
-            assert 0 < self.remaining_time() <= 89, "its grace, and half a minute, before Slurm would end it"
+            assert 90 < self.remaining_time() <= 120, "its grace, and half a minute, are asked on top"
             raise GracefulTimeout
         return self.job_attempt
 """,
         TENUTO_GRACE_S="1",
     )
     assert driver.began() == ["attempt", "attempt"]
-    assert all("--time=2" in call for call in driver.calls("sbatch"))
+    assert all("--time=3" in call for call in driver.calls("sbatch"))
 
 
 def test_a_job_that_an_operator_cancels_is_cancelled(driver: Driver) -> None:

@@ -22,12 +22,12 @@ def asked(options: SlurmOptions, text: str) -> list[str]:
     [
         (
             "cuda*2 & cpu(cores=8, mem=32G) & duration=4h",
-            ["--time=240", "--cpus-per-task=8", "--mem=32768M", "--gpus=2"],
+            ["--time=241", "--cpus-per-task=8", "--mem=32768M", "--gpus=2"],
         ),
         ("duration=61s", ["--time=2"]),
-        ("duration=1m & cpu(cores=1, mem=1.0001M)", ["--time=1", "--mem=2M"]),
-        ("duration=1h & gpu", ["--time=60", "--gpus=1"]),
-        ("duration=1h & rocm*3", ["--time=60", "--gpus=3"]),
+        ("duration=1m & cpu(cores=1, mem=1.0001M)", ["--time=2", "--mem=2M"]),
+        ("duration=1h & gpu", ["--time=61", "--gpus=1"]),
+        ("duration=1h & rocm*3", ["--time=61", "--gpus=3"]),
         ("cpu(cores=2)", ["--cpus-per-task=2", "--signal=B:USR1@60"]),
     ],
 )
@@ -46,7 +46,7 @@ def test_what_a_requirement_leaves_open_is_as_the_settings_say() -> None:
         extra=("--nice=5",),
     )
     assert asked(SlurmOptions.of(settings), "cpu(mem=1G)") == [
-        "--time=1",
+        "--time=2",
         "--cpus-per-task=4",
         "--mem=1024M",
         "--partition=long",

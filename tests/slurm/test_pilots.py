@@ -88,9 +88,57 @@ with experiment(HERE / "ws", "x"):
     assert driver.began() == ["a", "b"]
 
 
+@pytest.mark.parametrize("how", ["time_s", "duration"])
+def test_a_job_as_long_as_a_pilot_runs_in_one(driver: Driver, how: str) -> None:
+    variables = {"TENUTO_SLURM__TIME_S": "3600"} if how == "time_s" else {}
+    needs = "" if how == "time_s" else "requires='duration=1h'"
+    driver.run(
+        f"""
+with experiment(HERE / "ws", "x"):
+    jobs = [Note.C(name=f"n{{i}}").submit({needs}).job for i in range(3)]
+    assert [job.result()[2] for job in jobs] == [1, 1, 1]
+""",
+        **{**PILOT, "TENUTO_SLURM__PILOT_CPUS": "1", "TENUTO_SLURM__PILOT_TIME_S": "3600", **variables},
+    )
+    assert driver.began() == ["n0", "n1", "n2"]
+    calls = driver.calls("sbatch")
+    assert all("--time=61" in call and "pilot-" in call for call in calls), calls
+
+
+def test_a_job_that_waits_for_a_pilot_with_time_does_not_wait_for_an_idle_one(driver: Driver) -> None:
+    """The first pilot has 60 s and a reserve: after 20 s the second job no longer fits."""
+    driver.run(
+        """
+with experiment(HERE / "ws", "x"):
+    Sleep.C(name="n0").submit(requires="duration=60s").job.result()
+    Sleep.C(name="n1").submit(requires="duration=60s")
+""",
+        classes="""
+class Sleep(Note):
+    def execute(self):
+        time.sleep(20 if self.name == "n0" else 0)
+        super().execute()
+""",
+        **{**PILOT, "TENUTO_SLURM__PILOT_TIME_S": "60"},
+    )
+    assert driver.began() == ["n0", "n1"]
+    assert len(driver.calls("sbatch")) == 2
+
+
+def test_a_driver_says_that_its_jobs_are_too_long_for_its_pilots(driver: Driver) -> None:
+    said = driver.run(
+        """
+with experiment(HERE / "ws", "x"):
+    Note.C(name="n").submit()
+""",
+        **{**PILOT, "TENUTO_SLURM__TIME_S": "14400"},
+    )
+    assert "slurm.time_s (14400) is more than slurm.pilot_time_s (3600)" in said
+
+
 @pytest.mark.slow
 def test_pilots_that_run_nothing_are_given_up(driver: Driver) -> None:
-    (driver.directory / "tenuto.toml").write_text('[slurm]\nsetup = "exit 0"\n')
+    (driver.directory / "tenuto.toml").write_text('[slurm]\nwrap = "true"\n')
     said = driver.run(HOLD, code=1, **PILOT)
     assert "3 pilots in a row" in said
     assert len(driver.calls("sbatch")) == 3

@@ -68,6 +68,9 @@ class Train(Task):
     note: Meta[str] = ""
     log: Meta[Path] = field(default_factory=PathGenerator("log.txt"))
 
+    def checkpoint(self, dep: Any, step: int) -> Any:
+        return dep(Data.C(path=f"{step}"))
+
 
 class Evaluate(Task):
     trained: Param[Train]
@@ -365,16 +368,35 @@ def test_added_dependencies_do_not_count(experiment: Any) -> None:
     assert task.copy()._state.required == task._state.required
 
 
+def test_an_output_that_a_task_cannot_have_is_refused() -> None:
+    task, model = train(), Model.C(size=3)
+    for wrong in (Train.checkpoint, train(lr=0.5).checkpoint, task.execute, print, model.instance, task.copy):
+        with pytest.raises(
+            ParameterError, match=r"watch_output\(method\) of Train expects a method of this task"
+        ):
+            task.watch_output(wrong, print)
+
+
+def test_watchers_and_callbacks_come_along_with_a_copy(experiment: Any) -> None:
+    task = train()
+    task.watch_output(task.checkpoint, print)
+    task.on_completed(print)
+    copied = task.copy()
+    assert copied._state.watchers == ((copied.checkpoint, print),)
+    copied.submit()
+    assert (copied.job.watched, copied.job.callbacks) == ([(copied.checkpoint, print)], [print])
+
+
 def test_watchers_and_callbacks_are_registered_once_before_or_after(experiment: Any) -> None:
     task = train()
     before, after, early, late = (lambda: None for _ in range(4))
-    task.watch_output(task.execute, before)
+    task.watch_output(task.checkpoint, before)
     task.on_completed(early)
     task.submit()
-    task.watch_output("execute", after)
+    task.watch_output("checkpoint", after)
     task.on_completed(late)
     task.submit()
-    assert task.job.watched == [(task.execute, before), (task.execute, after)]
+    assert task.job.watched == [(task.checkpoint, before), (task.checkpoint, after)]
     assert task.job.callbacks == [early, late]
 
 

@@ -696,6 +696,31 @@ def test_evaluate_of_the_documents_takes_a_checkpoint() -> None:
         Evaluate.C(checkpont=Checkpoint.C(step=3))
 
 
+class Svc(Config):
+    C: Param[float] = 1.0
+
+
+class SvcOfTen(Svc):
+    C = 10.0
+
+
+class Ridge(Config):
+    C: Param[float] = field(default=0.5)
+    penalty: Param[str] = "l2"
+
+
+def test_a_parameter_may_be_called_c_and_have_a_default() -> None:
+    assert (Svc.C().C, Svc.C(C=2).C, SvcOfTen.C().C, Ridge.C().C) == (1.0, 2.0, 10.0, 0.5)
+    assert (Svc.C(C=2).instance().C, Svc.C().instance().C) == (2.0, 1.0)
+    assert Svc.C.C is Svc.C
+
+    class Odd(Config):
+        C = 3
+
+    with pytest.raises(DeclarationError, match="makes configs: annotate it"):
+        Odd.C()
+
+
 # -- defaults that leave an identity alone -----------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenuto.errors import DataInUse, ExperimentLocked, FailedExperiment, NotFound, TenutoError
+from tenuto.errors import DataInUse, ExperimentLocked, FailedExperiment, NotFound, TenutoError, WorkerDied
 
 OK = 0
 FAILED = 1
@@ -19,4 +19,4 @@ def exit_code(error: TenutoError) -> int:
         return NOT_FOUND
     if isinstance(error, ExperimentLocked | DataInUse):
         return LOCKED
-    return FAILED if isinstance(error, FailedExperiment) else USAGE
+    return FAILED if isinstance(error, FailedExperiment | WorkerDied) else USAGE

@@ -115,7 +115,9 @@ def declare(options: ProgramOptions) -> DeclaredSearch:
     if options.config is not None:
         config = read_config(Path(options.config).read_text("utf-8"), options.config)
     name = options.name or _named(options.repo or options.program or "")
-    repository = _repository(options, config, workspace / "programs" / name)
+    measures = tuple(options.measures.split(",")) if options.measures else config.feature_dimensions
+    measures = measures or DEFAULT_MEASURES
+    repository = _repository(options, config, workspace / "programs" / name, measures)
     total = options.max_total
     if total is None and config.max_iterations is not None:
         total = config.max_iterations + 1
@@ -123,7 +125,7 @@ def declare(options: ProgramOptions) -> DeclaredSearch:
     evolution = Evolution(
         name,
         repository,
-        sampler=_sampler(options, config),
+        sampler=_sampler(options, config, measures),
         seed=seed if seed is not None else 0,
         workdir=workspace,
         max_total_jobs=total,
@@ -154,7 +156,9 @@ def _check(options: ProgramOptions) -> None:
             raise click.UsageError("--protect goes with --repo: --program varies a single file")
 
 
-def _repository(options: ProgramOptions, config: OpenEvolveConfig, directory: Path) -> Repository:
+def _repository(
+    options: ProgramOptions, config: OpenEvolveConfig, directory: Path, measures: tuple[str, ...]
+) -> Repository:
     agent = shlex.split(options.agent or "")
     goal = options.goal or ""
     if goal.startswith("@"):
@@ -164,7 +168,9 @@ def _repository(options: ProgramOptions, config: OpenEvolveConfig, directory: Pa
             raise click.UsageError(f"--goal {goal}: {error.strerror}") from None
     if options.program is not None:
         program, evaluator = Path(options.program), Path(options.evaluator or "")
-        return program_repository(program, evaluator, directory, agent=agent, goal=goal, config=config)
+        return program_repository(
+            program, evaluator, directory, agent=agent, goal=goal, config=config, features=measures
+        )
     return Repository(
         options.repo or "",
         agent=agent,
@@ -174,9 +180,7 @@ def _repository(options: ProgramOptions, config: OpenEvolveConfig, directory: Pa
     )
 
 
-def _sampler(options: ProgramOptions, config: OpenEvolveConfig) -> MapElites:
-    names = tuple(options.measures.split(",")) if options.measures else config.feature_dimensions
-    names = names or DEFAULT_MEASURES
+def _sampler(options: ProgramOptions, config: OpenEvolveConfig, names: tuple[str, ...]) -> MapElites:
     ranges = [DEFAULT_RANGES.get(name, (0.0, 1.0)) for name in names]
     if options.ranges:
         ranges = [_range(text) for text in options.ranges.split(",")]

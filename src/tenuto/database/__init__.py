@@ -3,9 +3,10 @@ Knows no door's table; the only one of its own is `members`.
 """
 
 from tenuto.database.clock import now_ms
+from tenuto.database.engine import clean
 from tenuto.database.migration import Migrations, migrate, refuse_unusable
 from tenuto.database.prepared import Prepared
 from tenuto.database.transactions import Database
 from tenuto.database.wakeups import announce
 
-__all__ = ["Database", "Migrations", "Prepared", "announce", "migrate", "now_ms", "refuse_unusable"]
+__all__ = ["Database", "Migrations", "Prepared", "announce", "clean", "migrate", "now_ms", "refuse_unusable"]

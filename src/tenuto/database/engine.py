@@ -5,6 +5,8 @@ Runs no transaction.
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -24,15 +26,46 @@ LOCK_TIMEOUT_MS = 5_000
 IDLE_TIMEOUT_MS = 10_000
 STATEMENT_TIMEOUT_MS = 60_000
 CONNECT_TIMEOUT_S = 5
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def make_engine(url: URL) -> Engine:
     """The engine of a database; connects to nothing yet."""
-    if url.drivername == SQLITE:
-        return _sqlite(url)
-    if find_spec("psycopg") is None:
+    if url.drivername != SQLITE and find_spec("psycopg") is None:
         raise DatabaseError("PostgreSQL needs psycopg: pip install 'tenuto[postgresql]'")
-    return _postgresql(url)
+    engine = _sqlite(url) if url.drivername == SQLITE else _postgresql(url)
+    event.listen(engine, "before_cursor_execute", _clean_statement, retval=True)
+    return engine
+
+
+def clean(value: Any) -> Any:
+    """A value that every database stores, and every terminal shows: NUL and lone surrogates become U+FFFD.
+
+    PostgreSQL refuses the first, every driver the second, and jobs print both. Of plain data, all its texts.
+    """
+    if isinstance(value, str):
+        if "\0" in value:
+            value = value.replace("\0", "\ufffd")
+        return value if value.isascii() else _SURROGATES.sub("\ufffd", value)
+    if isinstance(value, Mapping):
+        return {clean(key): clean(item) for key, item in value.items()}
+    return [clean(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _clean_statement(
+    connection: Any, cursor: Any, statement: str, values: Any, context: Any, is_many: bool
+) -> tuple[str, Any]:
+    """Cleans the values of a statement, which SQLAlchemy gives as a mapping, a tuple, or a list of these."""
+    if isinstance(values, list):
+        return statement, [clean_values(one) for one in values]
+    return statement, clean_values(values)
+
+
+def clean_values(values: Any) -> Any:
+    """The values of one execution, whose texts are cleaned."""
+    if isinstance(values, Mapping):
+        return {name: clean(one) if type(one) is str else one for name, one in values.items()}
+    return tuple(clean(one) if type(one) is str else one for one in values)
 
 
 def _sqlite(url: URL) -> Engine:

@@ -13,6 +13,8 @@ from typing import Any
 from sqlalchemy import Connection, Insert, Select, TextClause, Update
 from sqlalchemy.exc import DBAPIError
 
+from tenuto.database.engine import clean_values
+
 NO_VALUES: Mapping[str, Any] = {}
 
 
@@ -36,7 +38,7 @@ class Prepared:
         text, places = self._compiled.get(key) or self._compile(connection, key)
         cursor = connection.connection.cursor()
         try:
-            cursor.execute(text, [values.get(name, constant) for name, constant in places])
+            cursor.execute(text, clean_values(values.get(name, constant) for name, constant in places))
             return cursor.fetchall()
         except sqlite3.Error as error:
             raise DBAPIError.instance(text, None, error, sqlite3.Error, hide_parameters=True) from error

@@ -13,6 +13,7 @@ from typing import Any
 
 from tenuto.errors import ParameterError
 from tenuto.experiments.workspace import Workspace
+from tenuto.launchers.choice import check_launcher
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
 from tenuto.settings import Settings, load_settings
@@ -86,6 +87,8 @@ def launcher_of(given: Any, what: str) -> Launcher | str | None:
             raise refused(what, 'a launcher, or the name of one such as "warm"', given)
         launcher: Launcher = given
         return launcher
+    if isinstance(given, str):
+        check_launcher(given)
     return given
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from tenuto.errors import NoExperiment
 from tenuto.experiments.checked_arguments import (
     RunMode,
     imposed_fail_fast,
@@ -40,11 +41,12 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import CounterToken, GpuToken
 from tenuto.settings import Settings, process_environment
-from tenuto.tasks.arguments import flag, member, refused, seconds, text, whole_number
-from tenuto.tasks.config import Config
+from tenuto.tasks.arguments import flag, function, member, refused, seconds, text, whole_number
+from tenuto.tasks.base import caller
 from tenuto.tasks.ports import SubmitOptions, open_submitters
 from tenuto.tasks.saving import save
 from tenuto.tasks.schema import schema_of
+from tenuto.tasks.task import Task
 
 if TYPE_CHECKING:
     from tenuto.experiments import run_info
@@ -197,6 +199,7 @@ class experiment:
         a variable that is set, here or for this process, stays. `ParameterError` for what no process can have
         in its environment.
         """
+        self._require_jobs("setenv()")
         if flag(override, "setenv(override=)") or not (
             name in self.environment or name in process_environment()
         ):  # jobs submitted before keep the other
@@ -204,6 +207,8 @@ class experiment:
 
     def tag(self, *tags: str) -> None:
         """Gives this run words (`tags`) to find it by, as `tenuto runs tag` does; it is never pruned then."""
+        for word in tags:
+            text(word, "tag()")
         if self.run_mode is RunMode.NORMAL:
             add_tags(self._scheduler.machine.files, self.run.paths, tags)
 
@@ -229,11 +234,14 @@ class experiment:
             place = run_info.newest_saved(self._scheduler.machine, layout, experiment, name)
         return run_info.load_submitted(place)
 
-    def results(self, task: type[Config] | None = None) -> list[Cells]:
+    def results(self, task: type[Task[Any]] | None = None) -> list[Cells]:
         """One row for each finished job (of one class of tasks, if given): task, state, tags and result.
 
         ``pandas.DataFrame(xp.results())`` and ``polars.DataFrame(xp.results())`` work as they are.
         """
+        given: Any = task
+        if given is not None and not (isinstance(given, type) and issubclass(given, Task)):
+            raise refused("results(task)", "a class of tasks, such as Train", given)
         task_id = schema_of(task).id if task is not None else None
         files = self._scheduler.machine.files
         finished = [
@@ -248,6 +256,7 @@ class experiment:
 
         One that raises is logged, and changes nothing. Where nothing is run, there are no events.
         """
+        function(subscriber, "subscribe()")
         if self.run_mode is RunMode.NORMAL:
             self.run.subscribe(subscriber)
 
@@ -258,6 +267,8 @@ class experiment:
 
     def add_service(self, service: Service) -> Service:
         """Starts a service, which is stopped when the experiment is left; not where nothing is run."""
+        if not isinstance(service, Service):
+            raise refused("add_service()", "an object of a subclass of Service", service)
         if self.run_mode is RunMode.NORMAL:
             self.run.add_service(service)
         return service
@@ -267,11 +278,21 @@ class experiment:
 
         The last call decides on the count, also while units are in use.
         """
+        self._require_jobs("token()")
         return self._tokens.counter(name, count)
 
     def gpu_token(self) -> GpuToken:
         """The GPUs that are visible here, one unit each; a job finds its own in ``CUDA_VISIBLE_DEVICES``."""
+        self._require_jobs("gpu_token()")
         return self._tokens.gpus()
+
+    def _require_jobs(self, what: str) -> None:
+        """Refuses what is for jobs to come once the experiment was left."""
+        if self._context.is_left:
+            raise NoExperiment(
+                f"{what} of experiment {self.name!r} comes after its block, where no job can be "
+                f"submitted any more, at {caller()}: call it inside of `with`"
+            )
 
     def wait(self) -> None:
         """Blocks until every job submitted so far has ended; where nothing is run, there is no waiting."""

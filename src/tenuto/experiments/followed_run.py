@@ -42,7 +42,9 @@ class FollowedRun:
         self.bad_lines = 0
         """Lines of the list that could not be read."""
         self._has_transient = False
-        self._swept = 0
+        self._swept = self._checked = 0
+        self._launches: dict[str, int | None] = {}
+        """The inode of each job's `launch.json` when the job was last looked at."""
         self.open: dict[str, None] = {}
         """Jobs that may change without a word in the journal."""
 
@@ -110,6 +112,18 @@ class FollowedRun:
         self._swept += len(chosen)
         return self.refresh(chosen)
 
+    def check(self, most: int) -> list[Row]:
+        """Look again at jobs that have ended, or never began, and have a new attempt; so many in a turn.
+
+        Any process may try a job again, and be killed before it says so; each attempt has its `launch.json`.
+        """
+        every = [job_id for job_id in self._launches if job_id not in self.open]
+        if self._checked >= len(every):
+            self._checked = 0
+        chosen = every[self._checked : self._checked + most]
+        self._checked += len(chosen)
+        return self.refresh([job_id for job_id in chosen if self._launch(job_id) != self._launches[job_id]])
+
     def waiting_for(self, token: str) -> list[tuple[str, int, JobLine]]:
         """The jobs that need units of a token and have not started: key, amount, line."""
         return [
@@ -159,8 +173,16 @@ class FollowedRun:
 
     def _look(self, job_id: str) -> None:
         line = self._lines[job_id]
+        self._launches[job_id] = self._launch(job_id)
         sight = self._view.look(JobKey(line.task_id, job_id))
         self._sights[job_id] = sight._replace(marker=None)
+
+    def _launch(self, job_id: str) -> int | None:
+        try:
+            found = self._view.machine.files.stat(self._view.layout.job(self._tasks[job_id], job_id).launch)
+        except (OSError, TenutoError):
+            return None  # a look says why
+        return None if found is None else found.inode
 
     def _stand(self, job_id: str) -> None:
         line = self._lines[job_id]

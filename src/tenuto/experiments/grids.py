@@ -138,7 +138,7 @@ def expand(experiment: ExperimentFile, task: type[Task[Any]]) -> list[Task[Any]]
             f"{task.__name__} needs a value for {', '.join(missing)}, here or in grid_search",
         )
     try:
-        return grid(task, vary, **fixed)
+        return grid(task, vary, **{name: value for name, value in fixed.items() if name not in vary})
     except ExperimentFileError:
         raise
     except TenutoError as error:

@@ -4,7 +4,7 @@ Reads only; of a long journal only the lines that name the job are decoded.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from tenuto.errors import TenutoError
@@ -46,6 +46,23 @@ def named_events(view: WorkspaceView, run: RunView, words: Collection[bytes]) ->
     place = view.layout.experiment_journal(run.experiment_id)
     entries = naming(view.machine.files, place, words, archive=paths.events)
     yield from (entry.event for entry in entries if run_of(entry.writer) in (run.run_id, None))
+
+
+def events_of_jobs(view: WorkspaceView, run: RunView, words: Collection[bytes]) -> Iterator[Event]:
+    """The same, and what became of its jobs when a person ran them again."""
+    told: set[str] = set()
+    for event in named_events(view, run, words):
+        if isinstance(event, JobEvent):
+            told.add(event.job_id)
+        yield event
+    yield from retry_events(view, words, told)
+
+
+def retry_events(view: WorkspaceView, words: Collection[bytes], job_ids: Container[str]) -> Iterator[Event]:
+    """The events of jobs that a person ran again whose lines hold one of these words, in order."""
+    for entry in naming(view.machine.files, view.layout.retry_journal, words):
+        if isinstance(entry.event, JobEvent) and entry.event.job_id in job_ids:
+            yield entry.event
 
 
 def job_detail(view: WorkspaceView, detail: JobDetail) -> dict[str, Any]:
@@ -96,6 +113,8 @@ def _events(view: WorkspaceView, detail: JobDetail) -> list[Event]:
             for event in named_events(view, run, word):
                 if isinstance(event, JobEvent) and event.job_id == key.job_id:
                     found.setdefault(repr(event), event)
+        for event in retry_events(view, word, {key.job_id}):
+            found.setdefault(repr(event), event)
         for entry in naming(view.machine.files, view.layout.job_journal(*key), word):
             found.setdefault(repr(entry.event), entry.event)
     except (OSError, TenutoError):

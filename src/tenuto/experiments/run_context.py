@@ -65,6 +65,8 @@ class RunContext:
     _reporter: Reporter | None = None
     """Shows the open run."""
     _outer: Token[Submitter | None] | None = None
+    is_left = False
+    """The experiment was left: no job is submitted to it any more."""
 
     def __init__(self, opening: RunOpening, submissions: Submissions, *, takes_signals: bool) -> None:
         self.opening = opening
@@ -83,6 +85,7 @@ class RunContext:
                 f'put the experiment under `if __name__ == "__main__":`'
             )
         check_agreement(xp, others)
+        self.is_left = False
         with contextlib.ExitStack() as held:
             held.callback(count_paths, count_paths(xp.settings.count_paths))
             if xp.run_mode is RunMode.NORMAL:
@@ -116,6 +119,7 @@ class RunContext:
 
         Returns True if the error was a wish to leave, which is fulfilled now.
         """
+        self.is_left = True
         if self._outer is not None:
             reset_submitter(self._outer)
         left = isinstance(error, GracefulExperimentExit)

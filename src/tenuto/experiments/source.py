@@ -11,7 +11,7 @@ from typing import Any
 
 from tenuto.errors import InvalidName, NotFound, TenutoError
 from tenuto.experiments.followed_run import FollowedRun, token_panel
-from tenuto.experiments.job_past import explain_job, job_detail, named_events
+from tenuto.experiments.job_past import events_of_jobs, explain_job, job_detail, named_events
 from tenuto.experiments.pruning import users
 from tenuto.experiments.result_rows import Finished, result_rows
 from tenuto.experiments.runs import RunView, run_group
@@ -64,6 +64,8 @@ class ExperimentSource(Source):
         self._services: dict[str, tuple[ServiceRow, ...]] = {}
         self._retries = Retries(view, settings)
         self._skipped = 0
+        self._acted: set[str] = set()
+        """Jobs that this source was told to act on since the feed asked."""
 
     # Groups and rows
 
@@ -102,7 +104,7 @@ class ExperimentSource(Source):
         return [row_key(Door.EXPERIMENTS, *key) for key in found]
 
     def _listed_as(self, job_id: str) -> list[JobKey]:
-        """Jobs without a directory whose ids begin so: a run lists them, and their directories were removed."""
+        """Jobs whose ids begin so and whose directories were removed: the last runs list them."""
         lines = (line for run in self.view.find_runs(None) for line in self.view.lines(run))
         keys = (JobKey(line.task_id, line.job_id) for line in lines if line.job_id.startswith(job_id))
         return list(dict.fromkeys(keys)) if job_id else []
@@ -129,6 +131,12 @@ class ExperimentSource(Source):
     def lines_skipped(self, count: int) -> None:
         """Note how many lines of journals could not be read since they are followed."""
         self._skipped = count
+
+    def acted_on(self) -> Collection[str]:
+        """The jobs that were acted on since the last call: what became of them is looked at."""
+        with self._lock:
+            acted, self._acted = self._acted, set()
+        return acted
 
     def _run(self, group: str) -> RunView | None:
         name, _, run_id = group.partition(":")[2].rpartition("/")
@@ -252,7 +260,7 @@ class ExperimentSource(Source):
             return
         words = (JobStateChangedEvent.__name__.encode(), JobSubmittedEvent.__name__.encode())
         found: list[Moment] = []
-        for event in named_events(self.view, run, words):
+        for event in events_of_jobs(self.view, run, words):
             if isinstance(event, JobStateChangedEvent):
                 key = row_key(Door.EXPERIMENTS, event.task_id, event.job_id)
                 found.append(Moment(event.timestamp, key, event.state, event.attempt, event.reason))
@@ -332,6 +340,8 @@ class ExperimentSource(Source):
                 acted += map(_told, delete(self.view, known, really=not dry_run, used=used, seen=known))
             case _:
                 raise AssertionError(action)
+        with self._lock:
+            self._acted |= {key.job_id for key in known}
         return acted
 
     def _kill(self, key: JobKey, attempt: int, dry_run: bool, by: str) -> Acted:

@@ -31,6 +31,8 @@ SWEEP_S = 2.0
 POLL_S = 0.4
 """The same, where the kernel tells of nothing."""
 SWEPT_ROWS = 2_000
+CHECKED_ROWS = 1_000
+"""How many jobs that have ended are checked for another attempt in a turn."""
 _EVENTS_AT_ONCE = 10_000
 _LIST = RunPaths("").jobs_list.strip("/")
 
@@ -47,6 +49,8 @@ class Followed(Protocol):
     def services_changed(self, owner: str) -> None: ...
 
     def lines_skipped(self, count: int) -> None: ...
+
+    def acted_on(self) -> Collection[str]: ...
 
 
 class RunsFeed:
@@ -69,7 +73,7 @@ class RunsFeed:
         """Jobs to look at, by id."""
         self._lists_due = True
         self._groups_due = False
-        self._swept_at = self._clock.monotonic()
+        self._swept_at = self._checked_at = self._clock.monotonic()
         self._watch(at_start=True)
 
     def fileno(self) -> int | None:
@@ -83,6 +87,7 @@ class RunsFeed:
     def read(self, groups: Collection[str], limit: int) -> Changes:
         followed = self._source.followed(groups)
         self._hear()
+        self._hints.update(dict.fromkeys(self._source.acted_on()))
         now = self._clock.monotonic()
         is_deaf = self._watches is None or self._is_refused
         is_due = now - self._swept_at >= (POLL_S if is_deaf else SWEEP_S)
@@ -100,6 +105,10 @@ class RunsFeed:
         if is_due:
             for run in followed:
                 rows += run.sweep(SWEPT_ROWS)
+        if now - self._checked_at >= SWEEP_S:
+            self._checked_at = now
+            for run in followed:
+                rows += run.check(CHECKED_ROWS)
         told = list(self._source.groups()) if self._groups_due else []
         self._groups_due = False
         return Changes(rows, (), told, events)
@@ -176,8 +185,8 @@ class RunsFeed:
             for name in subdirectories(self._files, parent):
                 if self._add(f"{parent}/{name}") and not at_start and parent == layout.jobs:
                     self._swept_at = 0.0
-        for name in subdirectories(self._files, journals):
-            directory = f"{journals}/{name}"
+        names = subdirectories(self._files, journals)
+        for directory in (layout.retry_journal.directory, *(f"{journals}/{name}" for name in names)):
             if directory not in self._readers:
                 reader = self._readers[directory] = EventReader(
                     self._files, JournalPlace(directory, "events-")

@@ -179,7 +179,7 @@ class SubmitHook:
 
 def hooks_of(given: Any) -> list[SubmitHook]:
     """Submit hooks; a single one need not be in a list."""
-    hooks = [given] if isinstance(given, SubmitHook) else list(given)
+    hooks = [given] if isinstance(given, SubmitHook) or not isinstance(given, Iterable) else list(given)
     for hook in hooks:
         if isinstance(hook, type) or not callable(getattr(hook, "before_submit", None)):
             raise refused("experiment(submit_hooks=)", "objects with a method before_submit()", hook)

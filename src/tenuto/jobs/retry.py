@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
-from tenuto.errors import SerializationError, TenutoError
+from tenuto.errors import JournalError, SerializationError, TenutoError
 from tenuto.jobs.directories import is_real_directory
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import JobActed, Outcome, Seen, stale
@@ -29,24 +30,30 @@ from tenuto.scheduler.tokens import from_record
 from tenuto.settings import Settings
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace import job_directory
+from tenuto.workspace.event_writer import EventWriter
 
 _UNSEEN: Seen = {}
 NEVER_STARTED = "it was never started, so its parameters are not kept: run the experiment again"
 
 
 class Retrying:
-    """The owner of jobs that a person runs again: no door's, and so without a journal.
+    """The owner of jobs that a person runs again: no door's.
 
-    It lists no job: each belongs to the runs that asked for it.
+    It lists no job: each belongs to the runs that asked for it. Its journal is that of all retries, which the
+    monitors of those runs follow: a job may end before its runner writes a word.
     """
 
     id = "person/retry"
 
-    def __init__(self, subscriber: Subscriber) -> None:
+    def __init__(self, view: JobsView, subscriber: Subscriber) -> None:
+        machine = view.machine
+        self._writer = EventWriter(machine.files, view.layout.retry_journal, machine.randomness.nonce())
         self._subscriber = subscriber
 
     def hear(self, event: Event) -> None:
-        """Pass the event on."""
+        """Write the event down, and pass it on."""
+        with suppress(OSError, JournalError):  # events are a convenience
+            self._writer.write(event)
         self._subscriber(event)
 
 
@@ -109,7 +116,7 @@ class Retries:
         self._slots = settings.slots
         self._lock = threading.Lock()
         self._launcher: SpawnLauncher | None = None
-        self._owner = Retrying(self._hear)
+        self._owner = Retrying(view, self._hear)
         self._under_way: dict[JobKey, int] = {}
         """Jobs that were submitted, and the attempts that had failed."""
 

@@ -106,13 +106,11 @@ class Validity:
             self._judged[key] = self._changed_values(job, task)
         changed = self._judged[key]
         if changed:
-            first = changed[0]
-            name = first.path.rpartition(".")[2]
             raise DefaultChanged(
                 f"{class_name(task)} {job.job_id[:8]} was done with another value, which was a default then: "
                 f"{'; '.join(map(str, changed[:5]))}, at {caller()}. The old results stay those of the old "
-                f"value if you write `{name}: ... = field(default=<new>, ignore_default=<old>)`; to run all "
-                f"anew, add a Constant to the class. See docs/valid.md"
+                f"value if you write {changed[0].remedy()}; to run all anew, add a Constant to the class. "
+                f"See docs/valid.md"
             )
 
     def _changed_values(self, job: Job, task: Any) -> tuple[ChangedValue, ...]:

@@ -16,11 +16,25 @@ LOCALHOST = "127.0.0.1"
 _LISTENS = "0A"
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there, on a free port for 0; `PortTaken` names the process that has it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
+    """A socket that listens there, on a free port for 0; `PortTaken` names the process that has it.
+
+    What is written to its connections is sent at once. The kernel would wait for the receiver's word on the
+    piece before, up to 40 ms, and asyncio forbids that only on sockets that were made with a protocol.
+    """
     try:
-        return socket.create_server((host, port), family=family)
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, where = found[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
+            listening.bind(where)
+            listening.listen(backlog)
+        except OSError:
+            listening.close()
+            raise
+        return listening
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise

@@ -36,6 +36,12 @@ def choose_launcher(name: str, slots: int, *, shares_slots: bool = False) -> Lau
     return _LOCAL[name](slots=slots, shares_slots=shares_slots)
 
 
+def check_launcher(name: str) -> None:
+    """Refuses a name that no launcher has."""
+    if name not in (*_LOCAL, AUTO, SLURM):
+        load_plugin(name)
+
+
 class Launchers:
     """The launchers of one set of settings."""
 
@@ -61,4 +67,4 @@ class Launchers:
         if name != SLURM:
             plugin: Launcher = load_plugin(name)(self._settings)
             return plugin
-        return slurm.SlurmLauncher(settings=self._settings.slurm)
+        return slurm.SlurmLauncher(settings=self._settings.slurm, grace_s=self._settings.grace_s)

@@ -4,7 +4,9 @@ Loaded when the first requirement is met; it starts nothing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -16,6 +18,8 @@ from tenuto.launchers.this_host import this_host
 from tenuto.launchers.user_file import FILE_NAME, UserFile
 from tenuto.light import shutil
 from tenuto.settings import Settings, load_settings, process_environment, user_directory
+
+logger = logging.getLogger("tenuto.launchers")
 
 
 class Tried(NamedTuple):
@@ -57,6 +61,7 @@ class Finder:
         self._launchers = launchers
         self.user_file = UserFile(directory or user_directory())
         self._found: dict[tuple[Requirement, frozenset[str]], Search] = {}
+        self._warned: set[Requirement] = set()
 
     def choose(self, requirement: Requirement, launcher: Launcher | None = None) -> Chosen:
         """The launcher of a job that needs something.
@@ -69,7 +74,10 @@ class Finder:
         given = self._launchers.named(self._settings.launcher) if launcher is None else launcher
         tried: list[Tried] = []
         chosen = self._fitted(requirement, given, tried)
-        return chosen if chosen is not None else _refuse(requirement, tried)
+        if chosen is None:
+            _refuse(requirement, tried)
+        self._say_passed_over(requirement, tried)
+        return chosen
 
     def find(self, requirement: Requirement, tags: frozenset[str] = frozenset()) -> Chosen:
         """The first launcher that satisfies a requirement, as `auto` finds it; else `LauncherNotFound`."""
@@ -77,7 +85,7 @@ class Finder:
         return found.chosen if found.chosen is not None else _refuse(requirement, found.tried)
 
     def search(self, requirement: Requirement, tags: frozenset[str] = frozenset()) -> Search:
-        """Asks `launchers.py`, which has the last word; else this machine, then Slurm, for each one."""
+        """Asks, for each alternative, `launchers.py`, if there is one; else this machine, then Slurm."""
         key = requirement, tags
         if key not in self._found:
             self._found[key] = self._searched(requirement, tags)
@@ -86,21 +94,53 @@ class Finder:
     def _searched(self, requirement: Requirement, tags: frozenset[str]) -> Search:
         tried: list[Tried] = []
         if self.user_file.exists():
-            launcher = self.user_file.find(requirement, tags)
-            if launcher is None:
-                tried.append(Tried(None, FILE_NAME, False, "it returned None, and has the last word"))
-                return Search(None, tuple(tried))
-            return Search(self._fitted(requirement, launcher, tried), tuple(tried))
+            return Search(self._by_user_file(requirement, tags, tried), tuple(tried))
         host = self._host(requirement)
         for number, alternative in enumerate(requirement.alternatives, 1):
             why = unfit(alternative, host)
             tried.append(Tried(number, LOCAL, why is None, why or ""))
             if why is None:
+                self._say_passed_over(requirement, tried)
                 return Search(Chosen(self._launchers.named(LOCAL), alternative, number), tuple(tried))
             chosen = self._by_slurm(number, alternative, tried)
             if chosen is not None:
+                self._say_passed_over(requirement, tried)
                 return Search(chosen, tuple(tried))
         return Search(None, tuple(tried))
+
+    def _by_user_file(
+        self, requirement: Requirement, tags: frozenset[str], tried: list[Tried]
+    ) -> Chosen | None:
+        """What `launchers.py` returns for the first alternative that it has a launcher for.
+
+        It is asked for each one alone: a launcher that it returned for them all would not say for which.
+        """
+        for number, alternative in enumerate(requirement.alternatives, 1):
+            launcher = self.user_file.find(Requirement((alternative,)), tags)
+            if launcher is None:
+                tried.append(Tried(number, FILE_NAME, False, "it returned None, and has the last word"))
+                continue
+            # Slurm cannot be asked for the memory of a GPU: the file chose the partition for it.
+            gpus = alternative.gpus and replace(alternative.gpus, memory_bytes=None)
+            asked = Requirement((replace(alternative, gpus=gpus) if launcher.external else alternative,))
+            own: list[Tried] = []
+            fitted = self._fitted(asked, launcher, own)
+            tried += [one._replace(alternative=number) for one in own]
+            if fitted is not None:
+                return Chosen(fitted.launcher, alternative, number)
+        return None
+
+    def _say_passed_over(self, requirement: Requirement, tried: Iterable[Tried]) -> None:
+        """Warns, once, of alternatives that were preferred, and whose memory of a GPU Slurm may well have."""
+        passed = []
+        for one in tried:
+            gpus = requirement.alternatives[(one.alternative or 1) - 1].gpus
+            if one.launcher == SLURM and not one.fits and gpus and gpus.memory_bytes is not None:
+                passed.append(str(one))
+        if passed and requirement not in self._warned:
+            self._warned.add(requirement)
+            text = "; ".join(passed)
+            logger.warning("%s: passed over %s", requirement, text, extra={"action": "passed_over"})
 
     def _by_slurm(self, number: int, alternative: Alternative, tried: list[Tried]) -> Chosen | None:
         """Slurm, if it is installed here and can be asked for an alternative, and would take it."""

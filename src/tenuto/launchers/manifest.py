@@ -4,7 +4,7 @@ Both sides of the format are here: a launcher writes it, a runner seeks its own 
 
 from collections.abc import Sequence
 
-from tenuto.light import NamedTuple
+from tenuto.light import NamedTuple, pattern
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.ports import Files
 from tenuto.workspace.records import Fields
@@ -12,6 +12,9 @@ from tenuto.workspace.records import Fields
 _HEADER_LIMIT = 64 * 1024
 _LINE_LIMIT = 64 * 1024
 _PADDING = b" \0\n"
+_MOST_SAID = 1 << 16
+_PLACE_IN_SCRIPT = pattern(r"^\S*: (eval: )?(line )?\d+: ")
+"""Where a shell saw an error, which it says first."""
 
 
 class Order(NamedTuple):
@@ -74,6 +77,35 @@ def read_order(files: Files, path: str, index: int) -> tuple[Header, Order]:
 def taken_path(path: str) -> str:
     """The file beside a manifest that has a byte for each further order that a runner has looked for."""
     return f"{path.rpartition('/')[0]}/taken"
+
+
+def setup_path(path: str, index: int | str) -> str:
+    """The file beside a manifest that has what the setup of one task said."""
+    return f"{path.rpartition('/')[0]}/setup-{index}"
+
+
+class SetupFailure(NamedTuple):
+    """What is known of a setup that failed."""
+
+    message: str
+    """The last line that it said, and its exit code."""
+    said: bytes = b""
+
+
+def setup_failure(files: Files, path: str) -> SetupFailure:
+    """Why a setup failed; the script around it has added the exit code to what it said, as the last line."""
+    try:
+        found = files.stat(path)
+        said = files.read_range(path, max(found.size - _MOST_SAID, 0), _MOST_SAID) if found else b""
+    except OSError:
+        said = b""
+    *lines, code = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()] or [
+        ""
+    ]
+    if not code:
+        return SetupFailure("setup: it failed, and what it said could not be kept")
+    last = _PLACE_IN_SCRIPT.sub("", lines[-1]) if lines and code != "0" else "it ended before the job began"
+    return SetupFailure(f"setup: {last} (exit code {code})", said)
 
 
 def _padded(text: bytes, size: int) -> bytes:

@@ -1,15 +1,16 @@
-"""What `execute()` returned, as JSON from which each value comes back as what it was.
+"""What `execute()` returned, as JSON from which each value comes back as what it was, or not at all.
 Plain JSON stands for itself; all else is an object with one key that starts with ``$``, as in `tasks.values`.
+Every form is of one exact class: a subclass has no form, since its value would come back as another.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tenuto.errors import ClassNotFound, MalformedFile, NoResult, TenutoError
-from tenuto.launchers.codecs import CODECS, PICKLE, Codec, codec_for
+from tenuto.errors import MalformedFile, NoResult, TenutoError
+from tenuto.launchers.codecs import CODECS, codecs_for
 from tenuto.light import late, pathlib
 from tenuto.tasks.location import find_class, locate
 from tenuto.tasks.values import location_from
@@ -17,22 +18,34 @@ from tenuto.workspace.flags import RESULT_NOT_KEPT
 
 if TYPE_CHECKING:
     import base64
+    import collections
     import datetime
     import decimal
     import enum
+    import zoneinfo
 
     from tenuto.workspace import attempt_files, layout, markers
     from tenuto.workspace.ports import Files
 else:
     base64 = late("base64")
+    collections = late("collections")
     datetime = late("datetime")
     decimal = late("decimal")
     enum = late("enum")
+    zoneinfo = late("zoneinfo")
     attempt_files = late("tenuto.workspace.attempt_files")
     layout = late("tenuto.workspace.layout")
     markers = late("tenuto.workspace.markers")
+numpy: Any = late("numpy")
+pandas: Any = late("pandas")
 
 _DEEPEST = 200
+_PLAIN = (bool, int, float)
+_SEQUENCES = {tuple: "$tuple", set: "$set", frozenset: "$frozenset"}
+_FACTORIES = {
+    made.__name__: made for made in (bool, bytes, dict, float, frozenset, int, list, set, str, tuple)
+}
+"""What the missing keys of a defaultdict are made by, if it is kept."""
 
 
 class Encoder:
@@ -42,97 +55,217 @@ class Encoder:
         """`stem`: what the paths of files begin with. `pickles`: what nothing else keeps is pickled."""
         self._stem = stem
         self._pickles = pickles
-        self._files = 0
+        self._files: list[str] = []
 
-    def encoded(self, value: Any) -> Any:
-        """The JSON form of a value; `TypeError` for what cannot be kept."""
-        if value is None or type(value) in (bool, int, float, str):
+    def encoded(self, value: Any, depth: int = 0) -> Any:
+        """The JSON form of a value; `TypeError` or `ValueError` for what would not come back as it is."""
+        kind = type(value)
+        if value is None or kind in _PLAIN or (kind is str and is_text(value)):
             return value
-        if isinstance(value, list):
-            return [self.encoded(item) for item in value]
-        if isinstance(value, Mapping):
-            return self._mapping(value)
-        found = self._special(value)
-        if found is not None:
-            return found
-        codec = codec_for(value) or (PICKLE if self._pickles else None)
-        if codec is None:
-            raise TypeError(f"{type(value).__qualname__} is of no kind that is kept")
-        return self._file(codec, value)
+        if depth > _DEEPEST:
+            raise ValueError(f"it is nested more than {_DEEPEST} deep")
 
-    def _mapping(self, value: Mapping[Any, Any]) -> Any:
-        if all(type(key) is str and key[:1] != "$" for key in value):
-            return {key: self.encoded(item) for key, item in value.items()}
-        return {"$dict": [[self.encoded(key), self.encoded(item)] for key, item in value.items()]}
+        def inner(item: Any) -> Any:
+            return self.encoded(item, depth + 1)
 
-    def _special(self, value: Any) -> Any:
-        """What Python has and JSON has not; None for what is of neither."""
-        if isinstance(value, tuple):
-            names = getattr(value, "_fields", None)
-            if names is not None:
-                return self._made(value, "$namedtuple", dict(zip(names, value, strict=True)))
-            return {"$tuple": [self.encoded(item) for item in value]}
-        if isinstance(value, set | frozenset):
-            kind = "$set" if isinstance(value, set) else "$frozenset"
-            return {kind: [self.encoded(item) for item in value]}
-        if isinstance(value, bytes | bytearray):
-            return {"$bytes": base64.b64encode(value).decode()}
-        if isinstance(value, complex):
-            return {"$complex": [value.real, value.imag]}
-        if isinstance(value, os.PathLike):
-            return {"$path": os.fspath(value)}
-        fields = getattr(type(value), "__dataclass_fields__", None)
-        if fields is not None:
-            return self._made(value, "$dataclass", {name: getattr(value, name) for name in fields})
-        if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
-            return self.encoded(value.item())  # a number of numpy's own kind
-        time = _time_form(value)
-        if time is not None:
-            return time
-        if isinstance(value, enum.Enum) and not isinstance(value, int | float | str):
-            return {"$enum": [*locate(_type(value)), value.name]}
-        return _without_subclass(value)
+        if kind is list:
+            return [inner(item) for item in value]
+        if kind is dict:
+            return _mapping(value, inner)
+        form = _container(value, inner) or _leaf(value)
+        return self._in_file(value) if form is None else form
 
-    def _made(self, value: Any, kind: str, parts: dict[str, Any]) -> Any:
-        """An object of a class of the user's; of one that no other process can find, its parts."""
-        kept = self.encoded(parts)
-        try:
-            return {kind: [list(locate(_type(value))), kept]}
-        except ClassNotFound:
-            return kept
+    def discard(self) -> None:
+        """Removes the files of a result that cannot be kept."""
+        for path in self._files:
+            _remove(path)
 
-    def _file(self, codec: Codec, value: Any) -> Any:
-        self._files += 1
-        path = f"{self._stem}-{self._files}.{codec.suffix}"
-        codec.write(path, value)
-        name = f"{type(value).__name__}"
-        shape = getattr(value, "shape", None)
-        shown = f"{name} of {' x '.join(map(str, shape))}" if isinstance(shape, tuple) and shape else name
-        return {"$file": {"codec": codec.name, "name": os.path.basename(path), "shown": shown}}
+    def _in_file(self, value: Any) -> Any:
+        problem: Exception | None = None
+        for codec in codecs_for(value, pickles=self._pickles):
+            path = f"{self._stem}-{len(self._files) + 1}.{codec.suffix}"
+            self._files.append(path)
+            try:
+                codec.write(path, value)
+            except (TypeError, ValueError) as error:
+                problem = problem or error
+                _remove(self._files.pop())
+                continue
+            shape = getattr(value, "shape", None)
+            shown = type(value).__name__
+            if isinstance(shape, tuple) and shape:
+                shown = f"{shown} of {' x '.join(map(str, shape))}"
+            return {"$file": {"codec": codec.name, "name": os.path.basename(path), "shown": shown}}
+        raise problem or TypeError(_refusal(value))
 
 
-def _type(value: Any) -> Any:
-    return type(value)
+def _remove(path: str) -> None:
+    if os.path.exists(path):
+        os.unlink(path)
 
 
-def _without_subclass(value: Any) -> Any:
-    """A number or text without its subclass: an enum of whole numbers is a number; None for all else."""
-    for base in (bool, int, float):
-        if isinstance(value, base):
-            return base(value)
-    return str.__str__(value) if isinstance(value, str) else None
+def is_text(text: str) -> bool:
+    """False for halves of characters, of which JSON makes whole ones."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _time_form(value: Any) -> Any:
-    if isinstance(value, datetime.datetime):
-        return {"$datetime": value.isoformat()}
-    if isinstance(value, datetime.date):
-        return {"$date": value.isoformat()}
-    if isinstance(value, datetime.time):
-        return {"$time": value.isoformat()}
-    if isinstance(value, datetime.timedelta):
-        return {"$timedelta": [value.days, value.seconds, value.microseconds]}
-    return {"$decimal": str(value)} if isinstance(value, decimal.Decimal) else None
+def _refusal(value: Any) -> str:
+    kind = type(value)
+    base = next((one for one in kind.__mro__[1:-1] if one.__module__ != kind.__module__), None)
+    if base is None:
+        return f"{kind.__qualname__} is of no kind that is kept"
+    return (
+        f"{kind.__qualname__} would come back as {base.__qualname__}: return one, as in {base.__name__}(...)"
+    )
+
+
+def _mapping(value: Mapping[Any, Any], inner: Callable[[Any], Any]) -> Any:
+    if all(type(key) is str and key[:1] != "$" and is_text(key) for key in value):
+        return {key: inner(item) for key, item in value.items()}
+    return {"$dict": _pairs(value, inner)}
+
+
+def _pairs(value: Mapping[Any, Any], inner: Callable[[Any], Any]) -> list[Any]:
+    return [[inner(key), inner(item)] for key, item in value.items()]
+
+
+def _container(value: Any, inner: Callable[[Any], Any]) -> Any:
+    """The form of what holds other values; None for what does not."""
+    kind: Any = type(value)
+    if kind in _SEQUENCES:
+        return {_SEQUENCES[kind]: [inner(item) for item in value]}
+    if kind.__module__ == "collections":
+        if kind in (collections.OrderedDict, collections.Counter):
+            return {f"${kind.__name__}": _pairs(value, inner)}
+        if kind is collections.defaultdict:
+            name: Any = getattr(value.default_factory, "__name__", None)
+            if value.default_factory is not _FACTORIES.get(name):
+                raise TypeError(
+                    "a defaultdict is kept if its default_factory is int, list or the like: use dict"
+                )
+            return {"$defaultdict": [name, _pairs(value, inner)]}
+    if isinstance(value, tuple) and hasattr(kind, "_fields") and not getattr(value, "__dict__", None):
+        parts = dict(zip(kind._fields, value, strict=True))
+        return {"$namedtuple": [_place(kind), inner(parts)]}
+    if hasattr(kind, "__dataclass_fields__") and _is_made_of_attributes(kind):
+        return {"$dataclass": [_place(kind), inner(_attributes(value))]}
+    return None
+
+
+def _place(cls: type) -> list[str]:
+    """Where another process finds a class."""
+    place = list(locate(cls))
+    if _class(place) is not cls:
+        raise TypeError(f"{cls.__qualname__} is not what {cls.__module__} has under that name")
+    return place
+
+
+def _is_made_of_attributes(cls: type) -> bool:
+    """False for a dataclass that is also a dict, an exception or the like."""
+    try:
+        object.__new__(cls)
+    except TypeError:
+        return False
+    return True
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """What makes up an object of a dataclass: fields, and what else was set, but for cached properties."""
+    kind = type(value)
+    found = {}
+    for name in (*_slots(kind), *getattr(value, "__dict__", ())):
+        is_cached = type(getattr(kind, name, None)).__name__ == "cached_property"
+        if hasattr(value, name) and not is_cached and name[:2] != "__":
+            found[name] = getattr(value, name)
+    return found
+
+
+def _slots(kind: type) -> Iterable[str]:
+    for one in reversed(kind.__mro__):
+        slots = one.__dict__.get("__slots__", ())
+        yield from (slots,) if isinstance(slots, str) else slots
+
+
+def _leaf(value: Any) -> Any:
+    """The form of what holds nothing else; None for what has none."""
+    form = _leaf_form(value)
+    if form is None:
+        return None
+    back = decoded(form, "")
+    if type(back) is type(value) and _marks(back) == _marks(value):
+        return form
+    raise TypeError(f"{type(value).__qualname__} {value!r:.80} would come back as {back!r:.80}")
+
+
+def _marks(value: Any) -> tuple[Any, ...]:
+    """By which two values of one class are told apart: more than ``==`` does, and ``nan`` is itself."""
+    zone = getattr(value, "tzinfo", None)
+    return repr(value), type(zone), str(zone), getattr(value, "unit", None), getattr(value, "fold", None)
+
+
+def _leaf_form(value: Any) -> Any:
+    kind = type(value)
+    if isinstance(value, enum.Flag):
+        return {"$flag": [*_place(kind), value.value]}
+    if isinstance(value, enum.Enum):
+        return {"$enum": [*_place(kind), value.name]}
+    library = kind.__module__.partition(".")[0]
+    if library == "numpy":
+        return _numpy_form(value)
+    if library == "pandas":
+        return _pandas_form(value)
+    of_kind = _LEAVES.get(f"{library}.{kind.__name__}")
+    return None if of_kind is None else of_kind(value)
+
+
+def _datetime_form(value: Any) -> Any:
+    if type(value.tzinfo).__module__.partition(".")[0] == "zoneinfo":
+        return {"$zoned": [value.replace(tzinfo=None, fold=0).isoformat(), value.tzinfo.key, value.fold]}
+    return {"$datetime": value.isoformat()}
+
+
+def _numpy_form(value: Any) -> Any:
+    """The form of a number of numpy's, as its library calls its kind; None for arrays and records."""
+    if not isinstance(value, numpy.generic):
+        return None
+    code = value.dtype.kind
+    if code in "mM":
+        return {"$numpy": [value.dtype.str, int(value.view("i8")), str(value)]}
+    if code == "U":
+        return {"$numpy": ["U", str(value)]}
+    if code == "c" and value.dtype.itemsize <= 16:
+        return {"$numpy": [value.dtype.str, [value.real.item(), value.imag.item()], str(value)]}
+    return (
+        {"$numpy": [value.dtype.str, value.item()]} if code in "biuf" and value.dtype.itemsize <= 8 else None
+    )
+
+
+def _pandas_form(value: Any) -> Any:
+    kind = type(value).__name__
+    if kind in ("NaTType", "NAType"):
+        return {"$pandas": [kind.removesuffix("Type"), None]}
+    if kind not in ("Timestamp", "Timedelta"):
+        return None
+    zone = getattr(value, "tz", None)
+    number = value.asm8.view("i8").item()
+    return {"$pandas": [kind, number, value.unit, None if zone is None else str(zone), str(value)]}
+
+
+_LEAVES: dict[str, Callable[[Any], Any]] = {
+    "builtins.str": lambda value: {"$halves": [ord(character) for character in value]},
+    "builtins.bytes": lambda value: {"$bytes": base64.b64encode(value).decode()},
+    "builtins.bytearray": lambda value: {"$bytearray": base64.b64encode(value).decode()},
+    "builtins.complex": lambda value: {"$complex": [value.real, value.imag]},
+    "pathlib.PosixPath": lambda value: {"$path": str(value)},
+    "pathlib.PurePosixPath": lambda value: {"$purepath": ["PurePosixPath", str(value)]},
+    "pathlib.PureWindowsPath": lambda value: {"$purepath": ["PureWindowsPath", str(value)]},
+    "datetime.datetime": _datetime_form,
+    "datetime.date": lambda value: {"$date": value.isoformat()},
+    "datetime.time": lambda value: {"$time": value.isoformat()},
+    "datetime.timedelta": lambda value: {"$timedelta": [value.days, value.seconds, value.microseconds]},
+    "decimal.Decimal": lambda value: {"$decimal": str(value)},
+}
+"""By library and name of the class, so that nothing is loaded for a value that is not there."""
 
 
 # -- reading -----------------------------------------------------------------------------------------
@@ -216,12 +349,62 @@ def _namedtuple(content: Any, inner: Callable[[Any], Any], _: str) -> Any:
     cls = _class(place)
     if not isinstance(cls, type) or not issubclass(cls, tuple) or not hasattr(cls, "_fields"):
         raise MalformedFile(f"{place[1]} is no NamedTuple any more")
-    return cls(**inner(parts))
+    return tuple.__new__(cls, inner(parts).values())
 
 
 def _enum(content: Any, _: Callable[[Any], Any], __: str) -> Any:
     *place, name = content
     return _class(place)[name]
+
+
+def _flag(content: Any, _: Callable[[Any], Any], __: str) -> Any:
+    *place, value = content
+    return _class(place)(value)
+
+
+def _zoned(content: Any, _: Callable[[Any], Any], __: str) -> Any:
+    text, key, fold = content
+    return datetime.datetime.fromisoformat(text).replace(tzinfo=zoneinfo.ZoneInfo(key), fold=fold)
+
+
+def _of_numpy(content: Any, _: Callable[[Any], Any], __: str) -> Any:
+    kind, value = content[:2]
+    if kind == "U":
+        return numpy.str_(value)
+    if kind[1:2] in ("m", "M"):
+        return numpy.array(value, "i8").view(kind)[()]
+    return numpy.array(complex(*value) if isinstance(value, list) else value, kind)[()]
+
+
+def _of_pandas(content: Any, _: Callable[[Any], Any], __: str) -> Any:
+    kind, value = content[:2]
+    if kind in ("NaT", "NA"):
+        return getattr(pandas, kind)
+    unit, zone = content[2:4]
+    if kind == "Timedelta":
+        return pandas.Timedelta(numpy.timedelta64(value, unit))
+    made = pandas.Timestamp(numpy.datetime64(value, unit))
+    return made if zone is None else made.tz_localize("UTC").tz_convert(zone)
+
+
+def _defaultdict(content: Any, inner: Callable[[Any], Any], _: str) -> Any:
+    name, pairs = content
+    return collections.defaultdict(None if name is None else _FACTORIES[name], _unpaired(pairs, inner))
+
+
+def _unpaired(pairs: Any, inner: Callable[[Any], Any]) -> dict[Any, Any]:
+    return {inner(key): inner(item) for key, item in pairs}
+
+
+def _shown_pairs(pairs: Any, inner: Callable[[Any], Any]) -> dict[str, Any]:
+    return {str(inner(key)): inner(item) for key, item in pairs}
+
+
+def _from_base64(make: Callable[[bytes], Any]) -> _Kind:
+    return _Kind(
+        lambda content, _, __: make(base64.b64decode(content)),
+        lambda content, _: f"{len(content) * 3 // 4 - content.count('=')} bytes",
+    )
 
 
 def _file(content: Any, _: Callable[[Any], Any], directory: str) -> Any:
@@ -248,20 +431,34 @@ _KINDS: dict[Any, _Kind] = {
     "$tuple": _sequence(tuple),
     "$set": _sequence(set),
     "$frozenset": _sequence(frozenset),
-    "$dict": _Kind(
-        lambda content, inner, _: {inner(key): inner(item) for key, item in content},
-        lambda content, inner: {str(inner(key)): inner(item) for key, item in content},
+    "$dict": _Kind(lambda content, inner, _: _unpaired(content, inner), _shown_pairs),
+    "$OrderedDict": _Kind(
+        lambda content, inner, _: collections.OrderedDict(_unpaired(content, inner)), _shown_pairs
     ),
+    "$Counter": _Kind(lambda content, inner, _: collections.Counter(_unpaired(content, inner)), _shown_pairs),
+    "$defaultdict": _Kind(_defaultdict, lambda content, inner: _shown_pairs(content[1], inner)),
     "$namedtuple": _parts(_namedtuple),
     "$dataclass": _parts(_dataclass),
     "$enum": _Kind(_enum, lambda content, _: content[-1]),
-    "$path": _by(lambda content, *_: pathlib.Path(content)),
-    "$bytes": _Kind(
-        lambda content, _, __: base64.b64decode(content),
-        lambda content, _: f"{len(content) * 3 // 4 - content.count('=')} bytes",
+    "$flag": _Kind(_flag, lambda content, _: content[-1]),
+    "$halves": _Kind(
+        lambda content, _, __: "".join(map(chr, content)), lambda content, _: "".join(map(chr, content))
     ),
+    "$path": _by(lambda content, *_: pathlib.Path(content)),
+    "$purepath": _Kind(
+        lambda content, _, __: {
+            "PurePosixPath": pathlib.PurePosixPath,
+            "PureWindowsPath": pathlib.PureWindowsPath,
+        }[content[0]](content[1]),
+        lambda content, _: content[1],
+    ),
+    "$bytes": _from_base64(bytes),
+    "$bytearray": _from_base64(bytearray),
     "$complex": _Kind(lambda content, _, __: complex(*content), lambda content, _: str(complex(*content))),
     "$datetime": _by(lambda content, *_: datetime.datetime.fromisoformat(content)),
+    "$zoned": _Kind(_zoned, lambda content, _: f"{content[0]} {content[1]}"),
+    "$numpy": _Kind(_of_numpy, lambda content, _: content[-1]),
+    "$pandas": _Kind(_of_pandas, lambda content, _: content[-1]),
     "$date": _by(lambda content, *_: datetime.date.fromisoformat(content)),
     "$time": _by(lambda content, *_: datetime.time.fromisoformat(content)),
     "$timedelta": _Kind(

@@ -212,15 +212,18 @@ class LocalProvider:
         with self._lock:
             followed = self._following.followed()
             names = [self._group(name).group for name in groups] or followed
+            live = {name for name in names if self._group(name).live}
         for name in groups:
             self._following.want(name)
-        drawn = self._timelines.draw(names, start, end, min(max(width, 1), 10_000), followed)
+        drawn = self._timelines.draw(names, start, end, min(max(width, 1), 10_000), followed, live)
+        tokens = token_lanes(self._panels.tokens() or [], drawn.held)
+        used = {token for name in groups for row in self._rows([name]) for token in row.tokens}
         return {
             **self._stamp(),
             "from": drawn.start,
             "to": drawn.end,
             "lanes": drawn.lanes,
-            "tokens": token_lanes(self._panels.tokens() or [], drawn.held),
+            "tokens": [one for one in tokens if live or not groups or one["name"] in used],
         }
 
     def history(self, group: str, points: int = 100) -> shapes.History:

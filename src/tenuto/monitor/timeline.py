@@ -8,7 +8,7 @@ import heapq
 import threading
 from bisect import bisect_left
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -328,7 +328,7 @@ class Timelines:
         self._lock = threading.Lock()
 
     def of(self, group: str) -> History:
-        """The moments of a group; of a job that the journal does not know, what its row tells."""
+        """The moments of a group; of an attempt that the journal does not know, what its row tells."""
         now = self._clock.monotonic()
         with self._lock:
             kept = self._kept.get(group)
@@ -336,8 +336,12 @@ class Timelines:
                 return kept[1]
         source = self._sources[group.partition(":")[0]]
         moments = list(source.moments(group))
-        told = {moment.key for moment in moments}
-        moments += [one for row in self._rows_of(group) if row.key not in told for one in _moments(row)]
+        told: dict[str, int] = {}
+        for moment in moments:
+            told[moment.key] = max(told.get(moment.key, 0), moment.attempt)
+        for row in self._rows_of(group):
+            if row.key not in told or (not row.reused and row.attempt > told[row.key] > 0):
+                moments += _moments(row)
         history = History(moments)
         with self._lock:
             self._kept[group] = (now, history)
@@ -353,19 +357,29 @@ class Timelines:
         end: int | None,
         width: int,
         others: Sequence[str] = (),
+        live: Container[str] = (),
     ) -> Drawn:
-        """The bars of groups between two instants, by default from the first to now.
+        """The bars of groups between two instants, by default from the first to the last, or to now.
 
-        `others`: groups that are not drawn, whose jobs may hold units of the same tokens.
+        `others`: groups that are not drawn, whose jobs may hold units of the same tokens. `live`: groups that
+        still do something; what waits in another one waited until its last bar.
         """
         now = self._clock.now()
         written = {group: self._bars(group) for group in groups}
+        ends = [now for group in groups if group in live]
+        for group, (bars, waits) in written.items():
+            if group not in live:
+                ended = [one.end or now for one in bars] + [one.end or one.start for one in waits]
+                ends += ended
+                written[group] = bars, [one._replace(end=one.end or max(ended)) for one in waits]
         starts = [bar.start for bars, _ in written.values() for bar in bars]
         starts += [wait.start for _, waits in written.values() for wait in waits]
         first = (
             min(max(start, 0), _LATEST_MS) if start is not None else milliseconds(min(starts, default=now))
         )
-        last = min(max(end, 0), _LATEST_MS) if end is not None else milliseconds(now)
+        last = min(max(end, 0), _LATEST_MS) if end is not None else milliseconds(max(ends, default=now))
+        if end is None and first > last:
+            last = milliseconds(now)
         if first > last:
             raise BadQuestion(f"from ({first}) must not be after to ({last})")
         lanes: list[shapes.Lane] = []

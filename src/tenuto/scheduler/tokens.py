@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tenuto.errors import TokenError
+from tenuto.tasks.arguments import refused, text
+from tenuto.tasks.base import is_config
 from tenuto.workspace.layout import directory_name
 from tenuto.workspace.ports import LockHandle, Machine
 from tenuto.workspace.records import TokenUnits
@@ -32,7 +34,7 @@ class CounterToken:
         """`name`: of the token on this machine; `count`: how many units it has; `directory`: where the
         machine keeps its tokens, which `xp.token` knows. `InvalidName` or `TokenError` for what cannot be.
         """
-        directory_name(name)
+        directory_name(text(name, "the name of a token"))
         if name.startswith("/"):
             raise TokenError(f"a token cannot be called {name!r}: its name must not begin with a slash")
         self._check(name, count)
@@ -56,6 +58,8 @@ class CounterToken:
     def __call__(self, count: int, task: T) -> T:
         """Has the task hold units while it runs; returns the task."""
         config: Any = task
+        if not is_config(config) or not type(config).__is_task__:
+            raise refused(f"{self.name}(count, task)", "a task, such as Train.C(...), after the number", task)
         config.add_dependencies(self.dependency(count))
         return task
 

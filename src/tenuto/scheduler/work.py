@@ -8,8 +8,10 @@ from typing import Any, Protocol
 
 from tenuto.launchers.commands import command_of, environment_of
 from tenuto.launchers.instructions import Command
-from tenuto.launchers.outputs import TaskOutput
+from tenuto.launchers.outputs import TaskOutput, way_to
 from tenuto.tasks.base import ConfigBase
+from tenuto.tasks.identity import identity
+from tenuto.tasks.schema import schema_of
 from tenuto.tasks.serialization import dumps, job_document
 from tenuto.tasks.task import made_meanwhile
 from tenuto.workspace.layout import JobPaths, Layout
@@ -53,7 +55,17 @@ class TaskWork:
         config = self.task
         for step in output.config:
             config = getattr(config, str(step)) if isinstance(config, ConfigBase) else config[step]
-        watched = getattr(method, "__self__", None)
-        if watched is not config or method.__name__ != output.method:
+        if not self._is_meant(getattr(method, "__self__", None), config) or method.__name__ != output.method:
             return None
         return method(made_meanwhile(self.task), *output.arguments, **output.named)
+
+    def _is_meant(self, watched: Any, config: Any) -> bool:
+        """True for a config of this task, and for the equal one of a copy that became the same job."""
+        if watched is config:
+            return True
+        is_copy = isinstance(watched, ConfigBase) and way_to(watched, self.task) is None
+        return (
+            is_copy
+            and schema_of(type(watched)) is schema_of(type(config))
+            and identity(watched) == identity(config)
+        )

@@ -2,10 +2,10 @@
 Every job of a search imports the script that names these, so each is loaded when it is first asked for.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenuto.errors import CapReached, GitError, SearchDiffers, SearchError, SearchInJob
-from tenuto.light import import_module
+from tenuto.light import on_demand
 
 if TYPE_CHECKING:
     from tenuto.search.archive import Archive, Elite, Verdict
@@ -38,7 +38,7 @@ _ON_DEMAND = {
     "IsoLine": "variation",
     "JobScheduler": "job_scheduler",
     "MapElites": "map_elites",
-    "MapElitesSampler": "sampling",
+    "MapElitesSampler": "map_elites_sampler",
     "Mixed": "variation",
     "OptunaSampler": "optuna_sampler",
     "Outcome": "outcome",
@@ -84,14 +84,4 @@ __all__ = [
     "Verdict",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _ON_DEMAND:
-        raise AttributeError(f"module 'tenuto.search' has no attribute {name!r}")
-    value = getattr(import_module(f"tenuto.search.{_ON_DEMAND[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = on_demand(__name__, {name: f"{__name__}.{at}" for name, at in _ON_DEMAND.items()})

@@ -4,6 +4,7 @@ Each method is one transaction.
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
@@ -25,6 +26,7 @@ from sqlalchemy import (
 
 from tenuto.database import Database, now_ms
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
+from tenuto.search.kept_outcomes import judge_anew
 from tenuto.search.moves import record, wake_search
 from tenuto.search.rows import Added, Caps, NewCandidate, Refusal
 from tenuto.search.tables import UNFINISHED, evolution_jobs, is_status, jobs, searches
@@ -60,11 +62,14 @@ class AddStore:
             most = caps.max_unfinished if is_ordered else None
             values = {key: getattr(new, key) for key in _GIVEN} | {"number": number, "search_id": name}
             given = {f"new_{key}": value for key, value in values.items()} | {"most": most}
-            status = connection.execute(_insertion(most is not None), given).scalar_one_or_none()
-            if status is None:
+            row = connection.execute(_insertion(most is not None), given).one_or_none()
+            if row is None:
                 raise Refused(_known(connection, new) or _clash(connection, name, new))
-            is_reused = status == S.SUCCEEDED.value
-            record(connection, name, [(number, 0)], S(status), "known from before" if is_reused else None)
+            is_reused = row.outcome is not None
+            status, message = S.PENDING, None
+            if is_reused:
+                status, message = _take_over(connection, name, new.id, row.outcome)
+            record(connection, name, [(number, 0)], status, message)
             if not is_ordered or is_reused:
                 wake_search(connection, name)  # what is new, the scheduler that adds it promotes itself
             return Added(new.id, number, is_reused)
@@ -159,7 +164,16 @@ def _insertion(is_bounded: bool) -> Any:
         mine = jobs.search_id == new["search_id"]
         count = select(func.count()).select_from(evolution_jobs).where(mine, UNFINISHED)
         rows = rows.where(count.scalar_subquery() < bindparam("most", type_=Integer))
-    return insert(evolution_jobs).from_select(list(columns), rows).returning(jobs.status)
+    return insert(evolution_jobs).from_select(list(columns), rows).returning(jobs.outcome)
+
+
+def _take_over(connection: Connection, name: str, row: str, text: str) -> tuple[EvolutionStatus, str]:
+    """Reads the outcome that a new row has of another search as its own search does; the status and why."""
+    query = select(searches.c.definition).where(searches.c.id == name)
+    found = judge_anew(text, json.loads(connection.execute(query).scalar_one()))
+    kept = {"status": found.status.value, "failure": found.failure, "message": found.message}
+    connection.execute(update(evolution_jobs).where(jobs.id == row).values(outcome=found.outcome, **kept))
+    return found.status, found.message or "known from before"
 
 
 def _known(connection: Connection, new: NewCandidate) -> Added | None:

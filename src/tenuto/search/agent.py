@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -100,6 +100,8 @@ class Agent:
         self._calls = ThreadPoolExecutor(2, "agent-database")
         self._guard = threading.Lock()
         self.evaluated = 0
+        self.error: Exception | None = None
+        """Why the agent ended, if it could not go on."""
 
     # -- from any thread ---------------------------------------------------------------------------
 
@@ -155,8 +157,9 @@ class Agent:
     def _main(self) -> None:
         try:
             asyncio.run(self._run())
-        except Exception:
+        except Exception as error:
             log.exception("the agent ended")
+            self.error = error
         finally:
             self._calls.shutdown(wait=False)
             self._jobs.close()
@@ -171,6 +174,8 @@ class Agent:
         try:
             while not self._is_leaving:
                 try:
+                    if renewal.done():
+                        renewal.result()
                     if self._is_abandoning:
                         await self.stop_payloads()
                         break
@@ -288,13 +293,33 @@ class Agent:
             return
         wish = Wish(self.name, free, self._lease_ms, self._only) if free > 0 else None
         most = self._settings.search.max_attempts
-        _, rows = await self._call(self._store.finish_and_claim, ends, most, wish)
+        try:
+            _, rows = await self._call(self._store.finish_and_claim, ends, most, wish)
+        except DatabaseError:
+            raise
+        except Exception:
+            if not ends:
+                raise
+            rows = []  # claimed once the ends are stored
+            await self._finish_one_by_one(ends, most)
         del self._ends[: len(ends)]
         for end in ends:
             self._held.pop(end.id, None)
         self.evaluated += len(ends)
         for row in rows:
             self._begin(row)
+
+    async def _finish_one_by_one(self, ends: Sequence[End], most: int) -> None:
+        """Writes ends of which the database refuses one: a row that cannot have its end has failed."""
+        for end in ends:
+            try:
+                await self._call(self._store.finish, [end], most)
+            except DatabaseError:
+                raise
+            except Exception as error:
+                log.exception("an end could not be stored")
+                words = f"its end could not be stored: {type(error).__name__}: {error}"
+                await self._call(self._store.finish, [failed_end(self._held[end.id].row, words)], most)
 
     async def _read_back(self) -> None:
         own = await self._call(self._store.own, self.name)

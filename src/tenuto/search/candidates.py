@@ -5,19 +5,23 @@ Runs no task and stores nothing.
 from __future__ import annotations
 
 import json
+import os.path
 import random
 import sys
 import uuid
+from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 from tenuto.errors import SearchError
 from tenuto.jobs.submission import check_script, dependencies_of, tokens_of
+from tenuto.search.commands import files_outside
 from tenuto.search.commits import EvolveCommit
-from tenuto.search.program_tasks import check_repository, complete_values, program_task
+from tenuto.search.program_tasks import check_repository, complete_values, evaluator_files, program_task
 from tenuto.search.programs import Programs
 from tenuto.search.proposals import Proposal
 from tenuto.search.repository import Repository
-from tenuto.search.rows import LogRow, NewCandidate
+from tenuto.search.rows import LogRow, NewCandidate, SearchRow
 from tenuto.search.spaces import Domain, Objects, Space
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.config import Config, copyconfig
@@ -41,7 +45,9 @@ class Candidates:
         """`task`: a class of tasks, a config whose other parameters are set, or a `Repository`."""
         self._search = search
         self._maximize = maximize
-        self._domain = domain
+        self.salt = ""
+        """Makes identities those of one search alone; empty: known outcomes are looked up."""
+        self.domain = domain
         self._layout = layout
         if isinstance(task, Repository):
             task = EvolveCommit
@@ -52,12 +58,34 @@ class Candidates:
             raise SearchError(f"{task!r:.80} is no task: give a class with an execute(), or a config of one")
         self.task_id = schema_of(kind).id
 
+    @cached_property
+    def evaluators(self) -> dict[str, str] | None:
+        """The files that evaluate programs, each with its digest, when first asked; None: of no programs."""
+        if not isinstance(self.domain, Programs):
+            return None
+        return evaluator_files(self.domain.repository, self._checkout)
+
+    @property
+    def _checkout(self) -> str:
+        """Where commands run, as far as it is known before there is a job."""
+        return f"{self._layout.task(self.task_id)}/any/checkout"
+
+    def _check_evaluators(self, repository: Repository) -> None:
+        """Refuses to add a candidate that another evaluator would judge than those before it."""
+        before = {path: digest for path, digest in (self.evaluators or {}).items() if os.path.isabs(path)}
+        changed = dict(before.items() ^ files_outside(repository.evaluate, self._checkout).items())
+        if changed:
+            raise SearchError(
+                f"the evaluator changed while its search runs: {min(changed)}; put it back, or end the "
+                f"search and begin one of another name"
+            )
+
     def check(self, files: Files) -> None:
         """Refuses, at the call, a task that no job could build or that varies what it has not."""
-        if isinstance(self._domain, Programs):
-            check_repository(self._domain.repository)
+        if isinstance(self.domain, Programs):
+            check_repository(self.domain.repository)
             return
-        task = self._task(self._domain.draw(random.Random(0)))
+        task = self._task(self.domain.draw(random.Random(0)))
         locate(live_class(type(task)))
         check_script(files, self._layout, task)
         if dependencies_of(task) or tokens_of(task):
@@ -65,13 +93,20 @@ class Candidates:
                 "a candidate cannot depend on other tasks, nor on tokens: evaluate them inside it"
             )
 
+    def given(self, values: Any) -> Proposal:
+        """The proposal of a person; `SearchError` for values that are not in the space."""
+        return Proposal(self.domain.checked(values) if isinstance(self.domain, Space) else values)
+
     def make(self, proposal: Proposal, number: int, asked_after: int, priority: int) -> NewCandidate:
         """The row of a proposal."""
-        if isinstance(self._domain, Programs):
-            values = complete_values(self._domain.repository, proposal.values)
+        if isinstance(self.domain, Programs):
+            values = complete_values(self.domain.repository, proposal.values)
             proposal = proposal._replace(values=values)
+            self._check_evaluators(self.domain.repository)
         task = self._task(proposal.values, proposal.context)
         job_id = identity(task)
+        if self.salt:
+            job_id = sha256(f"{self.salt}/{job_id}".encode()).hexdigest()
         paths = self._layout.job(self.task_id, job_id)
         document = job_document(task, paths.directory, self._layout.partials, sys.path)
         return NewCandidate(
@@ -88,9 +123,16 @@ class Candidates:
         )
 
     def _task(self, values: Any, context: Any = None) -> Any:
-        if isinstance(self._domain, Programs):
-            task = program_task(self._domain.repository, values, context, self._search, self._maximize)
-        elif isinstance(self._domain, Space):
+        if isinstance(self.domain, Programs):
+            task = program_task(
+                self.domain.repository,
+                values,
+                context,
+                self._search,
+                self._maximize,
+                self.evaluators or {},
+            )
+        elif isinstance(self.domain, Space):
             task = self._template.C(**values) if self._is_class else copyconfig(self._template, **values)
         else:
             task = values
@@ -110,6 +152,11 @@ class Candidates:
         """The proposal that a row keeps."""
         kept = json.loads(row.proposal)
         values = kept["values"]
-        if isinstance(self._domain, Objects):
+        if isinstance(self.domain, Objects):
             values = from_state_dict(values)
         return Proposal(values, row.parent, tuple(kept["inspirations"]), row.island)
+
+
+def salt_of(search: SearchRow) -> str:
+    """What sets the identities of a search apart that looks nothing up; of any other search nothing."""
+    return f"{search.id}/{search.created_at}" if search.definition.get("reuse") is False else ""

@@ -1,22 +1,33 @@
-"""Runs the commands of a search of programs, an agent or an evaluator, and ends all that they started.
-Inside a job only: this process becomes the parent of what a command leaves behind.
+"""The commands of a search of programs, an agent or an evaluator: the files that they name, and their runs.
+A command is run inside a job only, whose process becomes the parent of what the command leaves behind.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from string import Template
 from typing import IO
 
 from tenuto.launchers.kernel import become_subreaper
 from tenuto.launchers.leftovers import descendants, kill_descendants
+from tenuto.settings import process_environment
 
 TAIL = 1_000_000
+LARGE = 1 << 24
+"""Bytes of a file that a job does not read before and after each evaluation."""
+_RUN = "__main__.py"
+"""What Python runs of a directory."""
+_SHELL = "();<>|&`"
+_KERNEL = ("/proc/", "/sys/", "/dev/")
 _CHUNK = 65536
 _JOIN_S = 5.0
 _SWEEP_S = 0.01
@@ -39,6 +50,93 @@ class FinishedCommand:
         if self.code < 0:
             return f"was ended by signal {-self.code}"
         return f"ended with exit code {self.code}" if self.code else None
+
+
+# -- the files that commands name --------------------------------------------------------------------
+
+
+def files_inside(commands: Sequence[Sequence[str]], files: Collection[str]) -> list[str]:
+    """Those of the files of a commit that commands name, which run in a checkout of it."""
+    words = _named(commands)
+    known = {str(folder) for file in files for folder in PurePosixPath(file).parents}
+    folders = [folder for folder in map(os.path.normpath, words) if folder in known]
+    named = {*words, *(f"{folder}/{word}" for folder in folders for word in (*words, _RUN))}
+    normal = set(map(os.path.normpath, named))
+    return [file for file in files if file in normal]
+
+
+def files_outside(
+    commands: Sequence[Sequence[str]], checkout: str, most: int | None = None
+) -> dict[str, str]:
+    """The other files that commands name, with the digest of each (a file larger than `most`: its size).
+
+    The interpreter that runs this is none of them, as it is none where a command says ``{python}``.
+    """
+    variables = process_environment()
+    words = [Template(word).safe_substitute(variables) for word in _named(commands)]
+    words += [f"{variables.get('HOME', '')}{word[1:]}" for word in words if word.startswith("~/")]
+    python_path = variables.get("PYTHONPATH", "").split(os.pathsep)
+    folders = [folder for folder in (*words, *python_path) if os.path.isabs(folder)]
+    paths = [word for word in words if os.path.isabs(word)]
+    paths += [f"{folder}/{word}" for folder in folders for word in (*words, _RUN)]
+    paths += [os.path.normpath(os.path.join(checkout, word)) for word in words if word.startswith("../")]
+    left_out = (*_KERNEL, f"{os.path.realpath(os.path.dirname(checkout))}/")
+    found = {}
+    for path in {os.path.realpath(path): None for path in paths if os.path.isfile(path)}:
+        digest = file_digest(path, most)
+        if digest and not path.startswith(left_out) and path != os.path.realpath(sys.executable):
+            found[path] = digest
+    return found
+
+
+def file_digest(path: str, most: int | None = None) -> str | None:
+    """The digest of a file's content, or the size of one larger than `most`; None if it cannot be read."""
+    try:
+        about = os.stat(path)
+        if most is not None and about.st_size > most:
+            return f"{about.st_size} bytes"
+        return _digest(path, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _digest(path: str, *state: int) -> str:
+    """The digest of a file in this state; kept, since each new candidate asks for it."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _named(commands: Sequence[Sequence[str]]) -> list[str]:
+    """The words of commands, also those inside of one that a shell takes apart, and the files of modules."""
+    found: dict[str, None] = {}
+    waiting = [list(words) for words in commands]
+    while waiting:
+        words = waiting.pop()
+        for before, word in zip(("", *words), words, strict=False):
+            if ">" in before or word in found:
+                continue  # an output of the shell, or known
+            found[word] = None
+            module = word if before == "-m" else word[2:] if word.startswith("-m") else ""
+            if module:
+                path = module.replace(".", "/")
+                found |= dict.fromkeys([f"{path}.py", f"{path}/{_RUN}"])
+            waiting.append(_parts(word))
+            waiting.append([word.partition("=")[2], word.lstrip("@")])
+    return [word for word in found if word.strip("./")]
+
+
+def _parts(word: str) -> list[str]:
+    lexer = shlex.shlex(word, posix=True, punctuation_chars=_SHELL)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    try:
+        return list(lexer)
+    except ValueError:  # a quotation mark without its other half
+        return word.split()
+
+
+# -- how commands run --------------------------------------------------------------------------------
 
 
 def run_command(

@@ -4,8 +4,9 @@ Runs inside a job; touches the repository only to add a reference to the commit.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import shutil
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,24 @@ from typing import Any
 from tenuto.errors import GitError
 from tenuto.search.agent_prompt import prompt_text
 from tenuto.search.blocks import changed_outside, is_marked
-from tenuto.search.commands import FinishedCommand, run_command
-from tenuto.search.git import Git
+from tenuto.search.commands import (
+    LARGE,
+    FinishedCommand,
+    file_digest,
+    files_inside,
+    files_outside,
+    run_command,
+)
+from tenuto.search.git import Git, candidate_environment
 from tenuto.search.outcome import Outcome, as_outcome
 from tenuto.search.programs import AS_IT_IS
-from tenuto.settings import process_environment
 from tenuto.tasks import Meta, Param, Task
+from tenuto.workspace.tree_removal import remove_tree
 
 _ARTIFACT = 4000
 _DIFF = 4000
 _CHECKOUT = "checkout"
+_GIT_DIR = "git"
 
 
 class EvolveCommit(Task):
@@ -34,10 +43,11 @@ class EvolveCommit(Task):
     evaluate: Param[list[list[str]]]
     goal: Param[str]
     draw: Param[int]
+    evaluators: Param[dict[str, str]]
     protect: Param[list[str]]
     thresholds: Param[list[float]]
     is_smaller_better: Param[bool]
-    root: Meta[str]
+    root: Param[str]
     repository: Meta[str]
     search: Meta[str]
     context: Meta[str] = "{}"
@@ -62,65 +72,96 @@ class Evaluation:
 
     def __init__(self, task: EvolveCommit, directory: Path) -> None:
         self._task = task
-        self._directory = directory
+        self._directory = directory = Path(os.path.realpath(directory))
+        self._checkout = directory / _CHECKOUT
+        self._git_dir = directory / _GIT_DIR
         self._repository = Git(task.repository)
         self._report = directory / "report.json"
         self._prompt = directory / "prompt.md"
+        self._metrics = directory / "metrics.json"
         self._cost = 0.0
         self._notes = ""
         self._commit: str | None = None
 
     def run(self) -> Outcome:
-        checkout = self._directory / _CHECKOUT
-        _remove(checkout)
+        task = self._task
         try:
-            clone = self._repository.clone(checkout)
-            clone.check_out(self._task.parent)
-            self._commit = self._task.parent
-            if self._task.draw != AS_IT_IS:
-                self._commit = None
-                self._commit = self._changed(clone)
-            outcome = self._evaluated(clone)
-        except (ProgramFailed, GitError) as error:
+            self._commit = None if task.draw != AS_IT_IS else task.parent
+            if self._commit is None:
+                self._commit = self._changed()
+            outcome = self._evaluated(self._commit)
+        except (ProgramFailed, GitError, OSError) as error:
             outcome = Outcome(failure=str(error), artifacts=getattr(error, "artifacts", {}))
         finally:
-            _remove(checkout)
+            for path in (self._checkout, self._git_dir):
+                with contextlib.suppress(OSError, ProgramFailed):
+                    self._remove(path)
         return outcome._replace(cost=_number(outcome.cost) + self._cost, solution=self._commit)
+
+    def _check_out(self, commit: str) -> None:
+        """Makes the checkout anew: nothing that a candidate left there is kept, or followed."""
+        self._make(self._checkout)
+        self._repository.check_out(commit, self._checkout)
+
+    def _git(self) -> Git:
+        """Git with the files of the checkout, and a git directory that no candidate has seen."""
+        self._make(self._git_dir)
+        if not self._checkout.is_dir() or os.path.realpath(self._checkout) != str(self._checkout):
+            raise ProgramFailed("the agent removed its working directory, or put a link in its place")
+        return self._repository.borrow(self._git_dir, self._checkout)
+
+    def _make(self, directory: Path) -> None:
+        self._remove(directory)
+        directory.mkdir()
+
+    def _remove(self, path: Path) -> None:
+        """Removes a path of the job, whatever a candidate put there."""
+        if os.path.realpath(self._directory) != str(self._directory):
+            raise ProgramFailed("the directory of the job was replaced")
+        try:
+            path.unlink(missing_ok=True)
+        except (IsADirectoryError, PermissionError):
+            remove_tree(str(path))
 
     # -- the agent ---------------------------------------------------------------------------------
 
-    def _changed(self, clone: Git) -> str:
+    def _changed(self) -> str:
         task = self._task
-        protected = self._protected(clone)
+        self._check_evaluator()
+        self._check_out(task.parent)
+        git = self._git()
+        protected = self._protected(git)
         context = json.loads(task.context)
+        self._remove(self._prompt)  # an agent of an earlier attempt may have made a link of it
         self._prompt.write_text(
-            prompt_text(task.goal, context, protected, lambda commit: _diff(clone, task.parent, commit)),
+            prompt_text(task.goal, context, protected, lambda commit: _diff(git, task.parent, commit)),
             "utf-8",
         )
-        self._run_agent(clone)
-        clone("add", "--all")
-        clone.put_back(protected, task.root)
-        if clone("write-tree") == clone("rev-parse", f"{task.parent}^{{tree}}"):
+        self._run_agent()
+        git = self._git()
+        git.take_in(task.parent)
+        git.put_back(protected, task.root)
+        if git("write-tree") == git("rev-parse", f"{task.parent}^{{tree}}"):
             raise ProgramFailed("the agent changed nothing")
-        commit = clone.commit(task.parent, self._message())
-        self._check_blocks(clone, commit)
-        clone.send(commit, f"refs/tenuto/{task.search}/{commit[:12]}")
+        commit = git.commit(task.parent, self._message())
+        self._check_blocks(git, commit)
+        git.send(commit, self._repository, f"refs/tenuto/{task.search}/{commit[:12]}")
         return commit
 
-    def _run_agent(self, clone: Git) -> None:
+    def _run_agent(self) -> None:
         task = self._task
-        self._report.unlink(missing_ok=True)
+        self._remove(self._report)
         prompt, seed = str(self._prompt), str(task.draw)
         known = {"{prompt}": prompt, "{seed}": seed, "{parent}": task.parent, "{python}": sys.executable}
         environment = {
-            **process_environment(),
+            **candidate_environment(self._directory),
             "EVOLVE_PROMPT": prompt,
             "EVOLVE_PARENT": task.parent,
             "EVOLVE_INSPIRATIONS": " ".join(task.inspirations),
             "EVOLVE_SEED": seed,
             "EVOLVE_REPORT": str(self._report),
         }
-        finished = run_command(_filled(task.agent, known), Path(clone.path), environment, task.agent_s)
+        finished = run_command(_filled(task.agent, known), self._checkout, environment, task.agent_s)
         self._read_report()
         if finished.trouble is not None:
             raise ProgramFailed(f"the agent {finished.trouble}{_last(finished.err)}", finished, "agent")
@@ -143,22 +184,20 @@ class Evaluation:
             f"Tenuto-Search: {task.search}\nTenuto-Parent: {task.parent}\n"
         )
 
-    def _protected(self, clone: Git) -> list[str]:
+    def _protected(self, git: Git) -> list[str]:
         """The paths that are put back: those given, else the files that the evaluate commands name."""
         task = self._task
         if task.protect:
             return list(task.protect)
-        files = clone.files_of(task.root)
-        words = {word.removeprefix("./") for command in task.evaluate for word in command}
-        return [path for path in files if path in words]
+        return files_inside(task.evaluate, git.files_of(task.root))
 
-    def _check_blocks(self, clone: Git, commit: str) -> None:
-        changed = clone("diff", "--name-only", "-z", "--no-renames", self._task.parent, commit).split("\0")
+    def _check_blocks(self, git: Git, commit: str) -> None:
+        changed = git("diff", "--name-only", "-z", "--no-renames", self._task.parent, commit).split("\0")
         for path in filter(None, changed):
-            before = clone.ask("show", f"{self._task.parent}:{path}") or ""
+            before = git.ask("show", f"{self._task.parent}:{path}") or ""
             if not is_marked(before):
                 continue
-            line = changed_outside(before, clone.ask("show", f"{commit}:{path}") or "")
+            line = changed_outside(before, git.ask("show", f"{commit}:{path}") or "")
             if line is not None:
                 raise ProgramFailed(
                     f"the agent changed {path} outside its EVOLVE-BLOCK marks, at: {line.strip()}"
@@ -166,25 +205,38 @@ class Evaluation:
 
     # -- the evaluation ----------------------------------------------------------------------------
 
-    def _evaluated(self, clone: Git) -> Outcome:
+    def _evaluated(self, commit: str) -> Outcome:
         """Runs one stage after the other; the last one that was reached says what the candidate is worth."""
         task = self._task
-        assert self._commit is not None
         cost = 0.0
         metrics: dict[str, Any] = {}
         artifacts: dict[str, Any] = {}
         outcome = Outcome()
+        self._check_evaluator()
+        before = self._evaluator_files()
+        self._check_out(commit)
+        computed = self._measures(self._git(), commit)
         for stage, words in enumerate(task.evaluate, 1):
-            clone.check_out(self._commit)
-            outcome = self._stage(clone, words, stage)
+            if stage > 1:
+                self._check_out(commit)
+            self._remove(self._metrics)
+            self._metrics.write_text(json.dumps(metrics))
+            outcome = self._stage(commit, words, stage)
             cost += _number(outcome.cost)
             metrics |= _mapping(outcome.metrics)
             artifacts |= _mapping(outcome.artifacts)
-            if outcome.failure is not None or not self._is_reached(outcome.objective, stage):
+            score = metrics.pop("stage_score", outcome.objective) if len(task.evaluate) > 1 else None
+            if outcome.failure is not None or not self._is_reached(score, stage):
                 break
         if len(task.evaluate) > 1:
             metrics["stage"] = stage
-        computed = self._measures(clone, self._commit)
+        after = self._evaluator_files()
+        if outcome.failure is None and after != before:
+            path = min(path for path, _ in before.items() ^ after.items())
+            outcome = outcome._replace(
+                failure=f"the evaluation wrote {path}, which counts as part of the evaluator, since the "
+                f"evaluate command names it: write into the working directory, or name it in a script"
+            )
         measures = outcome.measures
         if isinstance(measures, dict):
             measures = {**computed, **measures}
@@ -192,11 +244,11 @@ class Evaluation:
             cost=cost, metrics={**computed, **metrics}, artifacts=artifacts, measures=measures
         )
 
-    def _stage(self, clone: Git, words: list[str], stage: int) -> Outcome:
-        assert self._commit is not None
-        environment = {**process_environment(), "EVOLVE_COMMIT": self._commit}
-        known = {"{python}": sys.executable, "{commit}": self._commit, "{directory}": clone.path}
-        finished = run_command(_filled(words, known), Path(clone.path), environment, self._task.evaluate_s)
+    def _stage(self, commit: str, words: list[str], stage: int) -> Outcome:
+        environment = {**candidate_environment(self._directory), "EVOLVE_COMMIT": commit}
+        environment["EVOLVE_METRICS"] = str(self._metrics)
+        known = {"{python}": sys.executable, "{commit}": commit, "{directory}": str(self._checkout)}
+        finished = run_command(_filled(words, known), self._checkout, environment, self._task.evaluate_s)
         name = "evaluator" if len(self._task.evaluate) == 1 else f"stage {stage} of the evaluator"
         lines = finished.out.strip().splitlines()
         try:
@@ -211,31 +263,41 @@ class Evaluation:
             return Outcome(failure=str(failed), artifacts=failed.artifacts, cost=cost)
         return outcome
 
-    def _is_reached(self, objective: Any, stage: int) -> bool:
-        """Whether an objective is good enough for the next stage."""
+    def _evaluator_files(self) -> dict[str, str]:
+        return files_outside(self._task.evaluate, str(self._checkout), LARGE)
+
+    def _check_evaluator(self) -> None:
+        """Refuses to go on with another evaluator than that of the candidates before."""
+        for path, digest in self._task.evaluators.items():
+            found = file_digest(path, LARGE) if os.path.isabs(path) else digest
+            if found is None or (found != digest and not found.endswith("bytes")):
+                raise ProgramFailed(f"the evaluator is not that of the search: {path} was changed or removed")
+
+    def _is_reached(self, score: Any, stage: int) -> bool:
+        """Whether the score of a stage is good enough for the next one."""
         if stage > len(self._task.thresholds):
             return True
-        if isinstance(objective, bool) or not isinstance(objective, int | float):
+        if isinstance(score, bool) or not isinstance(score, int | float):
             return False
         threshold = self._task.thresholds[stage - 1]
-        return objective <= threshold if self._task.is_smaller_better else objective >= threshold
+        return score <= threshold if self._task.is_smaller_better else score >= threshold
 
-    def _measures(self, clone: Git, commit: str) -> dict[str, float]:
+    def _measures(self, git: Git, commit: str) -> dict[str, float]:
         """How large the program is against the root, and which part of its changed files' lines differ."""
-        protected = set(self._protected(clone))
+        protected = set(self._protected(git))
         sizes = [
-            sum(size for path, size in clone.files_of(one).items() if path not in protected)
+            sum(size for path, size in git.files_of(one).items() if path not in protected)
             for one in (self._task.root, commit)
         ]
         changed = 0
         names = []
-        for line in clone("diff", "--numstat", "--no-renames", "-z", self._task.root, commit).split("\0"):
+        for line in git("diff", "--numstat", "--no-renames", "-z", self._task.root, commit).split("\0"):
             if line:
                 added, deleted, name = line.split("\t", 2)
                 changed += sum(int(count) for count in (added, deleted) if count.isdigit())
                 names.append(name)
         lines = sum(
-            (clone.ask("show", f"{one}:{name}") or "").count("\n") + 1
+            (git.ask("show", f"{one}:{name}") or "").count("\n") + 1
             for name in names
             for one in (self._task.root, commit)
         )
@@ -245,8 +307,8 @@ class Evaluation:
         }
 
 
-def _diff(clone: Git, before: str, after: str) -> str:
-    return (clone.ask("diff", "--no-color", "--no-ext-diff", before, after) or "")[: 2 * _DIFF]
+def _diff(git: Git, before: str, after: str) -> str:
+    return (git.ask("diff", "--no-color", "--no-ext-diff", before, after) or "")[: 2 * _DIFF]
 
 
 def _filled(words: list[str], known: dict[str, str]) -> list[str]:
@@ -270,7 +332,3 @@ def _number(value: Any) -> float:
 
 def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _remove(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)

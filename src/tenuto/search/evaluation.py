@@ -5,15 +5,16 @@ Reads the job's result; writes nothing.
 from __future__ import annotations
 
 import os.path
+from typing import Any
 
 from tenuto.errors import SerializationError, WorkspaceError
-from tenuto.launchers.results import readable
+from tenuto.launchers.results import decoded, readable
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.search.claim_store import LOST
-from tenuto.search.kept_outcomes import kept
-from tenuto.search.outcome import Outcome, read_outcome
+from tenuto.search.kept_outcomes import judge
+from tenuto.search.outcome import Outcome, plain
 from tenuto.search.rows import Claimed, End
 from tenuto.workspace.attempt_files import read_result
 from tenuto.workspace.ports import Files
@@ -31,20 +32,8 @@ def end_of(files: Files, job: Job, row: Claimed) -> End:
     """The end of a row whose job ended."""
     directory = os.path.join("jobs", job.task_id, job.job_id)
     if job.state is JobState.DONE:
-        outcome = _outcome(files, job, row)
-        status = EvolutionStatus.SUCCEEDED if outcome.failure is None else EvolutionStatus.FAILED
-        return End(
-            row.id,
-            row.attempt,
-            status,
-            kept(outcome),
-            outcome.objective,
-            outcome.cost,
-            None if outcome.failure is None else JobFailureStatus.FAILED.name,
-            None if outcome.failure is None else outcome.failure[:_MESSAGE],
-            job.attempt,
-            directory,
-        )
+        found = judge(_returned(files, job), row.definition)
+        return End(row.id, row.attempt, *found, job.attempt, directory)
     reason = job.standing.reason or JobFailureStatus.FAILED
     status = EvolutionStatus.CANCELLED if reason is JobFailureStatus.CANCELLED else EvolutionStatus.FAILED
     failure = LOST if reason in _REPEATED else reason.name
@@ -73,12 +62,21 @@ def failed_end(row: Claimed, message: str) -> End:
     )
 
 
-def _outcome(files: Files, job: Job, row: Claimed) -> Outcome:
+def _returned(files: Files, job: Job) -> Any:
+    """What the task of a job that is done returned; a failure if that cannot be read."""
     if job.marker is None:
         return Outcome(failure="the job is done, and left no marker")
     try:
-        returned = readable(read_result(files, job.paths, job.marker))
+        raw = read_result(files, job.paths, job.marker)
+        return readable(_with_measures(raw, job.paths.directory))
     except (OSError, WorkspaceError, SerializationError, ValueError) as error:
         return Outcome(failure=f"what the task returned cannot be read: {error}")
-    definition = row.definition
-    return read_outcome(returned, definition.get("measures") or (), definition.get("measure_count"))
+
+
+def _with_measures(raw: Any, directory: str) -> Any:
+    """What a task returned, with measures that were an array of numpy, which lies in a file, as a list."""
+    fields = raw.get("$namedtuple", [None, raw])[1] if isinstance(raw, dict) else None
+    measures = fields.get("measures") if isinstance(fields, dict) else None
+    if isinstance(measures, dict) and measures.get("$file", {}).get("codec") == "numpy":
+        fields["measures"] = plain(decoded(measures, directory))  # type: ignore[index]
+    return raw

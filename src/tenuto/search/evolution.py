@@ -2,6 +2,7 @@
 Loaded by every job of the search: imports nothing heavy; what runs the search is loaded by its methods.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,8 @@ class Evolution:
     `max_total_jobs` candidates, `max_seconds` of running time, `max_cost`, the `target` objective, `stall`
     outcomes without a new or better cell. `max_unfinished_jobs`: how many candidates are in flight (twice the
     slots); `walltime_s`: how long one may run; `reproducible`: outcomes are told in the order of the numbers,
-    so that the whole search repeats itself. Arguments outrank `settings`.
+    so that the whole search repeats itself; `reuse`: outcomes that other searches and experiments know are
+    looked up, and with False every candidate is evaluated. Arguments outrank `settings`.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Evolution:
         stall: int | None = None,
         walltime_s: float | None = None,
         reproducible: bool = False,
+        reuse: bool = True,
         settings: "Settings | None" = None,
     ) -> None:
         _check_name_and_seed(name, seed)
@@ -95,6 +98,7 @@ class Evolution:
         self.stall = stall
         self.walltime_s = walltime_s
         self.reproducible = reproducible
+        self.reuse = reuse
         self.given_settings = settings
         self._opened: OpenSearch | None = None
 
@@ -172,6 +176,10 @@ def _check_numbers(**given: float | None) -> None:
     for key, value in given.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise SearchError(f"{key}={value!r} is not a number")
+        if value is not None and (not math.isfinite(value) or (key != "target" and value <= 0)):
+            raise SearchError(
+                f"{key}={value!r} is not a finite number{'' if key == 'target' else ' above 0'}"
+            )
 
 
 def _map_of_programs() -> MapElites:

@@ -257,6 +257,8 @@ class EvolutionScheduler:
             self._save_time()
 
     def _is_over(self, once: bool, counts: dict[str, int]) -> bool:
+        if self._agent is not None and self._agent.error is not None:
+            return True
         if self.view is None:
             return self._stage("look", lambda: self._store.search(self._experiment_id)) is None
         if self.view.search.state is SearchState.ENDED:

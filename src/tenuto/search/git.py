@@ -1,12 +1,18 @@
-"""Git for programs: shared clones in job directories, commits without a checkout of the user's, references.
+"""Git for programs: checkouts in job directories, commits without a checkout of the user's, references.
 Changes nothing of the user's repository but references of its own; runs no hook and no garbage collection.
+
+A candidate may do to its checkout, and to every git directory it finds, what it likes. So no call trusts one
+that a candidate has seen: a call names its git directory, which was made after the candidate's last process
+ended, and git looks for a repository nowhere above the directory that it is given.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 from tenuto.clock import SystemClock
@@ -16,6 +22,7 @@ from tenuto.settings import process_environment
 _OPTIONS = (
     "-c core.hooksPath=/dev/null -c gc.auto=0 -c maintenance.auto=false -c core.fsmonitor=false"
     " -c commit.gpgsign=false -c core.quotePath=false -c advice.detachedHead=false -c core.autocrlf=false"
+    " -c advice.addEmbeddedRepo=false"
 ).split()
 _RECEIVE = "git -c core.hooksPath=/dev/null -c receive.autogc=false -c gc.auto=0 receive-pack"
 _AUTHOR = {
@@ -24,13 +31,22 @@ _AUTHOR = {
     for key, value in (("NAME", "Tenuto"), ("EMAIL", "tenuto@localhost"))
 }
 _STALE_S = 60.0
+_MODULE = "160000 "
+_LOCATING = (
+    "GIT_DIR GIT_WORK_TREE GIT_COMMON_DIR GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_NAMESPACE GIT_PREFIX"
+    " GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_SHALLOW_FILE GIT_GRAFT_FILE GIT_CONFIG GIT_CONFIG_PARAMETERS"
+    " GIT_CONFIG_COUNT"
+).split()
 
 
 class Git:
-    """Git in one repository."""
+    """Git in the repository at `path`, or with the files at `path` and a git directory of ours."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+    def __init__(self, path: str | os.PathLike[str], git_dir: str | os.PathLike[str] | None = None) -> None:
+        self.path = os.path.abspath(path)
+        self._words = ["git", "-C", self.path, *_OPTIONS]
+        if git_dir is not None:
+            self._words += [f"--git-dir={os.path.abspath(git_dir)}", f"--work-tree={self.path}"]
 
     def __call__(self, *words: str, text: str | None = None) -> str:
         """Runs a command of git; what it prints, without its last line end.
@@ -39,13 +55,13 @@ class Git:
         """
         try:
             done = subprocess.run(
-                ["git", "-C", self.path, *_OPTIONS, *words],
+                [*self._words, *words],
                 input=text,
                 stdin=None if text is not None else subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
                 errors="replace",
-                env=_environment(),
+                env=_environment(self.path),
                 check=False,
             )
         except FileNotFoundError:
@@ -79,47 +95,91 @@ class Git:
                 found[path] = int(size) if size.isdigit() else 0
         return found
 
-    def clone(self, target: Path) -> Git:
-        """A clone that borrows the objects of this repository, without files."""
-        self("clone", "--quiet", "--shared", "--no-checkout", "--no-tags", "--", self.path, str(target))
-        return Git(target)
+    def borrow(self, git_dir: Path, files: Path) -> Git:
+        """A new git directory for these files, with the objects of this repository; it has no remote."""
+        objects, kind = self._objects
+        made = Git(files, git_dir)
+        made("init", "--quiet", "--template=", f"--object-format={kind}")
+        (git_dir / "objects" / "info").mkdir(parents=True, exist_ok=True)
+        (git_dir / "objects" / "info" / "alternates").write_text(f"{objects}\n")
+        shallow = Path(objects).with_name("shallow")
+        if shallow.is_file():
+            shutil.copyfile(shallow, git_dir / "shallow")
+        return made
 
-    def check_out(self, commit: str) -> None:
-        """Makes the files exactly those of a commit; only for a clone of ours."""
-        self("checkout", "--quiet", "--force", "--detach", commit)
-        self("clean", "-ffdxq")
+    @cached_property
+    def _objects(self) -> tuple[str, str]:
+        """Where the objects are, and how they are named."""
+        told = self("rev-parse", "--path-format=absolute", "--git-path", "objects", "--show-object-format")
+        objects, _, kind = told.rpartition("\n")
+        return objects, kind
+
+    def check_out(self, commit: str, directory: Path) -> None:
+        """Fills an empty directory with the files of a commit, and a repository for agents that use git."""
+        self.borrow(directory / ".git", directory)("checkout", "--quiet", "--force", "--detach", commit)
+
+    def take_in(self, parent: str) -> None:
+        """Makes the index what the files are; submodules stay as they are in `parent`.
+
+        Git would look into the repository of a submodule, which is the candidate's, and run what its
+        configuration says: the index has none while files are added. Raises `GitError` for files that no
+        commit can hold.
+        """
+        self("read-tree", parent)
+        modules = self._modules()
+        if modules:
+            self("update-index", "--force-remove", "--", *modules)
+        self("add", "--all")
+        for path in self._modules():
+            if path not in modules:
+                raise GitError(f"{path} is a git repository of its own, whose files cannot be committed")
+        for path in modules:
+            if self("--literal-pathspecs", "ls-files", "--", f"{path}/"):
+                raise GitError(f"{path} is a submodule, whose files cannot be changed")
+        self.put_back(modules, parent)
+
+    def _modules(self) -> list[str]:
+        entries = self("ls-files", "--stage", "-z").split("\0")
+        return [entry.partition("\t")[2] for entry in entries if entry.startswith(_MODULE)]
 
     def put_back(self, paths: Sequence[str], commit: str) -> None:
-        """Makes these paths, in files and index, what they are in a commit."""
+        """Makes these paths, in the index, what they are in a commit."""
         for path in paths:
-            self("--literal-pathspecs", "rm", "-rfq", "--ignore-unmatch", "--", path)
-            if self.ask("cat-file", "-e", f"{commit}:{path}") is not None:
-                self("--literal-pathspecs", "checkout", "--quiet", commit, "--", path)
+            self("--literal-pathspecs", "restore", "--quiet", "--staged", f"--source={commit}", "--", path)
 
     def commit(self, parent: str, message: str) -> str:
         """Commits the index as a child of `parent`, whatever HEAD is."""
         tree = self("write-tree")
         return self("commit-tree", tree, "-p", parent, "-F", "-", text=message)
 
-    def send(self, commit: str, reference: str) -> None:
-        """Pushes a commit to a reference of the repository that was cloned."""
-        origin = self("config", "remote.origin.url")
-        target = Git(origin)
-        words = ["push", "--quiet", "--no-verify", f"--receive-pack={_RECEIVE}", origin]
+    def send(self, commit: str, target: Git, reference: str) -> None:
+        """Pushes a commit to a reference of another repository."""
+        words = ["push", "--quiet", "--no-verify", "--no-signed", f"--receive-pack={_RECEIVE}", target.path]
         try:
             self(*words, f"+{commit}:{reference}")
         except GitError:
-            if target.ask("rev-parse", "--verify", "--quiet", reference) != commit:
+            if target.reference(reference) != commit:
                 raise
 
-    def point(self, branch: str, commit: str) -> bool:
-        """Lets a branch stand for a commit; False if the user has checked it out."""
+    def reference(self, name: str) -> str | None:
+        """The object that a reference stands for; None if there is no such reference."""
+        return self.ask("rev-parse", "--verify", "--quiet", name)
+
+    def move(self, reference: str, target: str, before: str | None) -> bool:
+        """Lets a reference stand for an object; False if it is not at `before` any more."""
+        try:
+            self("update-ref", reference, target, before or "")
+        except GitError:
+            if self.reference(reference) == before:
+                raise
+            return False
+        return True
+
+    def point(self, branch: str, commit: str, before: str | None) -> bool:
+        """Lets a branch stand for a commit; False if it is checked out, or not at `before` any more."""
         reference = f"refs/heads/{branch}"
         worktrees = self.ask("worktree", "list", "--porcelain") or ""
-        if f"branch {reference}" in worktrees.splitlines():
-            return False
-        self("update-ref", reference, commit)
-        return True
+        return f"branch {reference}" not in worktrees.splitlines() and self.move(reference, commit, before)
 
     def sweep(self, prefix: str) -> None:
         """Removes locks that a killed push left behind among our own references."""
@@ -133,6 +193,13 @@ class Git:
                 continue
 
 
-def _environment() -> dict[str, str]:
+def _environment(path: str) -> dict[str, str]:
     kept = {name: value for name, value in process_environment().items() if not name.startswith("GIT_")}
-    return {**kept, **_AUTHOR, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    ours = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    return {**kept, **_AUTHOR, **ours, "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.realpath(path))}
+
+
+def candidate_environment(ceiling: Path) -> dict[str, str]:
+    """The environment of a candidate's commands, whose own git finds no repository at or above `ceiling`."""
+    kept = {name: value for name, value in process_environment().items() if name not in _LOCATING}
+    return {**kept, "GIT_CEILING_DIRECTORIES": os.path.realpath(ceiling)}

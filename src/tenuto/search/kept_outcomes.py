@@ -1,26 +1,59 @@
 """Outcomes as rows keep them: JSON text, written when a candidate ends and read when it is told.
-Judges nothing: what is kept was judged by `read_outcome` before.
+A row keeps what its search makes of what the task returned, and enough for another search to read it anew.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from tenuto.search.outcome import Outcome, point
+from tenuto.database import clean
+from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.search.outcome import Outcome, as_outcome, point, read_outcome
+
+_MESSAGE = 4000
 
 
-def kept(outcome: Outcome) -> str:
-    """An outcome that was read, as text."""
-    return json.dumps(
-        {
-            "objective": outcome.objective,
-            "measures": list(point(outcome)),
-            "cost": outcome.cost,
-            "metrics": outcome.metrics,
-            "artifacts": outcome.artifacts,
-            "solution": outcome.solution,
-        }
-    )
+class Judgement(NamedTuple):
+    """The columns of a row that what its task returned decides."""
+
+    status: EvolutionStatus
+    outcome: str
+    objective: float | None
+    cost: float
+    failure: str | None
+    message: str | None
+
+
+def judge(returned: Any, definition: Mapping[str, Any]) -> Judgement:
+    """Reads what a task returned as the search of that definition does."""
+    given = as_outcome(returned)
+    outcome = read_outcome(given, definition.get("measures") or (), definition.get("measure_count"))
+    if outcome.failure is not None:
+        outcome = outcome._replace(objective=None)  # it counts nowhere, so no reader gets it
+    kept = {
+        "objective": outcome.objective,
+        "measures": list(point(outcome)),
+        "cost": outcome.cost,
+        "metrics": outcome.metrics,
+        "artifacts": outcome.artifacts,
+        "solution": outcome.solution,
+    }
+    if given.measures != kept["measures"]:  # this search took some by name, or found them in the metrics
+        kept["given"] = given.measures
+    text = json.dumps(clean(kept))  # JSON escapes what no row could keep, and a reader would meet it
+    if outcome.failure is None:
+        return Judgement(EvolutionStatus.SUCCEEDED, text, outcome.objective, outcome.cost, None, None)
+    failure, message = JobFailureStatus.FAILED.name, outcome.failure[:_MESSAGE]
+    return Judgement(EvolutionStatus.FAILED, text, outcome.objective, outcome.cost, failure, message)
+
+
+def judge_anew(text: str, definition: Mapping[str, Any]) -> Judgement:
+    """Reads what a row of another search keeps as the search of that definition does."""
+    outcome = read_kept(text)
+    return judge(outcome._replace(measures=json.loads(text).get("given", list(outcome.measures))), definition)
 
 
 def read_kept(text: str) -> Outcome:

@@ -10,8 +10,7 @@ from typing import Any
 from sqlalchemy import select
 
 from tenuto.errors import CapReached, SearchError
-from tenuto.search.candidates import Candidates
-from tenuto.search.proposals import Proposal
+from tenuto.search.candidates import Candidates, salt_of
 from tenuto.search.rows import Added, Caps, Refusal, SearchRow
 from tenuto.search.spaces import Choice, Dimension, Integer, Real, Space
 from tenuto.search.store import Store
@@ -29,11 +28,9 @@ def add_candidate(
     Raises `SearchError` for values that do not fit the space, and `CapReached`.
     """
     space = _space(search)
-    if set(values) != set(space.dimensions):
-        wanted = ", ".join(space.dimensions)
-        raise SearchError(f"{search.id} varies {wanted}: give a value for each, and for nothing else")
     candidates = Candidates(_template(store, search), space, layout)
-    new = candidates.make(Proposal(values), 0, search.told, priority)
+    candidates.salt = salt_of(search)
+    new = candidates.make(candidates.given(values), 0, search.told, priority)
     caps = Caps(max_total=search.definition.get("max_total"))
     result = store.add(search.id, new, caps, is_ordered=False)
     if isinstance(result, Added):

@@ -9,7 +9,7 @@ from typing import Any
 
 from tenuto.errors import CapReached, SearchError
 from tenuto.search.candidates import Candidates
-from tenuto.search.proposals import TRIES, Proposal
+from tenuto.search.proposals import Proposal
 from tenuto.search.replica import Replica
 from tenuto.search.rows import Added, Caps, Refusal
 from tenuto.search.store import Store
@@ -59,32 +59,30 @@ class MapElitesSampler:
     def schedule_job(self, *, experiment_id: str, priority: int | None = None) -> ScheduledJob | None:
         """Adds the next candidate; None if the sampler has none, or `refusal` says why not."""
         replica = self.replica
-        self.refusal = None
         if not replica.is_read:
             replica.read_on()
-        attempt = races = 0
-        while attempt < TRIES and races < _MOST_RACES:
+        for _ in range(_MOST_RACES):
             if self.window is not None and replica.told < replica.scheduled + 1 - self.window:
                 self.refusal = Refusal.UNFINISHED
                 return None
-            proposal = replica.ask(attempt)
-            if proposal is None:
-                break
-            result = self._add(experiment_id, proposal, priority)
+            added = self._first_added(experiment_id, priority)
+            if added is not None or self.refusal is not Refusal.MOVED:
+                self.is_exhausted = added is None and self.refusal is None
+                return added
+            replica.read_on()
+        return None
+
+    def _first_added(self, name: str, priority: int | None) -> ScheduledJob | None:
+        """Adds the first proposal that the search has not; None if there is none, or `refusal` forbids it."""
+        self.refusal = None
+        for proposal in self.replica.proposals():
+            result = self._add(name, proposal, priority)
             if isinstance(result, Added):
-                self.is_exhausted = False
-                replica.added(result.number, proposal)
+                self.replica.added(result.number, proposal)
                 return _scheduled(result, proposal)
-            if result is Refusal.DUPLICATE:
-                attempt += 1
-            elif result is Refusal.MOVED:
-                races += 1
-                attempt = 0
-                replica.read_on()
-            else:
+            if result is not Refusal.DUPLICATE:
                 self.refusal = result
                 return None
-        self.is_exhausted = True
         return None
 
     def _add(self, name: str, proposal: Proposal, priority: int | None) -> Added | Refusal:
@@ -96,7 +94,7 @@ class MapElitesSampler:
     def enqueue(self, name: str, values: Any, priority: int = 0) -> int:
         """Adds a candidate of the caller's choice, beyond the cap on unfinished ones; its number."""
         self.replica.read_on()
-        proposal = Proposal(values)
+        proposal = self._candidates.given(values)
         new = self._candidates.make(proposal, 0, self.replica.told, priority)
         result = self._store.add(name, new, self.caps, is_ordered=False)
         if isinstance(result, Added):

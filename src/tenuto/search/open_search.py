@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tenuto.errors import NotFound, SearchDiffers, SearchInJob
 from tenuto.search.agent import Agent
 from tenuto.search.archive import Elite
-from tenuto.search.candidates import Candidates
+from tenuto.search.candidates import Candidates, salt_of
 from tenuto.search.decisions import Bounds
 from tenuto.search.evolution_scheduler import EvolutionScheduler
 from tenuto.search.export import candidate_rows
@@ -27,6 +27,7 @@ from tenuto.search.programs import ProgramRun, Programs
 from tenuto.search.proposals import Sampler, Setup, begin, definition_of, measures_of
 from tenuto.search.queues import Queue
 from tenuto.search.replica import Replica
+from tenuto.search.reporter import RunOptions, current_options
 from tenuto.search.result import SearchResult
 from tenuto.search.rows import Caps, SearchRow
 from tenuto.search.store import Store
@@ -39,7 +40,7 @@ from tenuto.workspace.machine import this_machine
 if TYPE_CHECKING:
     from tenuto.search.evolution import Evolution
 
-_COMPARED = ("task", "space", "sampler", "seed", "direction", "reproducible")
+_COMPARED = ("task", "space", "sampler", "seed", "direction", "reproducible", "evaluators", "reuse")
 
 
 def settings_of(evolution: Evolution) -> Settings:
@@ -86,6 +87,7 @@ class OpenSearch:
         self.definition = self._definition()
         self.store = Store(open_database(self.settings, self.workspace))
         self.row = self._open_row()
+        self.candidates.salt = salt_of(self.row)
         self.sampler = self._sampler()
 
     @property
@@ -106,7 +108,10 @@ class OpenSearch:
             "measure_count": count,
             "walltime_s": self.settings.search.walltime_s,
             "max_total": self.settings.search.max_total_jobs,
+            "evaluators": self.candidates.evaluators,
         }
+        if not (evolution.reuse and (current_options.get() or RunOptions()).reuse):
+            made["reuse"] = False
         plain: dict[str, Any] = json.loads(json.dumps(made))
         return plain
 
@@ -114,7 +119,7 @@ class OpenSearch:
         try:
             row = self.store.open(self.name, self.definition, self.evolution.seed)
             for key in _COMPARED:
-                place = difference(row.definition.get(key), self.definition[key], key)
+                place = difference(row.definition.get(key), self.definition.get(key), key)
                 if place is not None:
                     raise SearchDiffers(
                         f"the stored search {self.name!r} was declared otherwise: {place}. Put that back, "

@@ -70,14 +70,23 @@ class OptunaRun(Remembering):
             for name, distribution in _distributions(key, dimension)
         }
         self._told: list[Any] = []
+        self._asked: tuple[Any, Any, Any] | None = None
+        """What was told and in flight at the last question, its study, and the trial that was the answer."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def ask(self, number: int, rng: Random, in_flight: Sequence[InFlight]) -> Proposal | None:
         states = optuna.trial.TrialState
-        study = optuna.create_study(direction=self._direction, sampler=self._make(rng.getrandbits(32)))
-        study.add_trials(self._told)
-        study.add_trials([self._trial(flying.proposal, states.RUNNING) for flying in in_flight])
+        state = (number, len(self._told), [flying.number for flying in in_flight])
+        if self._asked is None or self._asked[0] != state:
+            study = optuna.create_study(direction=self._direction)
+            study.add_trials(self._told)
+            study.add_trials([self._trial(flying.proposal, states.RUNNING) for flying in in_flight])
+        else:  # asked for another proposal: the study, of hundreds of trials, stays
+            _, study, trial = self._asked
+            study.tell(trial, state=states.FAIL)
+        study.sampler = self._make(rng.getrandbits(32))
         trial = study.ask(self._distributions)
+        self._asked = (state, study, trial)
         return Proposal(self._values(trial.params))
 
     def tell(self, number: int, proposal: Proposal, outcome: Outcome | None) -> tuple[Verdict, int | None]:

@@ -31,14 +31,17 @@ def read_outcome(returned: Any, names: Sequence[str] = (), measure_count: int | 
     cannot be used (no number, not finite, measures missing) has a `failure`, and keeps its cost.
     """
     outcome = as_outcome(returned)
-    cost = outcome.cost if _finite(outcome.cost) else 0.0
+    outcome = outcome._replace(objective=plain(outcome.objective), cost=plain(outcome.cost))
+    cost = outcome.cost if _finite(outcome.cost) and outcome.cost >= 0 else 0.0
     measures, problem = _measures(outcome, names, measure_count)
     if outcome.failure is not None:
         problem = str(outcome.failure) or "failed"
-    elif problem is None and not _finite(outcome.objective):
-        problem = f"the objective is {outcome.objective!r}, not a finite number"
+    elif not _finite(outcome.objective):
+        problem = f"the objective is {_short(outcome.objective)}, not {_wanted(outcome.objective)}"
     elif problem is None and not _finite(outcome.cost):
-        problem = f"the cost is {outcome.cost!r}, not a finite number"
+        problem = f"the cost is {_short(outcome.cost)}, not {_wanted(outcome.cost)}"
+    elif problem is None and outcome.cost < 0:
+        problem = f"the cost is {outcome.cost!r}, below 0"
     return outcome._replace(
         objective=float(outcome.objective) if _finite(outcome.objective) else None,  # type: ignore[arg-type]
         measures=measures,
@@ -63,15 +66,15 @@ def as_outcome(returned: Any) -> Outcome:
         metrics = known.get("metrics")
         known["metrics"] = {**(metrics if isinstance(metrics, Mapping) else {}), **others}
         return Outcome(**known)
-    if _finite(returned) or isinstance(returned, float):
-        return Outcome(objective=returned)
+    if _is_number(plain(returned)):
+        return Outcome(objective=plain(returned))
     return Outcome(failure=f"the task returned {_short(returned)}, not an Outcome, a mapping or a number")
 
 
 def _measures(
     outcome: Outcome, names: Sequence[str], count: int | None
 ) -> tuple[tuple[float, ...], str | None]:
-    given: Any = outcome.measures
+    given: Any = plain(outcome.measures)
     if not given and names:
         given = {name: outcome.metrics[name] for name in names if name in outcome.metrics}
     if isinstance(given, Mapping):
@@ -81,16 +84,38 @@ def _measures(
         given = [given[name] for name in names] if names else list(given.values())
     if isinstance(given, str) or not isinstance(given, Sequence):
         return (), f"measures are {_short(given)}, not a list of numbers"
+    given = [plain(value) for value in given]
     for value in given:
         if not _finite(value):
-            return (), f"a measure is {_short(value)}, not a finite number"
+            return (), f"a measure is {_short(value)}, not {_wanted(value)}"
     if count is not None and len(given) != count:
         return (), f"{len(given)} measures came, and the sampler has ranges for {count}"
     return tuple(float(value) for value in given), None
 
 
+def plain(value: Any) -> Any:
+    """A number of numpy's or torch's as Python's, an array of them as a list; all else as it is."""
+    if getattr(value, "ndim", None) is None or not hasattr(value, "tolist"):
+        return value
+    return value.tolist()
+
+
+FINITE = "a finite number"
+
+
+def _wanted(value: Any) -> str:
+    return FINITE if _is_number(value) else "a number"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return _is_number(value) and math.isfinite(value)
+    except OverflowError:  # a whole number that no float can hold
+        return False
 
 
 def _short(value: Any) -> str:

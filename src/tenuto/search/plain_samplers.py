@@ -2,7 +2,6 @@
 They learn nothing; their archive has one cell, which holds the best.
 """
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from tenuto.errors import SearchError
 from tenuto.search.archive import Archive, Verdict
 from tenuto.search.outcome import Outcome, point
 from tenuto.search.proposals import InFlight, Proposal, Setup
-from tenuto.search.spaces import Numeric, Space
+from tenuto.search.spaces import Points, Space
 
 if TYPE_CHECKING:
     from random import Random
@@ -50,10 +49,13 @@ class RandomRun(Remembering):
 
 
 class GridSearch:
-    """Every combination of `steps` values of each parameter; options and few integers are all tried."""
+    """Every combination of the parameters' values: all options, all whole numbers, and 10 reals.
 
-    def __init__(self, steps: int = 10) -> None:
-        if type(steps) is not int or steps < 1:
+    `steps`: so many numbers of each parameter instead, also of whole ones.
+    """
+
+    def __init__(self, steps: int | None = None) -> None:
+        if steps is not None and (type(steps) is not int or steps < 1):
             raise SearchError(f"GridSearch: steps={steps!r} is not a whole number above 0")
         self.steps = steps
 
@@ -63,31 +65,32 @@ class GridSearch:
     def begin(self, setup: Setup) -> "GridRun":
         if not isinstance(setup.domain, Space):
             raise SearchError("GridSearch needs a space: objects that functions make have no grid")
-        return GridRun(setup, setup.domain, self.steps)
+        return GridRun(setup.maximize, Points(setup.domain, self.steps))
 
 
 class GridRun(Remembering):
-    """Grid search in the course of one search; the last parameter varies fastest."""
+    """Grid search in the course of one search: the first point that was not tried, by whatever hand."""
 
-    def __init__(self, setup: Setup, space: Space, steps: int) -> None:
-        super().__init__(setup.maximize)
-        self._space = space
-        self._choices = [
-            (name, dimension, dimension.choices(steps), max(dimension.size, 1))
-            for name, dimension in space.dimensions.items()
-        ]
-        self.count = math.prod(len(choices) ** size for _, _, choices, size in self._choices)
+    def __init__(self, maximize: bool, points: Points) -> None:
+        super().__init__(maximize)
+        self._points = points
+        self._tried: set[int | None] = set()
+        self._first = 0
+        """All points before this one were tried."""
 
     def ask(self, number: int, rng: "Random", in_flight: Sequence[InFlight]) -> Proposal | None:
-        rest = number - 1
-        if rest >= self.count:
-            return None
-        values: dict[str, Any] = {}
-        for name, dimension, choices, size in reversed(self._choices):
-            entries = []
-            for _ in range(size):
-                rest, at = divmod(rest, len(choices))
-                entries.append(choices[at])
-            entries.reverse()
-            values[name] = dimension.nested(entries) if isinstance(dimension, Numeric) else entries[0]
-        return Proposal({name: values[name] for name in self._space.dimensions})
+        while self._first in self._tried:
+            self._first += 1
+        flying = {self._points.number(one.proposal.values) for one in in_flight}
+        at = self._first
+        while at in self._tried or at in flying:
+            at += 1
+        return Proposal(self._points.values(at)) if at < self._points.count else None
+
+    def tell(self, number: int, proposal: Proposal, outcome: Outcome | None) -> tuple[Verdict, int | None]:
+        self.skip(proposal)
+        return super().tell(number, proposal, outcome)
+
+    def skip(self, proposal: Proposal) -> None:
+        """Leaves out a point that is, to the task, one that was tried."""
+        self._tried.add(self._points.number(proposal.values))

@@ -7,9 +7,12 @@ from __future__ import annotations
 import json
 import os.path
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tenuto.errors import GitError, SearchError
+from tenuto.search.commands import files_inside, files_outside
 from tenuto.search.commits import EvolveCommit
 from tenuto.search.git import Git
 from tenuto.search.programs import AS_IT_IS
@@ -19,9 +22,17 @@ _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 
 def program_task(
-    repository: Repository, values: Any, context: Any, search: str, maximize: bool
+    repository: Repository,
+    values: Any,
+    context: Any,
+    search: str,
+    maximize: bool,
+    evaluators: Mapping[str, str],
 ) -> EvolveCommit:
-    """The config of a proposal; raises `SearchError` for values that name no commit."""
+    """The config of a proposal; raises `SearchError` for values that name no commit.
+
+    `evaluators`: the files that evaluate, as `evaluator_files` finds them.
+    """
     values = complete_values(repository, values)
     is_child = values["draw"] != AS_IT_IS
     made: EvolveCommit = EvolveCommit.C(
@@ -31,6 +42,7 @@ def program_task(
         evaluate=[list(command) for command in repository.evaluate],
         goal=repository.goal if is_child else "",
         draw=values["draw"],
+        evaluators=dict(evaluators),
         protect=list(repository.protect),
         thresholds=list(repository.thresholds),
         is_smaller_better=not maximize,
@@ -42,6 +54,17 @@ def program_task(
         evaluate_s=repository.evaluate_s,
     )
     return made
+
+
+def evaluator_files(repository: Repository, checkout: str) -> dict[str, str]:
+    """The files that the evaluate commands name, which run in `checkout`, each with its digest.
+
+    Files of the repository are those of the root, wherever the user's checkout stands.
+    """
+    listed = Git(repository.path)("ls-tree", "-r", "-z", root_of(repository)).split("\0")
+    inside = {path: about.split()[2] for about, _, path in (line.partition("\t") for line in listed) if path}
+    named = {path: inside[path] for path in files_inside(repository.evaluate, inside)}
+    return named | files_outside(repository.evaluate, checkout)
 
 
 def complete_values(repository: Repository, values: Any) -> dict[str, Any]:
@@ -64,7 +87,9 @@ def check_repository(repository: Repository) -> None:
     git = Git(repository.path)
     if git.ask("rev-parse", "--git-dir") is None:
         git("version")  # says so if git itself is missing
-        raise SearchError(f"Repository({repository.path!r}) is no git repository: git init, and commit")
+        above = next((top for top in Path(repository.path).parents if (top / ".git").exists()), None)
+        remedy = "git init, and commit" if above is None else f"give {above}, of which it is a part"
+        raise SearchError(f"Repository({repository.path!r}) is no git repository: {remedy}")
     try:
         root = root_of(repository)
     except GitError:

@@ -2,7 +2,7 @@
 Decides nothing; a proposal is a function of the seed, its number and what was told before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from tenuto.errors import SearchError
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import random
     from random import Random
 
-    from tenuto.search.spaces import Domain
+    from tenuto.search.spaces import Domain, Untried
 else:
     copy = late("copy")
     random = late("random")
@@ -109,6 +109,35 @@ def archive_of(sampler: Sampler) -> Archive | None:
 def measures_of(sampler: Any) -> tuple[tuple[str, ...], int | None]:
     """The names of the measures in their order, and how many there must be (None: any number)."""
     return tuple(getattr(sampler, "measures", None) or ()), getattr(sampler, "measure_count", None)
+
+
+def proposals(
+    sampler: Sampler, untried: "Untried", seed: int, number: int, in_flight: Sequence[InFlight]
+) -> Iterator[Proposal]:
+    """What to try as the candidate of that number: a caller goes on as long as it was tried already.
+
+    First what the sampler proposes, then what was not tried, as near to its first proposal as may be. So the
+    proposals end when the sampler has nothing to try, or no point of its space is untried. A sampler that has
+    `skip(proposal)` goes through the points itself, and is asked to the end.
+    """
+    skip = getattr(sampler, "skip", None)
+    first, attempt = None, 0
+    while attempt < TRIES:
+        proposal = sampler.ask(number, chance(seed, number, attempt), in_flight)
+        if proposal is None:
+            return
+        if untried.has(proposal.values):
+            yield proposal
+            untried.note(proposal.values)
+        first = first or proposal
+        if skip is not None:
+            skip(proposal)
+        else:
+            attempt += 1
+    if first is not None:
+        for values in untried.others(first.values, chance(seed, number, TRIES)):
+            yield first._replace(values=values)
+            untried.note(values)
 
 
 def chance(seed: int, number: int, attempt: int) -> "Random":

@@ -4,7 +4,7 @@ Writes nothing: it reads the rows, proposes the next number, and says what a tel
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tenuto.lifecycle.evolution import EvolutionStatus
@@ -12,8 +12,9 @@ from tenuto.search.archive import Archive, Verdict
 from tenuto.search.candidates import Candidates
 from tenuto.search.kept_outcomes import read_kept
 from tenuto.search.outcome import Outcome
-from tenuto.search.proposals import InFlight, Proposal, Sampler, archive_of, chance
+from tenuto.search.proposals import InFlight, Proposal, Sampler, archive_of, chance, proposals
 from tenuto.search.rows import LogRow, Told
+from tenuto.search.spaces import Untried
 from tenuto.search.store import Store
 
 MOST_TELL_ERRORS = 3
@@ -52,6 +53,7 @@ class Replica:
         self.told = 0
         self.in_flight: dict[int, Proposal] = {}
         self.tally = Tally()
+        self._untried = Untried(self._candidates.domain)
         self._applied: dict[int, Told] = {}
         self.is_read = False
         """True once the log was read; what others did since is noticed when a row is refused."""
@@ -66,7 +68,7 @@ class Replica:
         for row in rows:
             self.scheduled = max(self.scheduled, row.number)
             if row.told is None:
-                self.in_flight[row.number] = self._candidates.decode(row)
+                self._fly(row.number, self._candidates.decode(row))
         for row in tells:
             self._apply(row)
         self.told = told
@@ -75,14 +77,25 @@ class Replica:
 
     def added(self, number: int, proposal: Proposal) -> None:
         """Takes note of the next candidate, which this process added itself."""
-        self.in_flight[number] = proposal
+        self._fly(number, proposal)
         self.scheduled = number
 
     def ask(self, attempt: int) -> Proposal | None:
         """The proposal of the next number, at that try; None: the sampler has nothing to try."""
         number = self.scheduled + 1
-        flying = [InFlight(other, proposal) for other, proposal in sorted(self.in_flight.items())]
-        return self.sampler.ask(number, chance(self._seed, number, attempt), flying)
+        return self.sampler.ask(number, chance(self._seed, number, attempt), self._flying())
+
+    def proposals(self) -> Iterator[Proposal]:
+        """Proposals of the next number, for as long as the search has each of them already."""
+        number = self.scheduled + 1
+        return proposals(self.sampler, self._untried, self._seed, number, self._flying())
+
+    def _flying(self) -> list[InFlight]:
+        return [InFlight(other, proposal) for other, proposal in sorted(self.in_flight.items())]
+
+    def _fly(self, number: int, proposal: Proposal) -> None:
+        self.in_flight[number] = proposal
+        self._untried.note(proposal.values)
 
     def tell(self, row: LogRow) -> Told:
         """What telling a row gives; asked twice, the same, until `confirm`.
@@ -122,10 +135,11 @@ class Replica:
         if outcome is None and row.message is not None and hasattr(self.sampler, "tell_failure"):
             self.sampler.tell_failure(proposal, row.message)
         verdict, cell = self.sampler.tell(row.number, proposal, outcome)
-        self.in_flight.pop(row.number, None)
+        if self.in_flight.pop(row.number, None) is None:
+            self._untried.note(proposal.values)
         tally = self.tally
-        tally.since_better = 0 if verdict in (Verdict.NEW, Verdict.BETTER) else tally.since_better + 1
         if row.status is EvolutionStatus.SUCCEEDED:
+            tally.since_better = 0 if verdict in (Verdict.NEW, Verdict.BETTER) else tally.since_better + 1
             tally.succeeded += 1
             tally.reused += row.reused
         elif row.status is EvolutionStatus.CANCELLED:

@@ -63,6 +63,7 @@ class RunOptions:
     slots: int | None = None
     workers: bool = True
     once: bool = False
+    reuse: bool = True
     results: list[Any] = field(default_factory=list)
     """Filled with the result of each search that was run."""
 

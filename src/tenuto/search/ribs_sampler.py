@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
-from tenuto.light import late
+from tenuto.light import late, sha256
 from tenuto.search.archive import Archive, Verdict
 from tenuto.search.outcome import Outcome, point
 from tenuto.search.proposals import InFlight, Proposal, Setup
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 numpy: Any = late("numpy")
 _NUDGE = 1e-9
 _LARGEST_SEED = 1 << 64
+_SHORT = 16
+_PARTS = ("_opt", "_grad_opt", "_ranker")
+"""What an emitter consists of, that is made of its arguments."""
 
 log = logging.getLogger("tenuto.search")
 
@@ -66,12 +69,9 @@ class RibsSampler:
         archive, emitters = self._pristine
         return {
             "kind": "ribs",
-            "archive": type(archive).__name__,
-            "cells": int(archive.cells),
-            "solution_dim": int(archive.solution_dim),
+            "archive": described(archive),
             "measures": list(self.measures),
-            "measure_count": self.measure_count,
-            "emitters": [type(emitter).__name__ for emitter in emitters],
+            "emitters": {str(at): described(emitter) for at, emitter in enumerate(emitters, 1)},
             "batch": self.batch,
         }
 
@@ -123,17 +123,17 @@ class RibsRun:
             return None  # until all of this generation were told
         solution = numpy.concatenate(self._solutions())[at].tolist()
         values = self._values(solution)
-        taken = self._keys | {self._space.key(proposal.values) for proposal in flying}
-        while self._space.key(values) in taken:  # equal ones are evaluated once only
+        taken = {self._space.key(one.proposal.values) for one in in_flight}
+        while (key := self._space.key(values)) in taken or key in self._keys:  # equal ones are tried once
             values = self._values([x + rng.gauss(0, _NUDGE) * max(abs(x), 1.0) for x in solution])
         return Proposal(values, island=place + 1)
 
     def tell(self, number: int, proposal: Proposal, outcome: Outcome | None) -> tuple[Verdict, int | None]:
         place = proposal.island - 1
+        self._keys.add(self._space.key(proposal.values))
         if place >= 0 and place not in self._told and place >= self._generation * self._batch:
             self._told[place] = (self._flat(proposal.values), outcome)
             self._highest = max(self._highest, place)
-            self._keys.add(self._space.key(proposal.values))
             while self._is_told():
                 self._close()
         if outcome is None or outcome.objective is None:
@@ -223,11 +223,33 @@ class RibsRun:
         return found
 
 
+def _entropy(value: Any) -> Any:
+    """What a generator of numpy was seeded with; None for what is no generator."""
+    return getattr(getattr(getattr(value, "bit_generator", value), "seed_seq", value), "entropy", None)
+
+
+def described(part: Any, depth: int = 1) -> dict[str, str]:
+    """What an archive or emitter was made with, as plain data: seeds, numbers, texts, and arrays."""
+    found = {"kind": type(part).__name__}
+    for name, value in sorted(vars(part).items()):
+        entropy = _entropy(value)
+        if entropy is not None:
+            is_own = isinstance(entropy, int) and entropy >= _LARGEST_SEED
+            found[name] = "none" if is_own else repr(entropy)
+        elif isinstance(value, str | int | float):
+            found[name] = str(value)
+        elif hasattr(value, "tobytes"):
+            is_short = value.size <= _SHORT
+            found[name] = repr(value.tolist()) if is_short else sha256(value.tobytes()).hexdigest()[:16]
+        elif depth and name in _PARTS and hasattr(value, "__dict__"):
+            found |= {f"{name}.{key}": text for key, text in described(value, depth - 1).items()}
+    return found
+
+
 def is_seeded(part: Any, depth: int = 1) -> bool:
     """Whether an emitter, and what it consists of, draws the same numbers in each process."""
     for name, value in vars(part).items():
-        sequence = getattr(getattr(value, "bit_generator", value), "seed_seq", value)
-        entropy = getattr(sequence, "entropy", None)
+        entropy = _entropy(value)
         if isinstance(entropy, int) and entropy >= _LARGEST_SEED:
             return False
         if depth and name != "_archive" and hasattr(value, "__dict__") and not is_seeded(value, depth - 1):

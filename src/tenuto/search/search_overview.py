@@ -17,6 +17,7 @@ from tenuto.database.members import MemberKind, listed
 from tenuto.errors import NotFound
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.rows import SearchRow
+from tenuto.search.search_store import best_candidate
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, is_status, jobs
 
@@ -125,18 +126,16 @@ def _filled(store: Store, row: SearchRow, offset: float) -> tuple[int, float]:
 
 
 def _best(store: Store, row: SearchRow) -> dict[str, Any] | None:
-    if row.best_number is None:
+    best = store.database.read(lambda c: best_candidate(c, row))
+    if best is None:
         return None
-    query = select(jobs.proposal, jobs.outcome).where(
-        jobs.search_id == row.id, jobs.number == row.best_number
-    )
-    found = store.database.read(lambda c: c.execute(query).one_or_none())
-    if found is None:
-        return None
+    number, objective = best
+    query = select(jobs.proposal, jobs.outcome).where(jobs.search_id == row.id, jobs.number == number)
+    found = store.database.read(lambda c: c.execute(query).one())
     outcome = json.loads(found.outcome) if found.outcome else {}
     return {
-        "number": row.best_number,
-        "objective": row.best_objective,
+        "number": number,
+        "objective": objective,
         "measures": outcome.get("measures"),
         "values": json.loads(found.proposal)["values"],
     }

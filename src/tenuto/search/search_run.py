@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tenuto.errors import WorkerDied
 from tenuto.search.best_branch import BestBranch
 from tenuto.search.export import failures
 from tenuto.search.interrupts import SearchInterrupts
@@ -41,6 +42,15 @@ def run(evolution: Evolution, slots: int | None, console: Console | None) -> Sea
     return result
 
 
+def _best_branch(opened: OpenSearch) -> BestBranch | None:
+    domain = opened.evolution.domain
+    if not isinstance(domain, Programs):
+        return None
+    host = opened.machine.processes.own().host
+    path, workspace = domain.repository.path, str(opened.workspace)
+    return BestBranch(opened.store, opened.row, path, workspace=workspace, host=host)
+
+
 class SearchRun:
     """One execution of a search in this process."""
 
@@ -52,17 +62,12 @@ class SearchRun:
         self._options = options
         self._clock = opened.machine.clock
         self._began = self._clock.monotonic()
+        self._branch = _best_branch(opened)
         self.agent = opened.agent() if options.workers else None
         self.scheduler = opened.scheduler(console or Plain(reporter), agent=self.agent)
         self.scheduler.on_tick = self._ticked
         self._failed_before = 0
         self._failures_before: Counter[str] = Counter()
-        domain = opened.evolution.domain
-        self._branch = (
-            BestBranch(opened.store, opened.name, domain.repository.path)
-            if isinstance(domain, Programs)
-            else None
-        )
 
     def run(self) -> SearchResult:
         opened = self._opened
@@ -80,6 +85,10 @@ class SearchRun:
                     self.agent.drain() if not interrupts.is_left else self.agent.leave()
                     self.agent.join(None if not interrupts.is_left else 10)
             self.scheduler.jobs.close()
+            if self.agent is not None and self.agent.error is not None:
+                error = self.agent.error
+                words = f"{opened.name} could not go on: {type(error).__name__}: {error}"
+                raise WorkerDied(words) from error
             result = opened.result(interrupts.count > 0)
             self._follow_best()
             self._reporter.ended(self._progress(), result)
@@ -97,7 +106,9 @@ class SearchRun:
 
     def _follow_best(self) -> None:
         if self._branch is not None and self.scheduler.view is not None:
-            self._branch.follow(self.scheduler.view.search.best_number)
+            trouble = self._branch.follow(self.scheduler.view.search.best_number)
+            if trouble is not None:
+                self._reporter.say(trouble)
 
     def _ticked(self, counts: dict[str, int]) -> None:
         if self.scheduler.view is None:  # the database did not answer, or the search was removed

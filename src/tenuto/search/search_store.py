@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -33,7 +34,7 @@ class SearchStore:
         def work(connection: Connection) -> SearchRow:
             found = read_search(connection, name)
             if found is not None:
-                return found
+                return _with_its_best(connection, found)
             text = json.dumps(definition)
             row = insert(searches).values(
                 id=name, definition=text, seed=seed, state=SearchState.RUNNING.value, created_at=now_ms()
@@ -136,6 +137,35 @@ def read_search(connection: Connection, name: str) -> SearchRow | None:
     """The search of this name, in a transaction."""
     row = connection.execute(select(searches).where(searches.c.id == name)).one_or_none()
     return None if row is None else _search_row(row)
+
+
+def best_candidate(connection: Connection, search: SearchRow) -> tuple[int, float] | None:
+    """The number and the objective of the best candidate that was told and succeeded; the first of equals."""
+    is_max = search.definition.get("direction", "max") == "max"
+    order = jobs.objective.desc() if is_max else jobs.objective
+    query = (
+        select(jobs.number, jobs.objective)
+        .where(jobs.search_id == search.id, is_status(S.SUCCEEDED), jobs.objective.is_not(None))
+        .where(jobs.told.is_not(None))
+        .order_by(order, jobs.told)
+        .limit(1)
+    )
+    row = connection.execute(query).one_or_none()
+    return None if row is None else (row.number, row.objective)
+
+
+def _with_its_best(connection: Connection, search: SearchRow) -> SearchRow:
+    """A search whose best candidate failed, as an earlier version stored it, gets the one that did not."""
+    if search.best_number is None:
+        return search
+    query = select(jobs.number).where(jobs.search_id == search.id, jobs.number == search.best_number)
+    if connection.execute(query.where(is_status(S.SUCCEEDED))).one_or_none() is not None:
+        return search
+    locked(connection, search.id)
+    number, objective = best_candidate(connection, search) or (None, None)
+    best: dict[str, Any] = {"best_number": number, "best_objective": objective}
+    connection.execute(update(searches).where(searches.c.id == search.id).values(best))
+    return replace(search, **best)
 
 
 _COLUMNS = len(searches.c)

@@ -5,6 +5,7 @@ Leaves the file itself as it is.
 from __future__ import annotations
 
 import os.path
+from collections.abc import Sequence
 from pathlib import Path
 
 from tenuto.errors import SearchError
@@ -23,15 +24,19 @@ def program_repository(
     agent: list[str],
     goal: str,
     config: OpenEvolveConfig,
+    features: Sequence[str],
 ) -> Repository:
     """A repository in `directory` that holds the program, evaluated by a file in OpenEvolve's form.
 
+    `features`: the names of the measures, which are no part of the fitness.
     Raises `SearchError` if the directory holds another program: its search began with that one.
     """
     _commit(program, directory)
     stages = stages_of(evaluator.read_text("utf-8"), str(evaluator)) if config.cascade_evaluation else 0
+    stages = min(stages, len(config.cascade_thresholds) + 1)  # OpenEvolve runs no stage without a threshold
     words: tuple[str, ...] = (*_ADAPTER, os.path.abspath(evaluator), f"{{directory}}/{program.name}")
-    commands = [(*words, str(stage)) for stage in range(1, stages + 1)] or [words]
+    last = ("--features", ",".join(features))
+    commands = [(*words, str(stage), *last) for stage in range(1, stages + 1)] or [(*words, *last)]
     return Repository(
         directory,
         agent=agent,

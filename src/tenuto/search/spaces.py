@@ -3,10 +3,13 @@ Knows no task and no archive; every draw comes from the generator that is handed
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
+from tenuto.light import NamedTuple
+from tenuto.search.outcome import plain
 from tenuto.search.programs import Programs
 
 if TYPE_CHECKING:
@@ -16,6 +19,12 @@ if TYPE_CHECKING:
 
 Shape = int | tuple[int, ...] | None
 _FEWEST_REDRAWS = 0.1
+_STEPS = 10
+_FEW = 10_000
+"""Points of a space that is small enough to look at all of them."""
+_DRAWS = 64
+_APART = math.sqrt(0.5)
+"""Of two options, each of which has a coordinate of its own: so they lie as far apart as two bounds."""
 
 
 class Numeric:
@@ -65,14 +74,31 @@ class Numeric:
         """The numbers of a value in one list."""
         return _flat(value)
 
+    def checked(self, name: str, value: Any) -> Any:
+        """A value that a person gave, in its shape; `SearchError` if it is none of this dimension."""
+        value = plain(value)
+        numbers = [plain(number) for number in _flat(value)]
+        if not _has_shape(value, self.shape):
+            wanted = f"lists of lengths {list(self.shape)}" if self.shape else "one number"
+            raise SearchError(f"{name}={value!r:.80} is not {wanted}")
+        for number in numbers:
+            is_number = isinstance(number, int | float) and not isinstance(number, bool)
+            if not is_number or not self.low <= number <= self.high or self.number_of(number) != number:
+                raise SearchError(f"{name}={value!r:.80} is not in {self!r}: {number!r:.40} is not")
+        return self.nested([self.number_of(number) for number in numbers])
+
+    def number_of(self, number: float) -> float:
+        """A number within the bounds, of the kind that this dimension has."""
+        return float(number)
+
     def number(self, unit: float) -> float:
         raise NotImplementedError
 
     def unit(self, number: float) -> float:
         raise NotImplementedError
 
-    def choices(self, steps: int) -> list[Any]:
-        """The numbers that a grid of so many steps tries for one entry."""
+    def choices(self, steps: int | None) -> Sequence[Any]:
+        """The numbers that a grid of so many steps tries for one entry; None: all of them, or 10 reals."""
         raise NotImplementedError
 
 
@@ -93,8 +119,9 @@ class Real(Numeric):
             return math.log(number / self.low) / math.log(self.high / self.low)
         return (number - self.low) / (self.high - self.low)
 
-    def choices(self, steps: int) -> list[Any]:
-        return [self.number(step / (steps - 1)) for step in range(steps)] if steps > 1 else [self.number(0.5)]
+    def choices(self, steps: int | None) -> Sequence[Any]:
+        last = (steps or _STEPS) - 1
+        return [self.number(step / last) for step in range(last + 1)] if last else [self.number(0.5)]
 
 
 class Integer(Numeric):
@@ -107,6 +134,9 @@ class Integer(Numeric):
         if type(low) is not int or type(high) is not int:
             raise SearchError(f"Integer({low!r}, {high!r}): both bounds are whole numbers; Real takes others")
         super().__init__(low, high, shape=shape, log=log)
+
+    def number_of(self, number: float) -> int:
+        return round(number)
 
     def number(self, unit: float) -> int:
         count = int(self.high) - int(self.low) + 1
@@ -123,9 +153,9 @@ class Integer(Numeric):
             return (math.log(number) - least) / (most - least)
         return (number - self.low + 0.5) / (self.high - self.low + 1)
 
-    def choices(self, steps: int) -> list[Any]:
-        if self.high - self.low < steps:
-            return list(range(int(self.low), int(self.high) + 1))
+    def choices(self, steps: int | None) -> Sequence[Any]:
+        if steps is None or self.high - self.low < steps:
+            return range(int(self.low), int(self.high) + 1)
         return sorted({self.number((step + 0.5) / steps) for step in range(steps)})
 
 
@@ -149,11 +179,21 @@ class Choice:
     def definition(self) -> dict[str, Any]:
         return {"kind": "choice", "options": list(self.options)}
 
+    def checked(self, name: str, value: Any) -> Any:
+        """An option that a person gave; `SearchError` if it is none."""
+        found = plain(value)
+        same = [option for option in self.options if repr(option) == repr(found)] or [
+            option for option in self.options if option == found
+        ]
+        if not same:
+            raise SearchError(f"{name}={value!r:.80} is none of the options of {self!r:.200}")
+        return same[0]
+
     def draw(self, rng: "Random") -> Any:
         return self.options[rng.randrange(len(self.options))]
 
-    def choices(self, steps: int) -> list[Any]:
-        return list(self.options)
+    def choices(self, steps: int | None) -> Sequence[Any]:
+        return list({repr(option): option for option in self.options}.values())
 
 
 Dimension = Numeric | Choice
@@ -220,6 +260,106 @@ class Space:
         """Equal for equal values."""
         return repr([values[name] for name in self.dimensions])
 
+    def checked(self, values: Any) -> dict[str, Any]:
+        """Values that a person gave, as the space has them; `SearchError` names the one that it has not."""
+        wanted = ", ".join(self.dimensions)
+        if not isinstance(values, Mapping):
+            raise SearchError(f"{values!r:.80} are no values: give a mapping with {wanted}")
+        for name in [*self.dimensions, *values]:
+            if name not in values:
+                raise SearchError(f"the value of {name!r} is missing: the search varies {wanted}")
+            if name not in self.dimensions:
+                raise SearchError(f"{name!r} is not varied: the search varies {wanted}")
+        return {name: dimension.checked(name, values[name]) for name, dimension in self.dimensions.items()}
+
+    @property
+    def is_finite(self) -> bool:
+        """True if no parameter is a real number, so that all points can be tried."""
+        return not any(isinstance(dimension, Real) for dimension in self.dimensions.values())
+
+
+class _Axis(NamedTuple):
+    """One parameter of a grid, which tries the same choices for each of its entries."""
+
+    name: str
+    dimension: Dimension
+    choices: Sequence[Any]
+    key: Callable[[Any], Any]
+    at: Callable[[Any], int]
+    """The place of a key among the choices; `ValueError` or `KeyError` if it is none of them."""
+    size: int
+
+
+class Points:
+    """The points of a grid in a space, by number from 0; the last parameter varies fastest."""
+
+    def __init__(self, space: Space, steps: int | None = None) -> None:
+        """`steps`: how many numbers of each parameter; None: all whole numbers, and 10 reals."""
+        self._axes = []
+        for name, dimension in space.dimensions.items():
+            choices = dimension.choices(steps)
+            is_choice = isinstance(dimension, Choice)
+            key = repr if is_choice else operator.index if isinstance(dimension, Integer) else float
+            places = {} if isinstance(choices, range) else {key(one): at for at, one in enumerate(choices)}
+            at = choices.index if isinstance(choices, range) else places.__getitem__
+            self._axes.append(_Axis(name, dimension, choices, key, at, dimension.size or 1))
+        self.count = math.prod(len(axis.choices) ** axis.size for axis in self._axes)
+        self._coordinates: list[list[float]] = []
+
+    def values(self, number: int) -> dict[str, Any]:
+        """The values of a point."""
+        found: dict[str, Any] = {}
+        for axis in reversed(self._axes):
+            entries = []
+            for _ in range(axis.size):
+                number, at = divmod(number, len(axis.choices))
+                entries.append(axis.choices[at])
+            entries.reverse()
+            is_numeric = isinstance(axis.dimension, Numeric)
+            found[axis.name] = axis.dimension.nested(entries) if is_numeric else entries[0]
+        return dict(reversed(found.items()))
+
+    def number(self, values: Any) -> int | None:
+        """The number of the point with these values; None if the grid has none."""
+        found = 0
+        try:
+            for axis in self._axes:
+                value = values[axis.name]
+                entries = [value] if isinstance(axis.dimension, Choice) else _flat(value)
+                if len(entries) != axis.size:
+                    return None
+                for entry in entries:
+                    found = found * len(axis.choices) + axis.at(axis.key(entry))
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None
+        return found
+
+    def untried(self, tried: set[int], near: Any, rng: "Random") -> Iterator[int]:
+        """Points that were not tried: from the nearest on, of many points in any order; all of them."""
+        if self.count <= _FEW:
+            if not self._coordinates:
+                self._coordinates = [self._place(self.values(at)) for at in range(self.count)]
+            is_here = self.number(near) is not None  # a sampler of the user's may propose anything
+            here = self._place(near) if is_here else self._coordinates[rng.randrange(self.count)]
+            rest = [at for at in range(self.count) if at not in tried]
+            yield from sorted(rest, key=lambda at: round(math.dist(self._coordinates[at], here), 9))
+            return
+        yield from (at for at in (rng.randrange(self.count) for _ in range(_DRAWS)) if at not in tried)
+        begin = rng.randrange(self.count)
+        places = ((begin + step) % self.count for step in range(self.count))
+        yield from (at for at in places if at not in tried)
+
+    def _place(self, values: Any) -> list[float]:
+        """Coordinates of values: numbers as in the unit cube, and one for each option."""
+        found: list[float] = []
+        for axis in self._axes:
+            if isinstance(axis.dimension, Choice):
+                mine = axis.key(values[axis.name])
+                found += [_APART if axis.key(option) == mine else 0.0 for option in axis.choices]
+            else:
+                found += axis.dimension.to_units(values[axis.name])
+        return found
+
 
 class Objects:
     """Values of any kind, made and changed by functions of the user."""
@@ -251,6 +391,32 @@ class Objects:
 Domain = Space | Objects | Programs
 
 
+class Untried:
+    """What of a domain was not tried yet, as far as that can be known: of spaces without real numbers."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+        self._points = Points(domain) if isinstance(domain, Space) and domain.is_finite else None
+        self._tried: set[int] = set()
+
+    def note(self, values: Any) -> None:
+        """Takes note of values that were tried."""
+        number = self._points.number(values) if self._points is not None else None
+        if number is not None:
+            self._tried.add(number)
+
+    def has(self, values: Any) -> bool:
+        """False if the values are known to have been tried."""
+        return self._points is None or self._points.number(values) not in self._tried
+
+    def others(self, near: Any, rng: "Random") -> Iterator[Any]:
+        """Values that were not tried, of a small space the nearest first; of an endless one some draws."""
+        if self._points is not None:
+            yield from map(self._points.values, self._points.untried(self._tried, near, rng))
+        elif not isinstance(self._domain, Programs):
+            yield from (self._domain.draw(rng) for _ in range(_DRAWS))
+
+
 def _named(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
@@ -277,6 +443,13 @@ def _nested(numbers: Sequence[Any], shape: tuple[int, ...]) -> list[Any]:
         return list(numbers)
     step = len(numbers) // shape[0]
     return [_nested(numbers[at : at + step], shape[1:]) for at in range(0, len(numbers), step)]
+
+
+def _has_shape(value: Any, shape: tuple[int, ...]) -> bool:
+    if not shape:
+        return not isinstance(value, list | tuple)
+    is_long = isinstance(value, list | tuple) and len(value) == shape[0]
+    return is_long and all(_has_shape(item, shape[1:]) for item in value)
 
 
 def _flat(value: Any) -> list[Any]:

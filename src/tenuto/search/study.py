@@ -7,19 +7,18 @@ from typing import Any
 
 from tenuto.errors import SearchError
 from tenuto.search.archive import Archive, Elite, Verdict
-from tenuto.search.outcome import Outcome, check_direction, point, read_outcome
+from tenuto.search.outcome import FINITE, Outcome, check_direction, point, read_outcome
 from tenuto.search.proposals import (
-    TRIES,
     Candidate,
     InFlight,
     Proposal,
     Setup,
     archive_of,
     begin,
-    chance,
     measures_of,
+    proposals,
 )
-from tenuto.search.spaces import Dimension, Domain, Objects, Space
+from tenuto.search.spaces import Dimension, Domain, Objects, Space, Untried
 
 
 def domain_of(
@@ -61,6 +60,7 @@ class Study:
         self._asked = 0
         self._in_flight: dict[int, Proposal] = {}
         self._known: set[str] = set()
+        self._untried = Untried(self._domain)
         self._best: Elite | None = None
 
     @property
@@ -77,28 +77,34 @@ class Study:
         """The next candidate, never one that was asked before; None when the sampler has nothing to try."""
         number = self._asked + 1
         flying = [InFlight(other, proposal) for other, proposal in self._in_flight.items()]
-        for attempt in range(TRIES):
-            proposal = self._sampler.ask(number, chance(self._seed, number, attempt), flying)
-            if proposal is None:
-                return None
+        for proposal in proposals(self._sampler, self._untried, self._seed, number, flying):
             key = self._domain.key(proposal.values)
             if key not in self._known:
                 break
         else:
             return None
         self._known.add(key)
+        self._untried.note(proposal.values)
         self._asked = number
         self._in_flight[number] = proposal
         return Candidate(number, proposal.values, proposal.parent, proposal.inspirations)
 
     def tell(self, number: int, outcome: Outcome | Mapping[str, Any] | float | None) -> Verdict:
-        """Tells what came of a candidate; None, or an outcome that cannot be used: it failed."""
-        proposal = self._in_flight.pop(number, None)
-        if proposal is None:
+        """Tells what came of a candidate; None, or an outcome with a failure or not finite: it failed.
+
+        Raises `SearchError` for what is no outcome, or has not the measures that the sampler needs.
+        """
+        if number not in self._in_flight:
             raise SearchError(f"candidate {number} was not asked for, or was told already")
         told = None if outcome is None else read_outcome(outcome, self._names, self._measure_count)
         if told is not None and told.failure is not None:
+            is_meant = getattr(outcome, "failure", None) is not None or (
+                isinstance(outcome, Mapping) and outcome.get("failure") is not None
+            )
+            if not is_meant and not told.failure.endswith(FINITE):
+                raise SearchError(f"candidate {number}: {told.failure}; give None if it failed")
             told = None
+        proposal = self._in_flight.pop(number)
         verdict, cell = self._sampler.tell(number, proposal, told)
         if told is not None and told.objective is not None:
             sign = 1 if self._maximize else -1

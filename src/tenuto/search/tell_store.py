@@ -91,8 +91,10 @@ _STATUSES = {status.value: status for status in EvolutionStatus}
 
 
 def _log_row(row: Any) -> LogRow:
+    """A row as samplers and tells see it: only one that SUCCEEDED has an objective."""
     number, status, *others = row
-    return LogRow(number, _STATUSES[status], *others)
+    read = LogRow(number, _STATUSES[status], *others)
+    return read if read.status is S.SUCCEEDED or read.objective is None else read._replace(objective=None)
 
 
 def _when_told(row: LogRow) -> int:
@@ -141,7 +143,12 @@ def _tell(connection: Connection, name: str, here: Any, rows: Sequence[Told], ma
         connection.execute(_TELL, lines)
     for row in rows:
         if row.message is not None:
-            failed = {"status": S.FAILED.value, "failure": "FAILED", "message": row.message}
+            failed = {
+                "status": S.FAILED.value,
+                "objective": None,
+                "failure": "FAILED",
+                "message": row.message,
+            }
             connection.execute(update(evolution_jobs).where(jobs.id == row.id).values(failed))
         cost += row.cost
         if row.objective is not None and row.message is None:

@@ -20,6 +20,7 @@ from tenuto.search.store import Store
 from tenuto.settings import Settings
 from tenuto.workspace.machine import this_machine
 
+DIED = 1
 INTERRUPTED = 5
 _LOOK_S = 0.2
 
@@ -78,7 +79,10 @@ class Worker:
                 signal.signal(number, handler)
             self._database.close()
         self._say(f"worker {agent.name}: ended, {agent.evaluated} candidates")
-        return 0
+        if agent.error is None:
+            return 0
+        self._say(f"worker {agent.name}: it could not go on: {type(agent.error).__name__}: {agent.error}")
+        return DIED
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         self._interrupts += 1

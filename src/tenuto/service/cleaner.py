@@ -13,6 +13,8 @@ from tenuto.service.stage import Stage
 ORPHAN_AGE_S = 86400.0
 """Age at which a directory without a row is removed, where another server may be about to add the row."""
 AT_ONCE = 100
+FORGOTTEN = 1000
+SWEEP_EVERY_S = 86400.0
 
 
 class Cleaner:
@@ -22,6 +24,8 @@ class Cleaner:
         self._parts = parts
         # At the start the machine's own clock is what the database's is compared with.
         self._rest = Rest(parts.clock.now().timestamp(), parts.clock.monotonic())
+        self._sweep_at = 0.0
+        """On the monotonic clock."""
         self.stage = Stage("cleaner", self.round, parts.settings.clean_every_s, parts.metrics.stage_failed)
 
     async def round(self) -> None:
@@ -36,8 +40,11 @@ class Cleaner:
             return
         while await self._clean() == AT_ONCE:
             pass
-        requests = self._parts.requests
-        await self._parts.sql(requests.forget, int(settings.forget_after_s * 1000))
+        forget, age_ms = self._parts.requests.forget, int(settings.forget_after_s * 1000)
+        while await self._parts.sql(forget, age_ms, FORGOTTEN) == FORGOTTEN:
+            pass
+        if now >= self._sweep_at:
+            await self.sweep(alone=False)
 
     async def _clean(self) -> int:
         parts = self._parts
@@ -62,9 +69,11 @@ class Cleaner:
     async def sweep(self, *, alone: bool) -> None:
         """Removes what killed servers left: directories without a job or of a cleaned one, parts of results.
 
-        ``alone``: no other server shares the data, so that no directory can be about to get its row.
+        ``alone``: no upload is under way, so that no directory can be about to get its row. A directory that
+        has had a row is kept like a result: the database was restored, and may be once more.
         """
-        parts = self._parts
+        parts, kept = self._parts, 0
+        self._sweep_at = parts.clock.monotonic() + SWEEP_EVERY_S
         names = await parts.files(parts.places.names)
         for start in range(0, len(names), AT_ONCE):
             some = names[start : start + AT_ONCE]
@@ -72,10 +81,16 @@ class Cleaner:
             now = parts.clock.now().timestamp()
             for name in some:
                 state = states.get(name)
-                age_s = parts.places.age_s(name, now)
-                if state is None and not alone and (age_s is None or age_s < ORPHAN_AGE_S):
-                    continue
+                if state is None and (age_s := parts.places.age_s(name, now)) is not None:
+                    was_accepted = parts.places.was_accepted(name)
+                    least_s = parts.settings.max_age_s if was_accepted else 0.0 if alone else ORPHAN_AGE_S
+                    if age_s < least_s:
+                        kept += was_accepted
+                        continue
                 if state is None or state is ServiceState.CLEANED:
+                    log("swept", 30, directory=name, why="cleaned before" if state else "of no job")
                     await parts.files(parts.places.discard, name)
                 elif state.is_final:
                     await parts.files(parts.places.job(name).tidy)
+        if kept:
+            log("kept", 30, directories=kept, for_s=round(parts.settings.max_age_s))

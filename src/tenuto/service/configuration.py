@@ -7,30 +7,37 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tenuto.clock import Randomness
 from tenuto.database import refuse_unusable
+from tenuto.database.database_urls import SQLITE, database_url
 from tenuto.errors import InvalidSetting, UnsafeService
 from tenuto.launchers.instructions import Limits
 from tenuto.service.decisions import Quota
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.http_server import Address
 from tenuto.service.names import is_service
-from tenuto.service.node.node import OPEN_DIRECTORY, NodePlan
-from tenuto.service.node.sandbox import choose
+from tenuto.service.node.node import NodePlan, make_directory
+from tenuto.service.node.packer import private
+from tenuto.service.node.sandbox import Private, SandboxMode, choose, may_change_uid, refuse_exposed
 from tenuto.service.node.work import Terms, passed_on
 from tenuto.service.nodes import Node
 from tenuto.service.parts import Offered
+from tenuto.service.places import DataPlaces
 from tenuto.service.tables import NODE_MIGRATIONS
 from tenuto.service.uploads import UploadLimits
 from tenuto.settings import Settings, Url
 from tenuto.settings.service import NodeSettings, OfferedSettings, ServiceSettings
+from tenuto.web.hosts import is_loopback
 from tenuto.workspace.markers import Durability
 
 EMBEDDED = "local"
 EXAMPLE = "example"
 NODE_DATABASE = "node.sqlite"
+NODE_SECRET = "node.token"
 
 
 def database_of(settings: ServiceSettings) -> str:
@@ -84,11 +91,17 @@ def _terms(settings: Settings, service: OfferedSettings) -> Terms:
 
 
 def node_plan(
-    settings: Settings, variables: Mapping[str, str], *, under: Path | None, is_exposed: bool
+    settings: Settings,
+    variables: Mapping[str, str],
+    *,
+    under: Path | None,
+    is_exposed: bool,
+    tls: tuple[Path | None, Path | None] = (None, None),
 ) -> NodePlan:
     """How a node is to be; ``under``: the data of the server that it is embedded in.
 
-    Its directory is made, unless its database cannot be used.
+    Its directory is made, unless its database cannot be used or payloads would see what is not theirs.
+    ``tls``: certificate and key of this process.
     """
     node = settings.node
     if under is None:
@@ -99,19 +112,50 @@ def node_plan(
     data = Path(data).absolute()
     database = (node.database if under is None else None) or data / NODE_DATABASE
     refuse_unusable(database, NODE_MIGRATIONS)
+    hidden = _private(settings, (data, database), is_server=under is not None, tls=tls)
+    paths = {
+        service: tuple(map(str, offered.paths))
+        for service, offered in settings.services.items()
+        if under is None or not offered.nodes or name in offered.nodes
+    }
+    refuse_exposed(node.sandbox, hidden, paths)
     for directory in (data.parent, data) if under is not None else (data,):
-        # Passable for the uids of payloads, which see nothing in it; everything below has a mode of its own.
-        directory.mkdir(mode=OPEN_DIRECTORY, parents=True, exist_ok=True)
+        make_directory(directory, is_passed=may_change_uid(node.sandbox))
     return NodePlan(
         name,
         data,
         database,
         node.slots,
         settings.launcher,
-        choose(node.sandbox, str(data), must=is_exposed),
+        choose(node.sandbox, str(data), must=is_exposed, private=hidden, paths=paths),
         terms(settings),
         passed_on(variables, node.pass_environment),
         node.max_age_s,
+    )
+
+
+def _private(
+    settings: Settings,
+    node: tuple[Path, Path],
+    *,
+    is_server: bool,
+    tls: tuple[Path | None, Path | None],
+) -> Private:
+    """What no payload may see: of the node, and of the server in its process or in its settings."""
+    data, database = node
+    files = [*settings.files, settings.node.token_file or data / NODE_SECRET, *tls]
+    files += [remote.token_file for remote in settings.nodes.values()]
+    databases = [str(database.absolute())]
+    url = database_url(database_of(settings.service))
+    if url.database and url.drivername == SQLITE and (is_server or os.path.exists(url.database)):
+        databases.append(os.path.abspath(url.database))
+    directories = [str(data)]
+    if is_server or os.path.isdir(DataPlaces(str(settings.service.data)).jobs):
+        directories.append(os.path.abspath(settings.service.data))
+    return Private(
+        tuple(directories),
+        tuple(os.path.abspath(path) for path in files if path is not None),
+        tuple(databases),
     )
 
 
@@ -134,56 +178,76 @@ def node_limits(settings: Settings) -> UploadLimits:
     )
 
 
-def node_secret(node: NodeSettings, data: Path, randomness: Randomness, *, must: bool) -> str | None:
-    """The secret that servers must give to a node: read from its file, which is made if it must be there."""
-    path = node.token_file or data / "node.token"
+def node_secret(node: NodeSettings, data: Path, randomness: Randomness) -> str:
+    """The secret that servers must give to a node: read from its file, which is made at the first start."""
+    path = node.token_file or data / NODE_SECRET
+    part = Path(f"{path}.{randomness.nonce()}")
     try:
-        return _secret_in(path)
-    except FileNotFoundError:
-        if not must and node.token_file is None:
-            return None
-    secret = f"tnn_{randomness.nonce()}{randomness.nonce()}"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "w", encoding="ascii") as file:
-        file.write(secret + "\n")
-    return secret
+        if not path.exists():
+            with open(part, "x", encoding="ascii", opener=private) as file:
+                file.write(f"tnn_{randomness.nonce()}{randomness.nonce()}\n")
+            with suppress(FileExistsError):  # whole, or not at all; another node may have been faster
+                os.link(part, path)
+    except OSError as error:
+        raise InvalidSetting(f"the node's secret cannot be kept: {path}: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
+    return _secret_in(path)
+
+
+def refuse_open_node(plan: NodePlan, *, is_insecure: bool) -> None:
+    """Refuses to serve without the secret where payloads could ask the node themselves."""
+    if not is_insecure:
+        return
+    reached = [f"services.{name}.network = true" for name, terms in plan.terms.items() if terms.network]
+    if plan.sandbox.mode is SandboxMode.UID:
+        reached.append("sandbox uid")
+    if reached:
+        raise UnsafeService(
+            f"payloads could ask this node for the files of others ({', '.join(reached)}): leave out "
+            f"--insecure, and let its servers give the secret in {plan.data / NODE_SECRET}"
+        )
 
 
 def _secret_in(path: Path) -> str:
-    secret = path.read_text(encoding="utf-8").strip()
-    if not secret:
-        raise InvalidSetting(f"{path} holds no secret: delete it, and the node makes one")
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InvalidSetting(f"the secret of a node cannot be read: {path}: {why}") from None
+    if not secret or not (secret.isascii() and secret.isprintable()):
+        raise InvalidSetting(f"{path} holds no secret of one line: delete it, and the node makes one")
     return secret
 
 
 def remote_nodes(
     settings: Settings, services: Mapping[str, Offered], embedded: str | None
 ) -> dict[str, Node]:
-    """The nodes that services name, besides the embedded one: by URL, or by a name under [nodes]."""
+    """The nodes that services name, besides the embedded one: by URL, or by a name under [nodes].
+
+    The secret of one on this machine is read where `tenuto node` with these settings keeps it, if no file
+    is named.
+    """
     found: dict[str, Node] = {}
+    poll_s = settings.service.poll_s
+    beside = settings.node.token_file or (settings.node.data or Path("node")).absolute() / NODE_SECRET
     for service in services.values():
         for name in service.nodes:
             if name == embedded or name in found:
                 continue
             declared = settings.nodes.get(name)
-            if declared is not None:
-                token = None if declared.token_file is None else _token(declared.token_file)
-                address = NodeAddress(declared.url.reveal(), token, settings.service.poll_s)
-            elif "://" in name:
-                address = NodeAddress(name, None, settings.service.poll_s)
-            else:
+            if declared is None and "://" not in name:
                 raise InvalidSetting(
                     f"service {service.name} names node {name}, and there is no [nodes.{name}]"
                 )
-            found[name] = HttpNode(name, address)
+            url = name if declared is None else declared.url.reveal()
+            file = None if declared is None else declared.token_file
+            if file is not None:
+                _secret_in(file)
+            elif is_loopback(urlsplit(url).hostname or ""):
+                file = beside
+            found[name] = HttpNode(name, NodeAddress(url, secret_file=file, poll_s=poll_s))
     return found
-
-
-def _token(path: Path) -> str:
-    try:
-        return _secret_in(path)
-    except OSError as error:
-        raise InvalidSetting(f"the secret of a node cannot be read: {path}: {error.strerror}") from None
 
 
 def server_address(settings: ServiceSettings, tls: tuple[Path | None, Path | None]) -> Address:

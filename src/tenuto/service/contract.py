@@ -41,6 +41,7 @@ class ErrorCode(Enum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     TOO_SLOW = "too_slow"
     ALREADY_ENDED = "already_ended"
+    NOT_OURS = "not_ours"
     CLEANED = "cleaned"
     TOO_LARGE = "too_large"
     IDEMPOTENCY_MISMATCH = "idempotency_mismatch"
@@ -67,6 +68,7 @@ _HTTP_STATUS = {
     ErrorCode.METHOD_NOT_ALLOWED: 405,
     ErrorCode.TOO_SLOW: 408,
     ErrorCode.ALREADY_ENDED: 409,
+    ErrorCode.NOT_OURS: 409,
     ErrorCode.CLEANED: 410,
     ErrorCode.TOO_LARGE: 413,
     ErrorCode.IDEMPOTENCY_MISMATCH: 422,
@@ -148,6 +150,10 @@ class NodeHealthBody(HealthBody):
 
     tenuto: str
     slots: int
+
+
+MARK_HEADER = "Tenuto-Payload"
+"""Whose a payload is (`nodes.mark_of`): said by a server that asks for it, and by the node that answers."""
 
 
 class PayloadBody(_Body):

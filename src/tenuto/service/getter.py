@@ -10,13 +10,14 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from tenuto.errors import DamagedResult, NodeError, PayloadGone, TenutoError
+from tenuto.errors import DamagedResult, NodeError, NotOurs, PayloadGone, TenutoError
 from tenuto.lifecycle.service import PayloadState, ServiceState
 from tenuto.service.archive import Packed
+from tenuto.service.contract import ErrorCode
 from tenuto.service.decisions import back_off_s
 from tenuto.service.log import log
 from tenuto.service.node_handover import Handover
-from tenuto.service.nodes import WAIT_S, Node, PayloadStatus
+from tenuto.service.nodes import WAIT_S, Node, PayloadRef, PayloadStatus
 from tenuto.service.parts import Parts
 from tenuto.service.requests import TERMINATED
 from tenuto.service.rows import JobRow
@@ -130,10 +131,11 @@ class Getter:
                 follower.known = PayloadState.PREPARED
             else:
                 moved = await self._ask(follower)
-        except PayloadGone:
+        except (PayloadGone, NotOurs) as error:
             if row.node in self._parts.book.nodes:
                 self._parts.book.answered(str(row.node))
-            return await self._parts.move(row, ServiceState.FAILED, LOST)
+            message = LOST if isinstance(error, PayloadGone) else f"{ErrorCode.NOT_OURS.value}: {error}"
+            return await self._parts.move(row, ServiceState.FAILED, message)
         except NodeError as error:
             return await self._trouble(follower, error)
         follower.failures, follower.silent_since = 0, None
@@ -147,11 +149,11 @@ class Getter:
         if node is None:
             raise NodeError(f"node {row.node} is not in the settings")
         if follower.terminate.done() and not follower.is_told:
-            await node.kill(int(row.payload_id or 0))
+            await node.kill(self._parts.payload(row))
             follower.is_told = True
         place = self._parts.place(row)
         target = place.incoming(row.claim)
-        question = node.retrieve(int(row.payload_id or 0), follower.known, WAIT_S, target)
+        question = node.retrieve(self._parts.payload(row), follower.known, WAIT_S, target)
         retrieved = await self._unless_terminated(question, follower)
         if retrieved is None:
             return row
@@ -193,15 +195,15 @@ class Getter:
                 row, ServiceState.FAILED, "the node cleaned the job before it was fetched"
             )
         if status.state is not PayloadState.COMPLETED:
-            packed = await self._partial(node, status, target)
+            packed = await self._partial(node, self._parts.payload(row), target)
         return await self._keep(follower, status, packed, target)
 
-    async def _partial(self, node: Node, status: PayloadStatus, target: str) -> Packed | None:
+    async def _partial(self, node: Node, payload: PayloadRef, target: str) -> Packed | None:
         """What an unhappy payload left; None if it left nothing."""
         try:
-            return await node.retrieve_partial(status.id, target)
+            return await node.retrieve_partial(payload, target)
         except (PayloadGone, DamagedResult) as error:
-            log("retrieve_failed", 30, payload=status.id, why=str(error))
+            log("retrieve_failed", 30, payload=payload.id, why=str(error))
             return None
 
     async def _keep(

@@ -4,7 +4,6 @@ Plain ASGI, so that streams pass untouched; what a principal may do is in `acces
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tenuto.clock import Randomness
 from tenuto.service.contract import ErrorCode, error_json
 from tenuto.service.log import logger
+from tenuto.web.hosts import host_names, is_served
 
 SECRET_PARAMETERS = frozenset({"token", "access_token", "auth", "authorization", "api_key", "apikey", "key"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -35,28 +35,6 @@ class Complaint(NamedTuple):
     message: str
 
 
-def host_of(header: str) -> str | None:
-    """The host that a Host header names, without its port, in lower case; None if it is not one."""
-    if not header or any(character in header for character in "/?#@\\ \t%"):
-        return None
-    try:
-        split = urlsplit(f"//{header}")
-        _ = split.port  # raises for what is no port
-    except ValueError:
-        return None
-    return split.hostname
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, seen from itself."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def complaint(
     method: str, query: bytes, headers: Iterable[tuple[bytes, bytes]], allowed: frozenset[str]
 ) -> Complaint | None:
@@ -65,8 +43,7 @@ def complaint(
     for name, value in headers:
         found.setdefault(name, []).append(value.decode("latin-1"))
     hosts = found.get(b"host", [])
-    host = host_of(hosts[0]) if len(hosts) == 1 else None
-    if host is None or not (is_loopback(host) or host in allowed):
+    if not is_served(hosts, allowed):
         return Complaint(
             ErrorCode.BAD_HOST,
             "This Host is not served here; the server's setting service.hosts names those that are",
@@ -103,7 +80,7 @@ class Guard:
         monotonic: Callable[[], float],
     ) -> None:
         self._app = app
-        self._hosts = frozenset(host.lower() for host in hosts)
+        self._hosts = host_names(hosts)
         self._randomness = randomness
         self._observe = observe
         self._monotonic = monotonic

@@ -11,8 +11,10 @@ import json
 import os
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -23,18 +25,22 @@ from tenuto.errors import (
     NodeNotReached,
     NodeRefusal,
     NodeSilent,
+    NotOurs,
     PayloadGone,
 )
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.archive import Packed
-from tenuto.service.node.packer import remove_quietly, sync_directory
-from tenuto.service.nodes import Outgoing, PayloadStatus, Retrieved
+from tenuto.service.contract import MARK_HEADER, ErrorCode
+from tenuto.service.node.packer import private, remove_quietly, sync_directory
+from tenuto.service.nodes import Outgoing, PayloadRef, PayloadStatus, Retrieved
 
 CONNECT_S = 5.0
 READ_S = 40.0
 PIECE = 1 << 18
 LARGEST_BODY = 1 << 20
 _NOT_TAKEN = (429, 503)
+_NOT_SERVED = (401, 403)
+"""Nothing is wrong with the job: another node may take it."""
 _NO_CONNECTION = (
     aiohttp.ClientConnectorError,
     aiohttp.ServerTimeoutError,
@@ -48,7 +54,9 @@ class NodeAddress:
     """Where a node is, and what it must be told."""
 
     url: str
-    token: str | None = None
+    secret: str | None = None
+    secret_file: Path | None = None
+    """Where the secret is read when it is needed: a node makes it at its first start."""
     poll_s: float = 0.5
     """How often a node that cannot hold a question back is asked."""
 
@@ -61,6 +69,7 @@ class HttpNode:
         self._address = address
         self._url = address.url.rstrip("/")
         self._session: aiohttp.ClientSession | None = None
+        self._secret = address.secret
         self._is_ours: bool | None = None
         self._slots = 1
 
@@ -68,7 +77,7 @@ class HttpNode:
 
     async def submit(self, job: Outgoing) -> PayloadStatus:
         is_ours = await self._knows_keys()
-        form = aiohttp.FormData()
+        form = aiohttp.FormData(quote_fields=False)  # quoted, names would arrive with percent signs
         for name, value in (
             ("service", job.service),
             ("user_id", job.user_id),
@@ -77,16 +86,20 @@ class HttpNode:
             if is_ours:
                 form.add_field(name, value)
         opened = []
+        names = await asyncio.to_thread(_names, job.directory)
+        if names is None:  # of a database that was restored: the job may have run since it was saved
+            if (found := await self.find(job)) is not None:
+                return found
+            raise NodeRefusal("the files of the job are gone")
         try:
-            for name in sorted(await asyncio.to_thread(_names, job.directory)):
+            for name in sorted(names):
                 file = await asyncio.to_thread(open, os.path.join(job.directory, name), "rb")
                 opened.append(file)
                 form.add_field("files", file, filename=name, content_type="application/octet-stream")
             headers = {"Idempotency-Key": job.key} if is_ours else {}
             try:
-                async with self._ask("POST", "/submit", data=form, headers=headers) as answer:
-                    if answer.status in _NOT_TAKEN:
-                        raise NodeNotReached(f"it takes no jobs now ({answer.status})")
+                asking = self._ask("POST", "/submit", data=form, headers=headers, mark=job.mark)
+                async with asking as answer:
                     return _status(await _json(answer))
             except NodeSilent as error:
                 if not is_ours:  # to ask again could run it twice
@@ -96,49 +109,49 @@ class HttpNode:
             for file in opened:
                 file.close()
 
-    async def find(self, key: str) -> PayloadStatus | None:
+    async def find(self, job: Outgoing) -> PayloadStatus | None:
         if not await self._knows_keys():
             raise NodeRefusal("it did not answer, and cannot be asked again")
         try:
-            async with self._ask("GET", f"/find/{key}") as answer:
+            async with self._ask("GET", f"/find/{job.key}", mark=job.mark) as answer:
                 return _status(await _json(answer))
         except PayloadGone:
             return None
 
     async def retrieve(
-        self, payload_id: int, known: PayloadState | None, wait_s: float, target: str
+        self, payload: PayloadRef, known: PayloadState | None, wait_s: float, target: str
     ) -> Retrieved:
         is_ours = await self._knows_keys()
         query = f"?wait={wait_s:g}" + (f"&known={known.value}" if known else "") if is_ours else ""
-        async with self._ask("GET", f"/retrieve/{payload_id}{query}") as answer:
+        async with self._ask("GET", f"/retrieve/{payload.id}{query}", mark=payload.mark) as answer:
             if answer.content_type == "application/zip":
                 packed = await self._saved(answer, target)
-                return Retrieved(PayloadStatus(payload_id, PayloadState.COMPLETED, exit_code=0), packed)
+                return Retrieved(PayloadStatus(payload.id, PayloadState.COMPLETED, exit_code=0), packed)
             status = _status(await _json(answer))
         if not is_ours and status.state is known:
             await asyncio.sleep(self._address.poll_s)
         return Retrieved(status)
 
-    async def retrieve_partial(self, payload_id: int, target: str) -> Packed:
-        async with self._ask("GET", f"/retrieve_partial/{payload_id}") as answer:
+    async def retrieve_partial(self, payload: PayloadRef, target: str) -> Packed:
+        async with self._ask("GET", f"/retrieve_partial/{payload.id}", mark=payload.mark) as answer:
             if answer.content_type != "application/zip":
                 raise DamagedResult("it gave no files")
             return await self._saved(answer, target)
 
-    async def stream_partial(self, payload_id: int) -> AsyncIterator[bytes]:
-        async with self._ask("GET", f"/retrieve_partial/{payload_id}") as answer:
+    async def stream_partial(self, payload: PayloadRef) -> AsyncIterator[bytes]:
+        async with self._ask("GET", f"/retrieve_partial/{payload.id}", mark=payload.mark) as answer:
             if answer.content_type != "application/zip":
                 raise DamagedResult("it gave no files")
             async for piece in _pieces(answer):
                 yield piece
 
-    async def read_log(self, payload_id: int, stream: str, offset: int, limit: int) -> bytes:
-        path = f"/logs/{payload_id}?stream={stream}&offset={offset}"
-        async with self._ask("GET", path) as answer:
+    async def read_log(self, payload: PayloadRef, stream: str, offset: int, limit: int) -> bytes:
+        path = f"/logs/{payload.id}?stream={stream}&offset={offset}"
+        async with self._ask("GET", path, mark=payload.mark) as answer:
             return await answer.content.read(limit)
 
-    async def kill(self, payload_id: int) -> PayloadStatus:
-        async with self._ask("POST", f"/kill/{payload_id}") as answer:
+    async def kill(self, payload: PayloadRef) -> PayloadStatus:
+        async with self._ask("POST", f"/kill/{payload.id}", mark=payload.mark) as answer:
             return _status(await _json(answer))
 
     async def slots(self) -> int:
@@ -158,33 +171,59 @@ class HttpNode:
         return bool(self._is_ours)
 
     async def _look(self) -> None:
-        """Learns what kind of node this is; an older one says nothing of `tenuto`."""
+        """Learns what kind of node this is, and that it serves us; an older one does not say `tenuto`."""
         try:
-            async with self._ask("GET", "/health") as answer:
-                said = await _json(answer)
-        except (NodeSilent, PayloadGone, NodeRefusal) as error:
-            if isinstance(error, NodeSilent):
-                raise NodeNotReached(str(error)) from None  # nothing was asked for yet
-            said = {}
-        self._is_ours = "tenuto" in said
+            try:
+                async with self._ask("GET", "/health") as answer:
+                    said = await _json(answer)
+            except (PayloadGone, NodeRefusal):
+                if self._is_ours:  # it is one of ours that refuses, and no older one
+                    raise
+                said = {}
+            self._is_ours = "tenuto" in said
+            if self._is_ours:  # its health is told without the secret, too
+                with suppress(PayloadGone):
+                    async with self._ask("GET", "/find/none"):
+                        pass
+        except NodeSilent as error:
+            raise NodeNotReached(str(error)) from None  # nothing was asked for yet
         slots = said.get("slots")
         self._slots = slots if isinstance(slots, int) and slots > 0 else 1
 
     @asynccontextmanager
     async def _ask(
-        self, method: str, path: str, data: Any = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        data: Any = None,
+        headers: dict[str, str] | None = None,
+        mark: str | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One request; raises the `NodeError` that says what became of it."""
+        """One request; raises the `NodeError` that says what became of it.
+
+        ``mark``: whose payload is asked for. The node is told, and its answer must say the same.
+        """
+        if mark is not None and not await self._knows_keys():
+            mark = None  # an older node cannot say whose a payload is
+        if mark is not None:
+            headers = {**(headers or {}), MARK_HEADER: mark}
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=READ_S)
-            own = {"Authorization": f"Bearer {self._address.token}"} if self._address.token else {}
-            self._session = aiohttp.ClientSession(timeout=timeout, headers=own, trust_env=False)
+            self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False)
+        if self._secret is None and self._address.secret_file is not None:
+            self._secret = _secret(self._address.secret_file)
+        if self._secret is not None:
+            headers = {**(headers or {}), "Authorization": f"Bearer {self._secret}"}
         try:
             request = self._session.request(
                 method, self._url + path, data=data, headers=headers, allow_redirects=False
             )
             async with request as answer:
+                if answer.status == HTTPStatus.UNAUTHORIZED:
+                    self._secret = self._address.secret  # the node may have another one by now
                 await _refuse(answer)
+                if mark is not None and answer.headers.get(MARK_HEADER) != mark:
+                    raise NotOurs("the node answered with the job of another")
                 yield answer
         except NodeError:
             raise
@@ -198,7 +237,7 @@ class HttpNode:
         part = f"{target}.part"
         digest, size = hashlib.sha256(), 0
         try:
-            with await asyncio.to_thread(open, part, "wb") as file:
+            with await asyncio.to_thread(open, part, "wb", opener=private) as file:
                 async for piece in _pieces(answer):
                     digest.update(piece)
                     size += len(piece)
@@ -214,22 +253,26 @@ class HttpNode:
 
 
 async def _refuse(answer: aiohttp.ClientResponse) -> None:
-    if answer.status < 300 or answer.status in _NOT_TAKEN:
+    if answer.status < 300:
         return
-    words = f"HTTP {answer.status}"
+    if answer.status in _NOT_TAKEN:
+        raise NodeNotReached(f"it takes no jobs now ({answer.status})")
+    words, code = f"HTTP {answer.status}", None
     if answer.content_type == "application/json":
         said = await _json(answer)
-        words = str(said.get("message") or words)[:500]
+        words, code = str(said.get("message") or words)[:500], said.get("error")
+    if code == ErrorCode.NOT_OURS.value:
+        raise NotOurs(words)
     if answer.status == 404:
         raise PayloadGone(words)
+    if answer.status in _NOT_SERVED or code == ErrorCode.BAD_HOST.value:
+        raise NodeNotReached(f"it does not serve this server: {words}")
     if 300 <= answer.status < 500:
         raise NodeRefusal(words)
     raise NodeSilent(words)
 
 
 async def _json(answer: aiohttp.ClientResponse) -> dict[str, Any]:
-    if answer.status in _NOT_TAKEN:
-        raise NodeSilent(f"HTTP {answer.status}")
     raw = await answer.content.read(LARGEST_BODY)
     try:
         said = json.loads(raw)
@@ -267,11 +310,19 @@ def _check(answer: aiohttp.ClientResponse, size: int, digest: bytes) -> None:
         raise DamagedResult("the result is not what its digest says")
 
 
-def _names(directory: str) -> list[str]:
+def _names(directory: str) -> list[str] | None:
     try:
         return os.listdir(directory)
     except FileNotFoundError:
-        raise NodeRefusal("the files of the job are gone") from None
+        return None
+
+
+def _secret(path: Path) -> str | None:
+    """The secret in a file; None if there is none yet."""
+    try:
+        return path.read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _synced(file: Any) -> None:

@@ -11,18 +11,19 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.clock import Clock
-from tenuto.errors import JobServiceError
+from tenuto.errors import JobServiceError, PortTaken
+from tenuto.jobs.tcp_ports import listen
 from tenuto.scheduler.latency import keep_loops_free
-from tenuto.service.guard import is_loopback
+from tenuto.service.contract import ErrorCode, error_json
 from tenuto.service.log import log
-from tenuto.service.protocol import protocol_class
 from tenuto.service.waiters import heard
+from tenuto.web.hosts import is_loopback
+from tenuto.web.protocol import ConnectionLimits, protocol_class
 
 DRAIN_S = 30.0
 BACKLOG = 2048
@@ -61,27 +62,13 @@ class ServedApp:
 def bound(address: Address) -> socket.socket:
     """A socket that listens; `JobServiceError` if the port is taken or the address is not ours."""
     try:
-        found = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        return _listening(found[0][0], found[0][4])
-    except OSError as error:
+        return listen(address.host, address.port, BACKLOG)
+    except (OSError, PortTaken) as error:
+        why = str(error) if isinstance(error, PortTaken) else error.strerror
         raise JobServiceError(
-            f"cannot listen on {address.host} port {address.port}: {error.strerror}; give another --port "
+            f"cannot listen on {address.host} port {address.port}: {why}; give another --port "
             "(0 takes a free one) or --host"
         ) from None
-
-
-def _listening(family: int, where: Any) -> socket.socket:
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(where)
-        listening.listen(BACKLOG)
-    except OSError:
-        listening.close()
-        raise
-    return listening
 
 
 class InFlight:
@@ -189,7 +176,10 @@ async def _drained(
 def _uvicorn(app: ASGIApp, address: Address) -> _Uvicorn:
     config = uvicorn.Config(
         app,
-        http=protocol_class(address.header_s, address.write_s, address.connections),
+        http=protocol_class(
+            ConnectionLimits(address.header_s, address.write_s, address.connections),
+            lambda code, message: error_json(ErrorCode(code), message),
+        ),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -14,9 +14,9 @@ from tenuto.errors import DamagedResult, NodeSilent, PayloadGone
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.archive import Packed
 from tenuto.service.node.node import EmbeddedNode, next_piece
-from tenuto.service.node.packer import remove_quietly, sync_directory, sync_file
+from tenuto.service.node.packer import private, remove_quietly, sync_directory, sync_file
 from tenuto.service.node.payloads import PayloadRow, Sender
-from tenuto.service.nodes import Outgoing, PayloadStatus, Retrieved
+from tenuto.service.nodes import Outgoing, PayloadRef, PayloadStatus, Retrieved
 
 
 def status_of(row: PayloadRow) -> PayloadStatus:
@@ -38,27 +38,28 @@ class LocalNode:
         except OSError as error:  # a full disk: the files may be there by half
             raise NodeSilent(f"it cannot take the files: {error.strerror}") from None
 
-    async def find(self, key: str) -> PayloadStatus | None:
-        row = await self._node.runner.find(key)
-        return None if row is None else status_of(row)
+    async def find(self, job: Outgoing) -> PayloadStatus | None:
+        row = await self._node.runner.find(job.key)
+        if row is None:
+            return None
+        row.refuse_other(job.mark)
+        return status_of(row)
 
     async def retrieve(
-        self, payload_id: int, known: PayloadState | None, wait_s: float, target: str
+        self, payload: PayloadRef, known: PayloadState | None, wait_s: float, target: str
     ) -> Retrieved:
-        row = await self._node.changed(payload_id, known, wait_s)
-        if row is None:
-            raise PayloadGone("the node does not have the job")
+        row = _its(payload, await self._node.changed(payload.id, known, wait_s))
         packed = None
         if row.state is PayloadState.COMPLETED:
             packed = await self._node.runner.files(self._link, row, target)
         return Retrieved(status_of(row), packed)
 
-    async def retrieve_partial(self, payload_id: int, target: str) -> Packed:
-        row = await self._row(payload_id)
+    async def retrieve_partial(self, payload: PayloadRef, target: str) -> Packed:
+        row = await self._row(payload)
         return await self._node.runner.files(self._link, row, target)
 
-    async def stream_partial(self, payload_id: int) -> AsyncIterator[bytes]:
-        row = await self._row(payload_id)
+    async def stream_partial(self, payload: PayloadRef) -> AsyncIterator[bytes]:
+        row = await self._row(payload)
         stream = self._node.partial(row)
         try:
             while piece := await asyncio.to_thread(next_piece, stream):
@@ -66,16 +67,12 @@ class LocalNode:
         finally:
             stream.close()  # type: ignore[attr-defined]
 
-    async def read_log(self, payload_id: int, stream: str, offset: int, limit: int) -> bytes:
-        return await asyncio.to_thread(
-            self._node.read_log, await self._row(payload_id), stream, offset, limit
-        )
+    async def read_log(self, payload: PayloadRef, stream: str, offset: int, limit: int) -> bytes:
+        return await asyncio.to_thread(self._node.read_log, await self._row(payload), stream, offset, limit)
 
-    async def kill(self, payload_id: int) -> PayloadStatus:
-        row = await self._node.runner.kill(payload_id)
-        if row is None:
-            raise PayloadGone("the node does not have the job")
-        return status_of(row)
+    async def kill(self, payload: PayloadRef) -> PayloadStatus:
+        _its(payload, await self._node.runner.get(payload.id))
+        return status_of(_its(payload, await self._node.runner.kill(payload.id)))
 
     async def slots(self) -> int:
         return self._node.slots
@@ -83,9 +80,10 @@ class LocalNode:
     async def close(self) -> None:
         await self._node.close()
 
-    async def _row(self, payload_id: int) -> PayloadRow:
-        row = await self._node.runner.get(payload_id)
-        if row is None or row.state is PayloadState.CLEANED:
+    async def _row(self, payload: PayloadRef) -> PayloadRow:
+        """The row of a payload that has files."""
+        row = _its(payload, await self._node.runner.get(payload.id))
+        if row.state is PayloadState.CLEANED:
             raise PayloadGone("the node does not have the job")
         return row
 
@@ -105,6 +103,14 @@ class LocalNode:
         return Packed(row.result_bytes, row.result_sha256)
 
 
+def _its(payload: PayloadRef, row: PayloadRow | None) -> PayloadRow:
+    """The row that the node has of a payload; refuses another's."""
+    if row is None:
+        raise PayloadGone("the node does not have the job")
+    row.refuse_other(payload.mark)
+    return row
+
+
 def _link_or_copy(source: str, target: str) -> None:
     """Gives a file a second name; on another disk it is copied, and is there when this returns."""
     try:
@@ -112,5 +118,6 @@ def _link_or_copy(source: str, target: str) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        shutil.copyfile(source, target)
+        with open(source, "rb") as read, open(target, "wb", opener=private) as written:
+            shutil.copyfileobj(read, written)
         sync_file(target)

@@ -29,6 +29,8 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "retrieved": "a result was fetched from its node",
         "retrieve_failed": "a node could not be asked, or its result was damaged",
         "cleaned": "the files of old jobs were removed",
+        "swept": "a directory that belongs to no job was removed",
+        "kept": "directories of jobs that this database does not know are kept for now: was it restored?",
         "node_up": "a node answers",
         "node_down": "a node is left alone for a while, after failures",
         "payload_taken": "the node has the files of a payload",
@@ -38,6 +40,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "token_refused": "a request came without a valid token, from this address",
         "stage_failed": "a stage raised; it goes on",
         "not_sandboxed": "programs run without a sandbox",
+        "insecure": "the node takes jobs without its secret",
     }
 )
 """Every action and what it means; the documentation lists them."""

@@ -4,11 +4,11 @@ Sends again only what the node says it does not have.
 
 from __future__ import annotations
 
-from tenuto.errors import NodeError, NodeNotReached, NodeRefusal, NodeSilent
+from tenuto.errors import NodeError, NodeNotReached, NodeRefusal, NodeSilent, NotOurs
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.decisions import back_off_s
 from tenuto.service.log import log
-from tenuto.service.nodes import Outgoing, PayloadStatus
+from tenuto.service.nodes import PayloadStatus
 from tenuto.service.parts import Parts
 from tenuto.service.requests import TERMINATED
 from tenuto.service.rows import JobRow
@@ -42,6 +42,8 @@ class Handover:
         except NodeRefusal as error:
             self._parts.book.answered(row.node)
             return await self._ended(row, ServiceState.INVALID, f"the node refused the job: {error}")
+        except NotOurs:
+            raise
         except NodeError as error:
             self._parts.book.failed(row.node, str(error))
             log("send_failed", 30, job=row.id, node=row.node, why=str(error))
@@ -55,13 +57,12 @@ class Handover:
     async def _hand_over(self, row: JobRow, may_be_there: bool, is_unwanted: bool) -> PayloadStatus | None:
         """The payload of a job; None if its end was asked for before it was sent."""
         parts = self._parts
-        node = parts.book.nodes[str(row.node)]
-        if may_be_there and (found := await node.find(parts.key(row))) is not None:
+        node, job = parts.book.nodes[str(row.node)], parts.outgoing(row)
+        if may_be_there and (found := await node.find(job)) is not None:
             return found
         if is_unwanted:
             return None
-        files = parts.place(row).files
-        return await node.submit(Outgoing(parts.key(row), files, row.service, row.user_id, row.id))
+        return await node.submit(job)
 
     async def _not_sent(self, row: JobRow, why: str, is_unwanted: bool) -> JobRow | None:
         """Queues a job again that certainly reached no node, or gives it up after its time."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple, Protocol
+from urllib.parse import urlencode
 
 from tenuto.clock import Clock
 from tenuto.lifecycle.service import PayloadState
@@ -16,6 +17,19 @@ from tenuto.service.log import log
 
 WAIT_S = 25.0
 """How long a node may hold a question back until there is news."""
+
+
+def mark_of(key: str, service: str, user_id: str, job_id: str) -> str:
+    """Whose a payload is, in one line that fits into a header: no two jobs have the same."""
+    return urlencode({"key": key, "service": service, "user_id": user_id, "job_id": job_id})
+
+
+class PayloadRef(NamedTuple):
+    """A payload at a node, and whose it must be."""
+
+    id: int
+    mark: str
+    """Of `mark_of`: a node whose database is another, or older, has another's payload under the same id."""
 
 
 class PayloadStatus(NamedTuple):
@@ -38,6 +52,10 @@ class Outgoing(NamedTuple):
     user_id: str
     job_id: int
 
+    @property
+    def mark(self) -> str:
+        return mark_of(self.key, self.service, self.user_id, str(self.job_id))
+
 
 class Retrieved(NamedTuple):
     """What a node answered: where the payload stands, and its result if that came along."""
@@ -47,7 +65,10 @@ class Retrieved(NamedTuple):
 
 
 class Node(Protocol):
-    """A node, as a server sees it. Every call raises a `NodeError` that says whether it arrived."""
+    """A node, as a server sees it. Every call raises a `NodeError` that says whether it arrived.
+
+    `NotOurs` if the payload is another's; nothing is done to it, and nothing of it is given away.
+    """
 
     name: str
 
@@ -55,12 +76,12 @@ class Node(Protocol):
         """Hands a job over. Raises `NodeNotReached`, `NodeSilent` or `NodeRefusal`."""
         ...
 
-    async def find(self, key: str) -> PayloadStatus | None:
-        """The payload of a key; None if the node certainly has none. `NodeSilent` if it cannot tell."""
+    async def find(self, job: Outgoing) -> PayloadStatus | None:
+        """The payload of a job's key; None if the node certainly has none. `NodeSilent` if it cannot tell."""
         ...
 
     async def retrieve(
-        self, payload_id: int, known: PayloadState | None, wait_s: float, target: str
+        self, payload: PayloadRef, known: PayloadState | None, wait_s: float, target: str
     ) -> Retrieved:
         """Where a payload stands, once that is not `known`; of a completed one the result, in a file.
 
@@ -68,19 +89,19 @@ class Node(Protocol):
         """
         ...
 
-    async def retrieve_partial(self, payload_id: int, target: str) -> Packed:
+    async def retrieve_partial(self, payload: PayloadRef, target: str) -> Packed:
         """The files of a payload as they are, in a file on the disk."""
         ...
 
-    def stream_partial(self, payload_id: int) -> AsyncIterator[bytes]:
+    def stream_partial(self, payload: PayloadRef) -> AsyncIterator[bytes]:
         """The files of a payload as they are, as a ZIP in pieces."""
         ...
 
-    async def read_log(self, payload_id: int, stream: str, offset: int, limit: int) -> bytes:
+    async def read_log(self, payload: PayloadRef, stream: str, offset: int, limit: int) -> bytes:
         """A piece of what a payload printed."""
         ...
 
-    async def kill(self, payload_id: int) -> PayloadStatus:
+    async def kill(self, payload: PayloadRef) -> PayloadStatus:
         """Asks for the end of a payload; where it stands then."""
         ...
 

@@ -152,7 +152,9 @@ class Operations:
             raise refused(
                 ErrorCode.DATABASE_UNAVAILABLE, "The database of the server does not answer; try again"
             ) from None
-        if not is_new:
+        if is_new:
+            parts.places.accept(new.directory)
+        else:
             parts.places.discard(new.directory)
             if row.body_sha256 != new.body_sha256:
                 raise refused(

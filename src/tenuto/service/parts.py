@@ -14,7 +14,7 @@ from tenuto.lifecycle.service import ServiceState
 from tenuto.service.decisions import Quota
 from tenuto.service.log import log
 from tenuto.service.metrics import Metrics
-from tenuto.service.nodes import NodeBook
+from tenuto.service.nodes import NodeBook, Outgoing, PayloadRef
 from tenuto.service.places import DataPlaces, JobPlace
 from tenuto.service.requests import Requests
 from tenuto.service.rows import JobRow
@@ -54,9 +54,17 @@ class Parts:
     def place(self, row: JobRow) -> JobPlace:
         return self.places.job(row.directory)
 
-    def key(self, row: JobRow) -> str:
-        """A job's name for its node: of this database, and of no other."""
-        return f"{self.database_id}-{row.id}"
+    def outgoing(self, row: JobRow) -> Outgoing:
+        """A job as its node gets it.
+
+        Its key names one upload: a database that was restored or copied gives its numbers again.
+        """
+        key = f"{self.database_id}-{row.id}-{row.directory}"
+        return Outgoing(key, self.place(row).files, row.service, row.user_id, row.id)
+
+    def payload(self, row: JobRow) -> PayloadRef:
+        """The payload of a job that a node has."""
+        return PayloadRef(int(row.payload_id or 0), self.outgoing(row).mark)
 
     async def move(self, row: JobRow, to: ServiceState, message: str = "", **values: Any) -> JobRow | None:
         """Moves a job, tells its waiters and logs it; None if another server has it by now."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ from tenuto.workspace.modes import DIRECTORY_MODE
 
 FILES = "files"
 RESULT = "result.zip"
+ACCEPTED_MODE = DIRECTORY_MODE | stat.S_ISVTX
+"""Of the directory of a job whose row was written: if it is missing, the database is older than the data."""
 
 
 class JobPlace(NamedTuple):
@@ -75,6 +78,18 @@ class DataPlaces:
         os.mkdir(place.directory, DIRECTORY_MODE)
         os.mkdir(place.files, DIRECTORY_MODE)
         return place
+
+    def accept(self, name: str) -> None:
+        """Notes that a directory has its row."""
+        with suppress(FileNotFoundError):  # the job has ended, and was cleaned
+            os.chmod(self.job(name).directory, ACCEPTED_MODE)
+
+    def was_accepted(self, name: str) -> bool:
+        """True if a directory has had a row, of whatever database; a kill may cut an upload before that."""
+        directory = self.job(name).directory
+        with suppress(FileNotFoundError):
+            return bool(os.stat(directory).st_mode & stat.S_ISVTX) or os.path.exists(f"{directory}/{RESULT}")
+        return False
 
     def sync(self) -> None:
         """Has the kernel write the list of jobs' directories to the disk."""

@@ -12,9 +12,10 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, text, update
+from sqlalchemy import Connection, delete, func, select, text, update
 
 from tenuto.database import Database, Prepared, announce, now_ms
+from tenuto.database.members import MemberKind, members
 from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState, check_move
 from tenuto.service.decisions import Quota, next_jobs
 from tenuto.service.rows import JobRow, Move, NewJob, Page, Waiting
@@ -38,7 +39,7 @@ from tenuto.service.statements import (
     rehearse,
     swapped,
 )
-from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, jobs, meta, moves
+from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, jobs, moves
 from tenuto.service.turns import active_jobs, is_queued, queues_of, set_turn, take_turns
 
 QUEUE_CHANNEL = "service_queue"
@@ -53,17 +54,6 @@ class Requests:
     def __init__(self, database: Database, server_id: str) -> None:
         self._database = database
         self.server_id = server_id
-
-    def database_id(self, fresh: str) -> str:
-        """What tells this database from every other; ``fresh`` becomes it if there is none yet."""
-
-        def once(connection: Connection) -> str:
-            known = connection.execute(select(meta.c.value).where(meta.c.key == "database_id")).scalar()
-            if known is None:
-                connection.execute(insert(meta).values(key="database_id", value=fresh))
-            return str(known or fresh)
-
-        return self._database.write(once)
 
     def now(self) -> int:
         """The database's clock."""
@@ -200,11 +190,11 @@ class Requests:
         query = query.where(jobs.c.terminate_at.is_not(None)).order_by(jobs.c.id)
         return self._database.read(lambda connection: list(connection.execute(query).scalars()))
 
-    def take_over(self, servers: Sequence[str] | None) -> list[JobRow]:
-        """Claims the active jobs of servers that are gone; of all others with None."""
-        query = update(jobs).where(IS_ACTIVE, jobs.c.server_id != self.server_id)
-        if servers is not None:
-            query = query.where(jobs.c.server_id.in_(list(servers)))
+    def take_over(self) -> list[JobRow]:
+        """Claims the active jobs of servers that are no members: they left, died, or never joined."""
+        alive = select(members.c.id).where(members.c.kind == MemberKind.SERVER.value)
+        theirs = (jobs.c.server_id != self.server_id) & jobs.c.server_id.not_in(alive)
+        query = update(jobs).where(IS_ACTIVE, theirs)
         query = query.values(claim=jobs.c.claim + 1, server_id=self.server_id)
 
         def once(connection: Connection) -> list[JobRow]:

@@ -17,17 +17,16 @@ from fastapi import FastAPI
 from sqlalchemy import Connection
 from starlette.types import ASGIApp, Scope
 
-from tenuto.database import Database
 from tenuto.database.members import Member, MemberKind, join, leave, listed, see, unseen
 from tenuto.errors import DatabaseError
 from tenuto.service.access import Tokens
 from tenuto.service.cleaner import Cleaner
+from tenuto.service.data_owner import DataDirectory, OwnedData, open_data
 from tenuto.service.decisions import Beats
 from tenuto.service.getter import Getter
 from tenuto.service.guard import Guard
 from tenuto.service.log import log
 from tenuto.service.metrics import Metrics
-from tenuto.service.node.node import lock_data
 from tenuto.service.node_notes import note_nodes
 from tenuto.service.nodes import Node, NodeBook
 from tenuto.service.operations import Operations
@@ -38,10 +37,10 @@ from tenuto.service.routes import download, info, jobs, upload, watching
 from tenuto.service.routes.common import HANDLERS, Front
 from tenuto.service.sender import Sender
 from tenuto.service.stage import Stage
-from tenuto.service.tables import MIGRATIONS, opened
+from tenuto.service.tables import MIGRATIONS
 from tenuto.service.threads import Threads
 from tenuto.settings.service import ServiceSettings
-from tenuto.workspace.ports import LockHandle, Machine
+from tenuto.workspace.ports import Machine
 
 SEEN_EVERY_S = 5.0
 UNSEEN_MS = 15_000
@@ -66,6 +65,13 @@ class ServerPlan:
     version: str
 
 
+def server_data(plan: ServerPlan, machine: Machine) -> OwnedData:
+    """The database and the data directory of a server; `ForeignData` if they do not belong together."""
+    data = str(plan.settings.data.absolute())
+    directory = DataDirectory(data, DataPlaces(data).jobs, "server")
+    return open_data(machine, directory, plan.database, MIGRATIONS, PATIENCE_S)
+
+
 class Server:
     """A server in this process."""
 
@@ -74,16 +80,13 @@ class Server:
         plan: ServerPlan,
         nodes: Mapping[str, Node],
         machine: Machine,
-        database: Database | None = None,
+        owned: OwnedData | None = None,
     ) -> None:
-        """`nodes`: by name, all that the services name; `database`: the plan's, if it is open already."""
+        """`nodes`: by name, all that the services name; `owned`: of `server_data`, if that was called."""
         settings = plan.settings
         self._plan = plan
         self._machine = machine
-        self.database = database or opened(plan.database, MIGRATIONS, PATIENCE_S)
-        self._lock: LockHandle | None = None
-        if self.database.is_sqlite:  # several servers share the data of one PostgreSQL
-            self._lock = lock_data(machine, str(settings.data), "server")
+        self.database, database_id, self._lock = owned or server_data(plan, machine)
         self._id = machine.randomness.nonce()
         requests = Requests(self.database, self._id)
         places = DataPlaces(str(settings.data))
@@ -92,7 +95,7 @@ class Server:
             settings,
             plan.services,
             requests,
-            requests.database_id(machine.randomness.nonce()),
+            database_id,
             places,
             NodeBook(nodes, machine.clock),
             machine.clock,
@@ -149,8 +152,7 @@ class Server:
         raise_open_files(parts.settings.connections)
         member = Member(self._id, MemberKind.SERVER, socket.gethostname(), str(os.getpid()))
         await parts.sql(self.database.write, partial(_join, member))
-        if self.database.is_sqlite:
-            await self._take_over(None)
+        await self._take_over()
         await self._cleaner.sweep(alone=self.database.is_sqlite)
         self._last_move = await parts.sql(parts.requests.last_move)
         listen = self.database.wakeups.listen
@@ -200,34 +202,37 @@ class Server:
     # Members
 
     async def _be_seen(self) -> None:
-        """Says that this server lives, and takes over what servers that are gone had claimed."""
+        """Says that this server lives, and takes over what servers that do not had claimed."""
         parts = self.parts
         known = await parts.sql(self.database.write, lambda connection: see(connection, self._id))
         if not known:  # it was taken for dead: what it had claimed belongs to others
             member = Member(self._id, MemberKind.SERVER, socket.gethostname(), str(os.getpid()))
             await parts.sql(self.database.write, partial(_join, member))
-        if not self.database.is_sqlite and (gone := await self._gone()):
-            await self._take_over(gone)
-            await parts.sql(self.database.write, partial(_dismiss, gone))
+        await self._take_over()
         if heard := parts.book.heard():
             await parts.sql(self.database.write, lambda connection: note_nodes(connection, heard))
         for row in await parts.sql(parts.requests.mine):
             # Claimed by a transaction whose answer was lost, or left by a follower that failed.
             self._getter.follow(row, taken_over=True)
 
-    async def _gone(self) -> list[str]:
-        """The servers that were not seen for too long: by the database's clock, and by ours."""
-        shown, late = await self.parts.sql(self.database.read, _servers)
-        now = self._machine.clock.monotonic()
-        self._beats.look(shown, now)
-        return [server for server in late if self._beats.is_still(server, now, STILL_S)]
-
-    async def _take_over(self, servers: list[str] | None) -> None:
-        rows = await self.parts.sql(self.parts.requests.take_over, servers)
+    async def _take_over(self) -> None:
+        """Dismisses the servers that are gone, then claims the jobs of all that are no members."""
+        if gone := await self._gone():
+            await self.parts.sql(self.database.write, partial(_dismiss, gone))
+        rows = await self.parts.sql(self.parts.requests.take_over)
         if rows:
             log("claimed", taken_over=len(rows))
         for row in rows:
             self._getter.follow(row, taken_over=True)
+
+    async def _gone(self) -> list[str]:
+        """The servers that were not seen for too long: by the database's clock, and by ours."""
+        shown, late = await self.parts.sql(self.database.read, _servers)
+        if self.database.is_sqlite:  # the lock of the data says that no other lives
+            return [server for server in shown if server != self._id]
+        now = self._machine.clock.monotonic()
+        self._beats.look(shown, now)
+        return [server for server in late if self._beats.is_still(server, now, STILL_S)]
 
     async def _tell_news(self) -> None:
         """Wakes the requests that wait for jobs which other servers moved, or were asked to end."""

@@ -151,10 +151,12 @@ class ServiceSource:
     def moments(self, group: str) -> Iterator[Moment]:
         after = 0
         service = _service(group)
+        attempts = {row.key: row.attempt for chunk in self.rows(group) for row in chunk}
         while chunk := self._history.moves(service, after, CHUNK_ROWS):
             for move in chunk:
                 state, reason = _STATES[move.state]
-                yield Moment(_at(move.at), _key(service, move.job_id), state, 0, reason)
+                key = _key(service, move.job_id)
+                yield Moment(_at(move.at), key, state, attempts.get(key, 0), reason)
             after = chunk[-1].id
 
     def results(self, group: str) -> Iterator[Result]:

@@ -5,6 +5,7 @@ Holds no query; `requests`, `access` and `node.payloads` are the only users.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import (
@@ -26,6 +27,7 @@ from sqlalchemy import (
 from tenuto.database import Database, Migrations, migrate, refuse_unusable
 from tenuto.errors import DatabaseUnavailable
 from tenuto.lifecycle.service import ACTIVE, ENDED, PayloadState, ServiceState
+from tenuto.workspace.modes import FILE_MODE
 
 MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "service_version", "0001")
 """A server's: jobs, turns, moves, tokens."""
@@ -48,11 +50,23 @@ def opened(url: str | Path, migrations: Migrations, patience_s: float) -> Databa
 
 
 def _make_private(path: str) -> None:
-    """Makes the file of a database before SQLite does, which lets every user of the machine read it."""
+    """Makes the file of a database before SQLite does, which lets every user of the machine read it.
+
+    One that is there, such as a restored backup, is closed to others; its journals have its mode.
+    """
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE))
+        for name in database_files(path):
+            with suppress(FileNotFoundError):
+                if os.stat(name).st_mode & 0o077:
+                    os.chmod(name, FILE_MODE)
     except OSError as error:
         raise DatabaseUnavailable(f"{path} cannot be used as a database: {error.strerror}") from None
+
+
+def database_files(path: str) -> tuple[str, ...]:
+    """The files of a SQLite database: its own, and those that SQLite keeps beside it."""
+    return (path, f"{path}-wal", f"{path}-shm", f"{path}-journal")
 
 
 def literals(states: frozenset[ServiceState] | frozenset[PayloadState]) -> str:
@@ -143,6 +157,8 @@ tokens = Table(
 )
 
 node_metadata = MetaData()
+
+meta.to_metadata(node_metadata)
 
 payloads = Table(
     "payloads",

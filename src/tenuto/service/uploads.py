@@ -7,7 +7,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
 
 from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
@@ -22,6 +24,11 @@ LONGEST_SCRIPT = 1 << 20
 LOOK_EVERY = 8 << 20
 """How often an upload of unknown length asks how much room is left."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_KIND = re.compile(rb"[ \t]*+form-data[ \t]*+(?=;|\Z)", re.IGNORECASE)
+_OPTION = re.compile(  # nothing in it is tried twice: a header may be long
+    rb'[ \t]*+;[ \t]*+([^\s;="]++)[ \t]*+=[ \t]*+(?:"((?:[^"\\]|\\.)*+)"[ \t]*+|([^";]*+))(?=;|\Z)'
+)
+_ESCAPED = re.compile(rb'\\(["\\])')
 
 
 class UploadLimits(NamedTuple):
@@ -68,6 +75,43 @@ def boundary_of(content_type: str) -> bytes:
     if not boundary:
         raise refused(ErrorCode.BAD_MULTIPART, "Multipart error: the Content-Type has no boundary")
     return boundary
+
+
+def disposition_options(header: bytes) -> dict[bytes, bytes]:
+    """The options of the Content-Disposition of a part, in UTF-8; refuses a header that can be misread.
+
+    Some clients write a name that is not ASCII as ``filename*=UTF-8''...`` alone: the parser of
+    `python_multipart` leaves that out, so that the part were no file.
+    """
+    kind = _KIND.match(header)
+    options: dict[bytes, bytes] = {}
+    extended: dict[bytes, bytes] = {}
+    at = kind.end() if kind else 0
+    while kind and (found := _OPTION.match(header, at)):
+        at = found.end()
+        key, quoted, plain = found[1].lower(), found[2], found[3]
+        value = plain.strip() if quoted is None else _ESCAPED.sub(rb"\1", quoted)
+        into = extended if b"*" in key else options
+        if key in into:
+            raise refused(ErrorCode.BAD_MULTIPART, "Multipart error: a part has two names")
+        into[key] = value
+    if kind is None or header[at:].strip(b" \t;"):
+        raise refused(ErrorCode.BAD_MULTIPART, "Multipart error: the header of a part cannot be read")
+    return options | {key.partition(b"*")[0]: _decoded(key, value) for key, value in extended.items()}
+
+
+def _decoded(key: bytes, value: bytes) -> bytes:
+    """The value of an option as RFC 5987 writes it: charset, language, and bytes with percent signs."""
+    charset, _, rest = value.partition(b"'")
+    _, mark, text = rest.partition(b"'")
+    try:
+        if key.endswith(b"*") and mark and charset.lower() in (b"utf-8", b"iso-8859-1"):
+            return unquote_to_bytes(text).decode(charset.decode()).encode()
+    except UnicodeDecodeError:
+        pass
+    raise refused(
+        ErrorCode.BAD_NAME, f'Invalid file name {value[:80]!a}: write it in UTF-8, as filename="..."'
+    )
 
 
 class Receiver:
@@ -171,8 +215,8 @@ class Receiver:
 
     def _open_part(self) -> None:
         disposition = self._headers.get(b"content-disposition", b"")
-        kind, options = parse_options_header(disposition)
-        if kind != b"form-data" or b"name" not in options:
+        options = disposition_options(disposition)
+        if b"name" not in options:
             raise refused(ErrorCode.BAD_MULTIPART, "Multipart error: a part has no name")
         encoding = self._headers.get(b"content-transfer-encoding", b"binary").lower()
         if encoding not in (b"binary", b"8bit", b"7bit"):
@@ -180,10 +224,7 @@ class Receiver:
         if b"filename" not in options:
             self._part = _Field(options[b"name"])
             return
-        raw = options[b"filename"]
-        if b"\\" not in raw and (b":\\" in disposition or b'="\\\\' in disposition):
-            raw = b"\\" + raw  # the parser cut what one old browser sent; another system reads it as a path
-        self._part = self._open_file(raw)
+        self._part = self._open_file(options[b"filename"])
 
     def _open_file(self, raw: bytes) -> _File:
         name, problem = file_name(raw, cut=self._limits.cut_names)

@@ -94,7 +94,7 @@ def load_settings(
             continue
         values[key] = _taken(one, home)
         origins[key] = one.origin
-    return _assembled(values, origins, tuple(warnings))
+    return _assembled(values, origins, tuple(path for _, path in files), tuple(warnings))
 
 
 def _taken(given: Given, home: Path) -> Any:
@@ -173,7 +173,10 @@ def _known_entry(key: str, values: Iterable[str]) -> str:
 
 
 def _assembled(
-    values: Mapping[str, Any], origins: Mapping[str, Origin], warnings: tuple[str, ...]
+    values: Mapping[str, Any],
+    origins: Mapping[str, Origin],
+    files: tuple[Path, ...],
+    warnings: tuple[str, ...],
 ) -> Settings:
     tree: dict[str, Any] = {}
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
@@ -192,6 +195,7 @@ def _assembled(
     settings = Settings(
         **tree,
         origins=MappingProxyType(dict(origins)),
+        files=files,
         warnings=warnings,
     )
     _check_names(settings)

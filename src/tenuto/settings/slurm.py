@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tenuto.settings.declaration import setting
-from tenuto.settings.kinds import BYTES, LINES, SECONDS, TEXT, WAIT, WORDS, integer, optional
+from tenuto.settings.kinds import BYTES, FLAG, LINES, SECONDS, TEXT, WAIT, WORDS, integer, optional
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,14 @@ class SlurmSettings:
     memory_bytes: int | None = setting(optional(BYTES), None, "Memory of a job.")
     gpus: int = setting(integer(0), 0, "GPUs of a job.")
     extra: tuple[str, ...] | None = setting(optional(WORDS), None, "Further arguments of sbatch.")
-    setup: str | None = setting(optional(LINES), None, "Lines of shell that run before each job.")
+    setup: str | None = setting(
+        optional(LINES),
+        None,
+        "Lines of bash that run before each job; where one of them fails, so does the job.",
+    )
+    login_shell: bool = setting(
+        FLAG, False, "Whether jobs begin in a login shell, which reads `/etc/profile`."
+    )
     wrap: tuple[str, ...] | None = setting(
         optional(WORDS), None, "A command that runs the job, such as `apptainer exec --nv image.sif`."
     )

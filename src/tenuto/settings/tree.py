@@ -198,6 +198,8 @@ class Settings:
     services: Mapping[str, OfferedSettings] = field(default_factory=lambda: MappingProxyType({}))
     nodes: Mapping[str, RemoteNodeSettings] = field(default_factory=lambda: MappingProxyType({}))
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    files: tuple[Path, ...] = field(default=(), repr=False, compare=False)
+    """The files that were read."""
     warnings: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """What was ignored, in sentences: for the program that reads the settings to show."""
 

@@ -29,7 +29,7 @@ from tenuto.tasks.hints import Role, field
 from tenuto.tasks.identity import forget_digest
 from tenuto.tasks.live import generated_path, instantiate
 from tenuto.tasks.ports import job_context
-from tenuto.tasks.schema import DeprecatedParameter, Schema, conforms, schema_of
+from tenuto.tasks.schema import DEFAULT_OF_C, DeprecatedParameter, Schema, conforms, note_id, schema_of
 from tenuto.tasks.sealing import seal
 from tenuto.tasks.tags import Tagged, add_tag, tags
 
@@ -57,7 +57,12 @@ class ConfigMeta(ABCMeta):
         _refuse_generator(name, namespace.get("execute"))
         if "<locals>" in namespace.get("__qualname__", ""):
             namespace["__enclosing__"] = dict(sys._getframe(1).f_locals)
-        return super().__new__(mcs, name, bases, namespace, **options)
+        if "C" in namespace:  # else the default of a parameter called C could not be taken off the class
+            namespace[DEFAULT_OF_C] = namespace.pop("C")
+        cls = super().__new__(mcs, name, bases, namespace, **options)
+        if "__xpmid__" in namespace:
+            note_id(cls, namespace["__xpmid__"])
+        return cls
 
     @property
     def C(cls: type[T]) -> type[T]:
@@ -320,7 +325,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
         return self
 
     def copy(self) -> Self:
-        """An open copy with the same values, tags and dependencies."""
+        """An open copy with the same values, tags, dependencies and watchers."""
         return copyconfig(self)
 
     def instance(self, directory: Path | str | None = None) -> Self:
@@ -430,12 +435,12 @@ def copyconfig(config: C, **changes: Any) -> C:
     """An open copy of a config, also of a sealed one, with some values changed.
 
     `changes`: parameter -> value; `UnknownParameter` or `InvalidValue` for one that does not fit. The configs
-    inside are shared, not copied; tags, dependencies and origin come along.
+    inside are shared, not copied; tags, dependencies, watchers, callbacks and origin come along.
     """
     state = state_of(config)
     copied: C = object.__new__(type(config))
     kept = ConfigState()
-    names = ["is_meta", "own_tags", "tags_stop", "origin", "is_there", "required"]
+    names = ["is_meta", "own_tags", "tags_stop", "origin", "is_there", "required", "completion_callbacks"]
     if state.is_given_out:
         names += ["is_given_out", "generated_in"]
     for name in names:
@@ -445,7 +450,20 @@ def copyconfig(config: C, **changes: Any) -> C:
     copied.__dict__.update(config.__dict__)
     for name, value in changes.items():
         assign(copied, name, value)
+    if state.watchers:
+        kept.watchers = tuple((_rebound(method, config, copied), call) for method, call in state.watchers)
     return copied
+
+
+def _rebound(method: Any, config: Any, copied: Any) -> Any:
+    """The method of a copy, or of a config in it, in place of that of the original."""
+    for before, after in (
+        (config, copied),
+        *((config.__dict__[n], copied.__dict__[n]) for n in config.__dict__),
+    ):
+        if method.__self__ is before:
+            return getattr(after, method.__name__, method)
+    return method
 
 
 def sealed_set(config: ConfigBase, name: str, value: Any) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from tenuto.errors import ParameterError
+from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import ConfigBase, caller, class_name, is_config
 from tenuto.tasks.config import Config, copyconfig
 from tenuto.tasks.tags import add_tag
@@ -22,6 +23,7 @@ def grid(template: type[C] | C, vary: Mapping[str, Iterable[Any]], **fixed: Any)
     `template`: a class, or a config that is copied; `fixed`: values that all of them have. Raises
     `ParameterError` for a name without values, or one that leads through no config.
     """
+    _check(template, vary, fixed)
     base: C = template.C(**fixed) if isinstance(template, type) else copyconfig(template, **fixed)
     choices = {name: _values(base, name, values) for name, values in vary.items()}
     labels = _labels(choices)
@@ -35,6 +37,15 @@ def grid(template: type[C] | C, vary: Mapping[str, Iterable[Any]], **fixed: Any)
             )
         configs.append(config)
     return configs
+
+
+def _check(template: Any, vary: Any, fixed: Mapping[str, Any]) -> None:
+    if not (issubclass(template, Config) if isinstance(template, type) else is_config(template)):
+        raise refused("grid(template)", "a Config class, or a config", template)
+    if not isinstance(vary, Mapping) or not all(isinstance(name, str) for name in vary):
+        raise refused("grid(vary)", 'a dict such as {"lr": [0.1, 0.01]}', vary)
+    for name in vary.keys() & fixed.keys():
+        raise ParameterError(f"grid: {name!r} both varies and is fixed, at {caller()}: give it once")
 
 
 def _values(base: ConfigBase, name: str, values: Iterable[Any]) -> list[Any]:

@@ -182,7 +182,7 @@ def pathgenerator(path: str | Path | Callable[..., str | Path] | StandardStream 
 class Field:
     """The right-hand side of a parameter: default, help, groups."""
 
-    __slots__ = ("default", "default_factory", "groups", "help", "ignore_default", "overrides")
+    __slots__ = ("default", "default_factory", "groups", "help", "ignore_default", "is_flag", "overrides")
 
     def __init__(
         self,
@@ -192,11 +192,19 @@ class Field:
         help: str = "",
         groups: Sequence[param_group] = (),
         overrides: bool = False,
+        ignore_value: Any = UNSET,
     ) -> None:
         if default is not UNSET and default_factory is not None:
             raise DeclarationError("field() takes a default or a default_factory, not both")
-        if ignore_default is False:
-            ignore_default = UNSET if default is not UNSET or default_factory is not None else False
+        has_default = default is not UNSET or default_factory is not None
+        if ignore_value is not UNSET and (ignore_default is not UNSET or not has_default):
+            raise DeclarationError("field(ignore_value=) stands beside a default, and no ignore_default")
+        self.is_flag = has_default and ignore_default is True
+        """The default itself does not count."""
+        if has_default and ignore_default is False:
+            ignore_default = UNSET
+        if ignore_value is not UNSET:
+            ignore_default = ignore_value
         self.default = default
         self.default_factory = default_factory
         self.ignore_default = ignore_default
@@ -210,6 +218,7 @@ def field(
     *,
     default: T,
     ignore_default: T | bool = ...,
+    ignore_value: T = ...,
     help: str = ...,
     groups: Sequence[param_group] = ...,
     overrides: bool = ...,
@@ -219,6 +228,7 @@ def field(
     *,
     default_factory: Callable[[], T],
     ignore_default: T | bool = ...,
+    ignore_value: T = ...,
     help: str = ...,
     groups: Sequence[param_group] = ...,
     overrides: bool = ...,
@@ -235,6 +245,7 @@ def field(**given: Any) -> Any:
     ``default=3`` counts in the identity, ``ignore_default=3`` does not (as in ``x: Param[int] = 3``);
     ``default_factory`` is called for each config and counts, unless it is a `PathGenerator`. Beside one of
     these, ``ignore_default=True`` has the default not count, and ``ignore_default=old`` another value: that
-    of results from before the default changed.
+    of results from before the default changed. For a bool, whose values are such flags, that is
+    ``ignore_value=old``.
     """
     return Field(**given)

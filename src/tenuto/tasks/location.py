@@ -131,6 +131,28 @@ def _found_in(module: ModuleType | None, qualname: str) -> Any:
     return found
 
 
+def find_loaded(name: str) -> type | None:
+    """The class that a module of this process has by now under ``module.qualname``; None if there is none."""
+    parts = name.split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        module = ".".join(parts[:count])
+        loaded = sys.modules["__main__"] if module == module_name("__main__") else sys.modules.get(module)
+        found = _found_in(loaded, ".".join(parts[count:]))
+        if isinstance(found, type):
+            return found
+    return None
+
+
+def source_of(cls: type) -> str:
+    """The file of a class's module, as far as it has one."""
+    return os.path.realpath(getattr(sys.modules.get(cls.__module__), "__file__", None) or cls.__module__)
+
+
+def same_source(one: type, other: type) -> bool:
+    """True for a class and its copy in a module that was imported under two names."""
+    return one.__qualname__ == other.__qualname__ and source_of(one) == source_of(other)
+
+
 def be_process_of_a_job() -> None:
     """From now on `find_class` may run the file that a location names, which the job is there to run."""
     global _process_of_a_job  # noqa: PLW0603  tasks that are filled on first use are read in any thread

@@ -7,14 +7,16 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, ForwardRef, TypeVar
 
-from tenuto.errors import DeclarationError
+from tenuto.errors import ClassNotFound, DeclarationError
 from tenuto.light import NamedTuple, difflib, pathlib, pattern
 from tenuto.tasks.arguments import Mismatch, describe
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.hints import UNSET, Choices, Field, PathGenerator, Prepared, Role, TPath, help, partial
-from tenuto.tasks.location import class_id
+from tenuto.tasks.location import class_id, find_loaded, same_source, source_of
 from tenuto.tasks.types import Convert, ValueType, value_type
 
+DEFAULT_OF_C = "__default_of_C__"
+"""Where the default of a parameter called ``C`` lies in a class, whose own ``C`` makes configs."""
 _ROLE_WORDS = pattern(r"\b(Param|Meta|Option|Constant|DataPath)\b")
 
 
@@ -34,6 +36,8 @@ class Paths:
     """Whether parameters that are paths count in identities, as the experiments of this process have it."""
 
     are_counted = True
+    are_data = False
+    """Some class of this process has a `DataPath`."""
 
 
 _OF_PATHS = pattern(r"(?:list|set|tuple)?\W*Path(?:\W|None|\.\.\.)*")
@@ -80,6 +84,7 @@ class Schema:
     __slots__ = (
         "cls",
         "config_names",
+        "data_names",
         "default_forms",
         "defaults",
         "deprecated",
@@ -111,6 +116,8 @@ class Schema:
         self.generators = {p.name: _placed(cls, p.generator) for p in every if p.generator is not None}
         self.required = tuple(p.name for p in every if p.required)
         self.config_names = tuple(p.name for p in every if p.type.holds_configs)
+        self.data_names = tuple(p.name for p in every if p.role is Role.DATA)
+        Paths.are_data = Paths.are_data or bool(self.data_names)
 
     def suggestion(self, name: str) -> str:
         """`` Did you mean 'lr'?``, or the list of what exists."""
@@ -171,6 +178,35 @@ def type_id(cls: type) -> str:
     return own
 
 
+_named: dict[str, dict[tuple[str, str], type]] = {}
+"""``__xpmid__`` -> classes that have it, by module and name: one that is declared again replaces itself."""
+
+
+def note_id(cls: type, own: object) -> None:
+    """Remembers a class that is declared with an ``__xpmid__``; a job cannot have one of a function."""
+    if isinstance(own, str) and "<locals>" not in cls.__qualname__:
+        _named.setdefault(own, {})[cls.__module__, cls.__qualname__] = cls
+
+
+def refuse_shared_id(schema: Schema) -> None:
+    """Refuses a class if another one has its id: the jobs of one would have the results of the other."""
+    cls = schema.cls
+    others = list(_named.get(schema.id, {}).values())
+    if "__xpmid__" in cls.__dict__ and (named := find_loaded(schema.id)) is not None:
+        others.append(named)
+    for other in others:
+        is_current = find_loaded(class_id(other)) is other and issubclass(other, ConfigBase)
+        is_replaced = schema.replacement is not None or "__deprecated__" in vars(other)
+        is_one = other is cls or same_source(other, cls)
+        if is_current and not is_replaced and not is_one and type_id(other) == schema.id:
+            raise ClassNotFound(
+                f"{other.__qualname__} ({source_of(other)}) and {cls.__qualname__} ({source_of(cls)}) "
+                f"have one id, {schema.id!r}, so that one would have the results of the other: "
+                f"give one of them another __xpmid__, or delete it (in a notebook by "
+                f"`del {other.__qualname__}`)"
+            )
+
+
 def conforms(config: Any, annotation: Any) -> dict[str, Any]:
     """Checks the values of a config against a generic type such as ``Box[int]``.
 
@@ -202,6 +238,11 @@ def _parameters(cls: type[ConfigBase]) -> Iterator[tuple[str, Parameter]]:
         for declaration in _declared_in(owner, found):
             _check_override(found.get(declaration.name), declaration)
             found[declaration.name] = declaration
+        if DEFAULT_OF_C in owner.__dict__ and "C" not in found:
+            raise DeclarationError(
+                f"{owner.__qualname__}.C makes configs: annotate it, as in C: Param[float] = 1.0, or choose "
+                f"another name"
+            )
     bindings = _bindings(cls)
     for name, declaration in found.items():
         yield name, _parameter(declaration, bindings.get(declaration.owner, {}))
@@ -213,7 +254,7 @@ def _declared_in(owner: type, inherited: dict[str, Declaration]) -> list[Declara
     own = {declaration.name for declaration in declared}
     overridden = owner.__dict__["__overridden__"]
     for name in inherited:
-        if name not in own and name in owner.__dict__:
+        if name not in own and _stored_as(name) in owner.__dict__:
             overridden[name] = _taken_off(owner, name)
     return [
         *declared,
@@ -251,10 +292,16 @@ def _annotated_in(owner: type) -> list[Declaration]:
 def _taken_off(owner: type, name: str) -> Any:
     """The default of a parameter, which does not stay on the class: there it would answer, wrongly,
     for a live object whose values are not loaded yet."""
-    value = owner.__dict__.get(name)
-    if name in owner.__dict__:
-        type.__delattr__(owner, name)
+    stored = _stored_as(name)
+    value = owner.__dict__.get(stored)
+    if stored in owner.__dict__:
+        type.__delattr__(owner, stored)
     return value
+
+
+def _stored_as(name: str) -> str:
+    """What the default of a parameter is called in the class that gives it."""
+    return DEFAULT_OF_C if name == "C" else name
 
 
 def _declaration(owner: type, name: str, annotation: Any) -> Declaration | None:
@@ -273,7 +320,7 @@ def _declaration(owner: type, name: str, annotation: Any) -> Declaration | None:
                 f"{owner.__qualname__}.{name}: {name!r} is a name that every {parent.__name__} has; "
                 f"choose another for the parameter"
             )
-    given = owner.__dict__.get(name, UNSET)
+    given = owner.__dict__.get(_stored_as(name), UNSET)
     field = given if isinstance(given, Field) else Field(ignore_default=given)
     helps = [hint.text for hint in hints if isinstance(hint, help)]
     if helps and not field.help:
@@ -370,10 +417,10 @@ def _defaults(declaration: Declaration, kept: ValueType) -> tuple[Any, Any]:
     if declaration.role is Role.CONSTANT:
         return (field.default if field.default is not UNSET else ignored), UNSET
     if field.default is not UNSET:
-        # Beside a default, True is a flag: also for a bool, of which the other value cannot be ignored.
-        return field.default, (field.default if ignored is True else ignored)
+        # Beside a default, True is a flag, also for a bool: `ignore_value` names a value, whatever it is.
+        return field.default, (field.default if field.is_flag else ignored)
     if field.default_factory is not None:
-        return UNSET, (IGNORED_FACTORY if ignored is True else ignored)
+        return UNSET, (IGNORED_FACTORY if field.is_flag else ignored)
     is_optional = declaration.role in (Role.PARAM, Role.META) and kept.name.endswith(" | None")
     if ignored is UNSET and declaration.generator is None and is_optional:
         return None, UNSET  # which counts: so it did while it had to be given

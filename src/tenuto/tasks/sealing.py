@@ -4,13 +4,15 @@ It checks before it changes anything: a refused config is left as it was.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from tenuto.errors import InvalidValue, MissingValue, TenutoError, UnsubmittedTask
+from tenuto.light import pathlib
 from tenuto.tasks.base import ConfigBase, caller, class_name, state_of
 from tenuto.tasks.graph import edges, postorder
 from tenuto.tasks.identity import has_digest
-from tenuto.tasks.schema import schema_of
+from tenuto.tasks.schema import Paths, refuse_shared_id, schema_of
 from tenuto.tasks.tags import merged
 
 
@@ -32,12 +34,16 @@ def seal(config: ConfigBase, *, to_run: bool = False) -> None:
     With `to_run`, every task whose result it uses must have been submitted.
     """
     nodes = check(config)
+    for schema in {schema_of(type(node)) for node in nodes}:
+        refuse_shared_id(schema)
     tags: dict[int, dict[str, Any]] = {}
     upstream: dict[int, tuple[ConfigBase, ...]] = {}
     for node in nodes:
         tags[id(node)] = merged(node, tags)
         upstream[id(node)] = _upstream(node, upstream)
     if to_run:
+        if Paths.are_data:
+            _refuse_relative_data(config)
         _require_submitted(config, upstream.get(id(config)) or state_of(config).upstream or ())
     for node in nodes:
         state = node._state
@@ -46,6 +52,27 @@ def seal(config: ConfigBase, *, to_run: bool = False) -> None:
         state.tags = tags[id(node)]
         state.upstream = upstream[id(node)]
         state.sealed = True
+
+
+def _refuse_relative_data(config: ConfigBase) -> None:
+    """A job runs in a directory of its own, where a relative path leads to nothing."""
+    for node in postorder(config, lambda node: node._state.job is not None):
+        for name in schema_of(type(node)).data_names:
+            for path in _paths_in(node.__dict__.get(name)):
+                if not path.is_absolute():
+                    raise InvalidValue(
+                        f"{class_name(node)}.{name} is a relative path, {str(path)!r}, and a job runs in a "
+                        f"directory of its own, at {caller()}: give it absolute, as in "
+                        f"Path({str(path)!r}).resolve()"
+                    )
+
+
+def _paths_in(value: Any) -> Iterator[Any]:
+    if isinstance(value, pathlib.PurePath):
+        yield value
+    elif isinstance(value, list | tuple | set | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _paths_in(item)
 
 
 def _is_sealed(config: ConfigBase) -> bool:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from tenuto.errors import GraphError, NoResult, ParameterError, SealedConfig
 from tenuto.light import hashlib, late, pathlib
-from tenuto.tasks.arguments import check_variable, function
+from tenuto.tasks.arguments import check_variable, function, refused
 from tenuto.tasks.base import caller, class_name, is_config, state_of
 from tenuto.tasks.config import Config, copyconfig
 from tenuto.tasks.deprecation import standing_for
-from tenuto.tasks.graph import folder_in, folders
+from tenuto.tasks.graph import folder_in, folders, postorder
 from tenuto.tasks.hints import Meta, Param, field
 from tenuto.tasks.identity import forget_digest
 from tenuto.tasks.live import note_place
@@ -21,6 +21,8 @@ from tenuto.tasks.ports import SubmitOptions, SubmittedJob, job_context, submitt
 from tenuto.tasks.sealing import check, seal
 
 C = TypeVar("C", bound=Config)
+_TAKES_MORE = 0x04
+"""The flag of a function's code that has ``*args``, as `inspect` names it."""
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
 
@@ -127,6 +129,8 @@ class Task(Config, Generic[Out_co]):
         target = submitter()
         _set_init_tasks(self, init_tasks)
         state = state_of(self)
+        for method, _ in state.watchers:
+            _check_output(self, method)
         seal(self, to_run=True)
         submission = SubmitOptions(launcher, workspace, run_mode, max_retries, transient, requires, priority)
         if type(self).__schema__.replacement is not None:  # type: ignore[attr-defined]
@@ -203,9 +207,8 @@ class Task(Config, Generic[Out_co]):
         same when, after a restart, the output is handed over again.
         """
         state = state_of(self)
-        method = function(
-            getattr(self, method) if isinstance(method, str) else method, "watch_output(method)"
-        )
+        method = getattr(self, method) if isinstance(method, str) else method
+        _check_output(self, method)
         function(callback, "watch_output(callback)")
         if state.job is not None:
             state.job.watch_output(method, callback)
@@ -309,7 +312,10 @@ class CommandTask(Task):
 
 def _set_init_tasks(task: Task[Any], init_tasks: Sequence[LightweightTask]) -> None:
     state = state_of(task)
-    given = tuple(init_tasks)
+    try:
+        given = tuple(init_tasks)
+    except TypeError:
+        raise refused("submit(init_tasks=)", "a list of LightweightTask configs", init_tasks) from None
     for position, init_task in enumerate(given):
         if not (is_config(init_task) and isinstance(init_task, LightweightTask)):
             raise ParameterError(
@@ -326,6 +332,20 @@ def _set_init_tasks(task: Task[Any], init_tasks: Sequence[LightweightTask]) -> N
         )
     forget_digest(state)
     state.init_tasks = given
+
+
+def _check_output(task: Any, method: Any) -> None:
+    """Refuses what the running task cannot register outputs through."""
+    owner, body = getattr(method, "__self__", None), getattr(method, "__func__", None)
+    code = getattr(body, "__code__", None)
+    takes_dep = code is not None and (code.co_argcount > 1 or bool(code.co_flags & _TAKES_MORE))
+    is_own = code is not None and str(body.__module__).partition(".")[0] != "tenuto"
+    if not (is_own and takes_dep and any(node is owner for node in postorder(task, lambda _: False))):
+        raise refused(
+            f"watch_output(method) of {class_name(task)}",
+            "a method of this task, or of a config in it, that makes an output: `def name(self, dep, ...)`",
+            method,
+        )
 
 
 def _outputs(task: Any) -> Any:

@@ -58,13 +58,7 @@ def _is_task(config: ConfigBase) -> bool:
 
 def _own(config: Any, schema: Schema) -> bytes:
     """The digest of one config; most configs of a class share it, and it is computed once for them."""
-    values = config.__dict__
-    names = []
-    for step in identity_plan(schema):
-        if step.ignored_form is not None and step.name in values:
-            value = values[step.name]
-            if value is step.ignored or encode(value) == step.ignored_form:
-                names.append(step.name)
+    names = _at_default(config, schema)
     if not names:
         return b""
     key = tuple(names)
@@ -73,6 +67,18 @@ def _own(config: Any, schema: Schema) -> bytes:
         forms = [s.prefix + (s.ignored_form or b"") for s in identity_plan(schema) if s.name in names]
         found = schema.default_forms[key] = sha256(schema.id.encode() + b"".join(forms)).digest()
     return found
+
+
+def _at_default(config: Any, schema: Schema) -> list[str]:
+    """The parameters of a config whose values do not count, since they equal an ignored default."""
+    values = config.__dict__
+    names = []
+    for step in identity_plan(schema):
+        if step.ignored_form is not None and step.name in values:
+            value = values[step.name]
+            if value is step.ignored or encode(value) == step.ignored_form:
+                names.append(step.name)
+    return names
 
 
 def _children(config: Any, schema: Schema) -> Iterator[Any]:
@@ -91,9 +97,21 @@ class ChangedValue(NamedTuple):
     now: Any
     then: Any
     """In its stored form."""
+    default_of: str
+    """The parameter whose default has changed, as ``Class.name``: this one, or one that holds its config."""
+    is_inside: bool
 
     def __str__(self) -> str:
         return f"{self.path} was {_shown(self.then)} and is {brief(self.now)} now"
+
+    def remedy(self) -> str:
+        """The line by which the old results stay those of the old value."""
+        owner, _, name = self.default_of.rpartition(".")
+        new, old = brief(self.now), _shown(self.then)
+        if self.is_inside:
+            new, old = "<as it is now>", f"<as it was, where {self.path} is {old}>"
+        keyword = "ignore_value" if isinstance(self.now, bool) and not self.is_inside else "ignore_default"
+        return f"in {owner} `{name}: ... = field(default={new}, {keyword}={old})`"
 
 
 class Comparison(NamedTuple):
@@ -113,10 +131,11 @@ def compared(task: ConfigBase, stored: Stored, generated: Mapping[tuple[int, str
     changed: list[ChangedValue] = []
     renewed: dict[str, dict[str, Any]] = {}
     objects = stored["objects"]
-    pending = list(_pairs(task, stored["value"], ""))
+    pending = [_Place(*found) for found in _pairs(task, stored["value"], "")]
     seen: set[tuple[int, int]] = set()
     while pending:
-        path, config, number = pending.pop()
+        place = pending.pop()
+        _, config, number, _ = place
         if (id(config), number) in seen or not 0 <= number < len(objects):
             continue
         seen.add((id(config), number))
@@ -124,7 +143,7 @@ def compared(task: ConfigBase, stored: Stored, generated: Mapping[tuple[int, str
         schema = schema_of(live_class(type(config)))
         if "upstream" in written or written.get("type") != schema.id:
             continue
-        news = _News(schema, config, written, path)
+        news = _News(schema, written, place)
         changed += news.changed
         pending += news.inner
         if any(news.renew(generated).values()):
@@ -132,12 +151,23 @@ def compared(task: ConfigBase, stored: Stored, generated: Mapping[tuple[int, str
     return Comparison(tuple(changed), renewed)
 
 
+class _Place(NamedTuple):
+    """A config, and the number of the object that is stored in its place."""
+
+    path: str
+    config: Any
+    number: int
+    default_of: str | None = None
+    """The outermost parameter that has it by default: what lies in there does not count."""
+
+
 class _News:
     """What is new of one config."""
 
-    def __init__(self, schema: Schema, config: Any, written: Stored, path: str) -> None:
+    def __init__(self, schema: Schema, written: Stored, at: _Place) -> None:
+        path, config, _, outer = at
         self.changed: list[ChangedValue] = []
-        self.inner: list[tuple[str, Any, int]] = []
+        self.inner: list[_Place] = []
         self._values: dict[str, Any] = {}
         self._schema = schema
         self._config = config
@@ -147,8 +177,11 @@ class _News:
             if name not in config.__dict__ or parameter.role is Role.CONSTANT:
                 continue
             value, place = config.__dict__[name], f"{path}.{name}" if path else name
+            own = f"{schema.cls.__qualname__}.{name}"
             if any(configs_in(value)):
-                self.inner += _pairs(value, stored.get(name), place)
+                default_of = outer or (own if name in _at_default(config, schema) else None)
+                pairs = _pairs(value, stored.get(name), place)
+                self.inner += [_Place(*found, default_of) for found in pairs]
                 continue
             now = to_json(value, _no_reference)
             if name in stored and _normal(now) == _normal(stored[name]):
@@ -156,9 +189,9 @@ class _News:
             if not parameter.counted:
                 self._values[name] = now
             elif name in stored:
-                self.changed.append(ChangedValue(place, value, stored[name]))
+                self.changed.append(ChangedValue(place, value, stored[name], outer or own, outer is not None))
         for task, number in zip(config._state.init_tasks, written.get("init_tasks", []), strict=False):
-            self.inner.append((f"{path}.<init_tasks>" if path else "<init_tasks>", task, number))
+            self.inner.append(_Place(f"{path}.<init_tasks>" if path else "<init_tasks>", task, number))
 
     def renew(self, generated: Mapping[tuple[int, str], str]) -> dict[str, Any]:
         known = {**self._written.get("values", {}), **self._written.get("generated", {})}

@@ -16,10 +16,10 @@ from enum import Enum, unique
 from pathlib import Path
 from typing import TypeVar
 
-from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent, PayloadGone
+from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent, NotOurs, PayloadGone
 from tenuto.lifecycle.service import PAYLOAD_TRANSITIONS, PayloadState, check_move
 from tenuto.service.archive import Packed
-from tenuto.service.nodes import Outgoing, PayloadStatus, Retrieved
+from tenuto.service.nodes import Outgoing, PayloadRef, PayloadStatus, Retrieved
 
 _EXIT = re.compile(r"^exit (\d+)$", re.MULTILINE)
 _ENDLESS = "exec sleep"
@@ -87,47 +87,50 @@ class FakeNode:
             task = asyncio.get_running_loop().create_task(self._run(payload))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        _refuse_other(payload, job.mark)
         return self._answered(trouble, payload.status)
 
-    async def find(self, key: str) -> PayloadStatus | None:
+    async def find(self, job: Outgoing) -> PayloadStatus | None:
         trouble = await self._arrive("find")
-        payload = self.payloads.get(key)
+        payload = self.payloads.get(job.key)
+        if payload is not None:
+            _refuse_other(payload, job.mark)
         return self._answered(trouble, None if payload is None else payload.status)
 
     async def retrieve(
-        self, payload_id: int, known: PayloadState | None, wait_s: float, target: str
+        self, payload: PayloadRef, known: PayloadState | None, wait_s: float, target: str
     ) -> Retrieved:
         trouble = await self._arrive("retrieve")
-        payload = self._payload(payload_id)
-        if payload.state is known:
+        found = self._payload(payload)
+        if found.state is known:
             try:
                 async with asyncio.timeout(wait_s):
-                    await payload.changed.wait()
+                    await found.changed.wait()
             except TimeoutError:
                 pass
-        packed = self._saved(payload, target, trouble) if payload.state is _P.COMPLETED else None
-        return self._answered(trouble, Retrieved(payload.status, packed))
+        packed = self._saved(found, target, trouble) if found.state is _P.COMPLETED else None
+        return self._answered(trouble, Retrieved(found.status, packed))
 
-    async def retrieve_partial(self, payload_id: int, target: str) -> Packed:
+    async def retrieve_partial(self, payload: PayloadRef, target: str) -> Packed:
         trouble = await self._arrive("retrieve_partial")
-        return self._answered(trouble, self._saved(self._payload(payload_id), target, trouble))
+        return self._answered(trouble, self._saved(self._payload(payload), target, trouble))
 
-    async def stream_partial(self, payload_id: int) -> AsyncIterator[bytes]:
+    async def stream_partial(self, payload: PayloadRef) -> AsyncIterator[bytes]:
         trouble = await self._arrive("stream_partial")
-        yield self._answered(trouble, _zip(self._payload(payload_id)))
+        yield self._answered(trouble, _zip(self._payload(payload)))
 
-    async def read_log(self, payload_id: int, stream: str, offset: int, limit: int) -> bytes:
+    async def read_log(self, payload: PayloadRef, stream: str, offset: int, limit: int) -> bytes:
         trouble = await self._arrive("read_log")
-        self._payload(payload_id)
+        self._payload(payload)
         return self._answered(trouble, b"")
 
-    async def kill(self, payload_id: int) -> PayloadStatus:
+    async def kill(self, payload: PayloadRef) -> PayloadStatus:
         trouble = await self._arrive("kill")
-        payload = self._payload(payload_id)
-        if not payload.state.is_final:
-            payload.killed = True
-            payload.changed.set()
-        return self._answered(trouble, payload.status)
+        found = self._payload(payload)
+        if not found.state.is_final:
+            found.killed = True
+            found.changed.set()
+        return self._answered(trouble, found.status)
 
     async def slots(self) -> int:
         await self._arrive("slots")
@@ -159,10 +162,11 @@ class FakeNode:
             raise NodeSilent("it did not answer")
         return answer
 
-    def _payload(self, payload_id: int) -> FakePayload:
-        for payload in self.payloads.values():
-            if payload.id == payload_id:
-                return payload
+    def _payload(self, payload: PayloadRef) -> FakePayload:
+        for found in self.payloads.values():
+            if found.id == payload.id:
+                _refuse_other(found, payload.mark)
+                return found
         raise PayloadGone("the node does not have the job")
 
     async def _run(self, payload: FakePayload) -> None:
@@ -197,6 +201,11 @@ class FakeNode:
             raise DamagedResult("the result arrived in part only")
         Path(target).write_bytes(content)
         return Packed(len(content), hashlib.sha256(content).hexdigest())
+
+
+def _refuse_other(payload: FakePayload, mark: str) -> None:
+    if payload.job.mark != mark:
+        raise NotOurs("the node has the job of another here")
 
 
 def _read(directory: str) -> dict[str, bytes]:

@@ -318,6 +318,11 @@ class Layout:
     def experiment_journal(self, experiment_id: str) -> JournalPlace:
         return self.owner_journal(OwnerName(Door.EXPERIMENTS, experiment_id))
 
+    @property
+    def retry_journal(self) -> JournalPlace:
+        """Where is told what becomes of jobs that a person runs again, of whatever run."""
+        return JournalPlace(f"{self.root}/.events/retries", "events-")
+
     def job_journal(self, task_id: str, job_id: str) -> JournalPlace:
         return JournalPlace(
             f"{self.root}/.events/jobs/{directory_name(task_id)}",

@@ -244,6 +244,15 @@ def test_23_a_bar_of_the_timeline_opens_its_job(demo: Served, visitor: Visitor) 
     expect(page.locator("[data-field=id]")).to_be_visible()
 
 
+def test_23_the_timeline_zooms_at_every_click(demo: Served, visitor: Visitor) -> None:
+    """The API takes whole milliseconds; half of an odd span is none."""
+    page = visitor.enter(demo, f"#/timeline?group={SWEEP}")
+    for name in ["zoom in"] * 15 + ["zoom out"] * 25 + ["fit"]:
+        with page.expect_response(lambda answer: "/api/timeline" in answer.url) as answered:
+            page.get_by_role("button", name=name).click()
+        assert answered.value.status == 200, answered.value.url
+
+
 def test_23_the_timeline_shows_the_units_of_tokens_that_are_held(demo: Served, visitor: Visitor) -> None:
     page = visitor.enter(demo, f"#/timeline?group={SWEEP}")
     expect(page.locator("[data-token=gpu]")).to_have_text("token gpu: 2 of 2 held")
@@ -322,7 +331,7 @@ def test_23_brushing_results_gives_a_filter_of_the_command_line(demo: Served, vi
     written = page.get_by_label("Filter of what is brushed").input_value()
     assert "lr>=" in written
     assert "lr<=" in written
-    assert "result.loss>=" in written
+    assert "result.accuracy>=" in written, "the first result over the first tag"
     parse_filter(written)
     rows = page.locator("tbody tr")
     assert 0 < rows.count() < before
@@ -332,6 +341,23 @@ def test_23_brushing_results_gives_a_filter_of_the_command_line(demo: Served, vi
     page.go_back()
     page.locator("tbody a").first.click()
     expect(page.locator("[data-field=id]")).to_be_visible()
+
+
+def test_23_no_line_is_drawn_through_a_missing_value(serve: Serve, visitor: Visitor) -> None:
+    source = group_source()
+    for number in range(6):
+        row = source.put(fake_row(GROUP, "t.T", f"{number:08}", JobState.DONE))
+        source.values[row.key] = (
+            {"result.rows": number, "result.size": number, "took_s": 1.0 + number}
+            if number % 2
+            else {"result.f1": number / 10, "result.recall": number / 5, "took_s": 2.0 + number}
+        )
+    page = visitor.enter(serve(source), f"#/results?group={GROUP}")
+    lines = page.locator("section[aria-label='Parallel coordinates'] polyline")
+    expect(lines).to_have_count(6)
+    points = [one.get_attribute("points") or "" for one in lines.all()]
+    assert [len(text.split()) for text in points] == [3] * 6, "of five axes each row has values on three"
+    expect(page.locator("section[aria-label=Scatter] circle")).to_have_count(3)
 
 
 def test_23_a_cell_of_the_archive_opens_its_job(demo: Served, visitor: Visitor) -> None:

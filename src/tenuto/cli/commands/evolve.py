@@ -38,6 +38,9 @@ DEMO_DIRECTORY = "tenuto-search-demo"
     "--no-workers", is_flag=True, help="Only schedule; `tenuto worker` evaluates, here or elsewhere."
 )
 @click.option("--once", is_flag=True, help="Do what can be done without waiting, and leave.")
+@click.option(
+    "--no-reuse", is_flag=True, help="Evaluate every candidate, also those whose outcome is known elsewhere."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what came of each search as JSON.")
 @click.option(
     "--demo",
@@ -57,6 +60,7 @@ def command(
     slots: int | None,
     no_workers: bool,
     once: bool,
+    no_reuse: bool,
     as_json: bool,
     demo: str | None,
     **given: Any,
@@ -78,7 +82,7 @@ def command(
     if demo is not None:
         script = str(write_demo(demo))
         tell(f"the script is {short_path(script)}, yours to change; again: {again(script)}")
-    options = RunOptions(slots, not no_workers, once)
+    options = RunOptions(slots, not no_workers, once, not no_reuse)
     reporter = open_reporter(is_quiet=as_json)
     with output_for_json(as_json):
         if script is not None:

@@ -112,11 +112,10 @@ def _search_json(requirement: Requirement, found: Search) -> dict[str, Any]:
     chosen = None
     if found.chosen is not None:
         launcher, _, number = found.chosen
-        options = getattr(launcher, "options", None)
         chosen = {
             "launcher": launcher.name,
             "alternative": number,
-            "options": [] if options is None else list(options.arguments()),
+            "options": launcher.arguments() if hasattr(launcher, "arguments") else [],
         }
     return {
         "requirement": str(requirement),

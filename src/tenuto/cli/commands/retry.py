@@ -106,7 +106,7 @@ def _retry_here(
     prepared = prepare(view, keys, scheduler, launcher, seen=seen)
     for refused in () if as_json else prepared.refused:
         note(f"{refused.key} is not run: {refused.detail}")
-    owner = Retrying(_ignore if as_json else _tell)
+    owner = Retrying(view, _ignore if as_json else _tell)
     try:
         submitted = submit(scheduler, prepared.jobs, owner)
         scheduler.wait(owner)

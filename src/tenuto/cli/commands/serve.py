@@ -21,9 +21,9 @@ from tenuto.service.configuration import (
 from tenuto.service.http_server import ServedApp, run
 from tenuto.service.local_node import LocalNode
 from tenuto.service.log import log, log_to_stderr
-from tenuto.service.node.node import EmbeddedNode
+from tenuto.service.node.node import EmbeddedNode, NodePlan
 from tenuto.service.nodes import Node
-from tenuto.service.server import Server, ServerPlan
+from tenuto.service.server import Server, ServerPlan, server_data
 from tenuto.service.tables import MIGRATIONS
 from tenuto.settings import load_settings, process_environment
 from tenuto.settings.service import SERVER_SECTIONS
@@ -69,13 +69,18 @@ def command(
     machine = this_machine()
     nodes: dict[str, Node] = {}
     embedded: EmbeddedNode | None = None
+    server_plan = ServerPlan(service, database_of(service), found, __version__)
+    plan: NodePlan | None = None
     if with_node:
         exposed = service.auth == "tokens" or not address.is_loopback
-        plan = node_plan(settings, process_environment(), under=service.data.absolute(), is_exposed=exposed)
+        under, tls = service.data.absolute(), (tls_cert, tls_key)
+        plan = node_plan(settings, process_environment(), under=under, is_exposed=exposed, tls=tls)
+    owned = server_data(server_plan, machine)  # before a node touches anything there
+    if plan is not None:
         embedded = EmbeddedNode(plan, machine)
         nodes[plan.name] = LocalNode(embedded)
     nodes |= remote_nodes(settings, found, None if embedded is None else embedded.name)
-    server = Server(ServerPlan(service, database_of(service), found, __version__), nodes, machine)
+    server = Server(server_plan, nodes, machine, owned)
 
     async def start() -> None:
         if embedded is not None:

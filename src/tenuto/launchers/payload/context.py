@@ -34,6 +34,8 @@ class RunningJob:
     def __init__(self, assignment: Assignment) -> None:
         self._assignment = assignment
         self._task: Any = None
+        self.is_executing = False
+        """Everything that comes before `execute()` is done."""
         self._held: list[int] = []
         self._lock = allocate_lock()
         self._outputs: OutputsWriter | None = None

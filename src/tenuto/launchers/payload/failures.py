@@ -40,6 +40,11 @@ def left(code: object) -> tuple[JobFailureStatus, str]:
     return JobFailureStatus.FAILED, f"the task called sys.exit: {code}"[:_LONGEST_MESSAGE]
 
 
+def left_early() -> tuple[JobFailureStatus, str]:
+    """The same for `sys.exit(0)` in a module, in `__init__` or in an init task."""
+    return JobFailureStatus.FAILED, "sys.exit(0) was called before execute() began"
+
+
 def not_begun(error: OSError) -> tuple[JobFailureStatus, str]:
     """The same for a payload that could not settle in."""
     return JobFailureStatus.FAILED, f"EXEC: {disk_message(error)}"
@@ -51,8 +56,9 @@ def _relative(error: BaseException) -> str:
     if not isinstance(path, str) or os.path.isabs(path) or not path:
         return ""
     return (
-        f"; a job runs in its own directory, {os.getcwd()}, and {path!r} was looked for there: give the path "
-        f"as a parameter, as in Meta[Path] or DataPath, or use Path(__file__).parent / {path!r}"
+        f"; a job runs in its own directory, {os.getcwd()}, and {path!r} was looked for there: give an "
+        f"absolute path as a parameter, as in Path({path!r}).resolve() for Meta[Path] or DataPath, or use "
+        f"Path(__file__).parent / {path!r}"
     )
 
 

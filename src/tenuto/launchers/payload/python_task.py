@@ -13,7 +13,7 @@ from _thread import get_ident
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import TaskCancelled, TenutoError
+from tenuto.errors import TaskCancelled
 from tenuto.launchers.payload.assignment import Assignment
 from tenuto.launchers.payload.context import RunningJob, hold_partials
 from tenuto.launchers.payload.report import ReportWriter
@@ -56,7 +56,7 @@ def run_task(assignment: Assignment, reporter: ReportWriter) -> int:
         exit_code = _run(assignment, reporter, job, cancellation)
         _flush()
     except SystemExit as leaving:
-        exit_code = _left(leaving, reporter)
+        exit_code = _left(leaving, reporter, job, cancellation)
     except BaseException as error:  # noqa: BLE001  whatever ends a task, the marker says so
         exit_code = 1
         reporter.failed(*failures.explained(error))
@@ -95,12 +95,12 @@ def _run(assignment: Assignment, reporter: ReportWriter, job: RunningJob, cancel
             run_to_end(init_task.execute())
     if isinstance(task, CommandTask):
         return payload.run_command(commands.written_command(task), reporter)
+    job.is_executing = True
     result = run_to_end(task.execute())
-    if cancellation.raised is not None:
-        # It was told to stop, and returned what it had: half a result must not pass for a whole one.
-        reporter.failed(*failures.explained(cancellation.raised))
-        return 0
-    _report_result(assignment, reporter, task, result)
+    if cancellation.raised is None:
+        _report_result(assignment, reporter, task, result, cancellation)
+    else:
+        _given_up(reporter, cancellation.raised)
     return 0
 
 
@@ -113,6 +113,14 @@ class _Cancellation:
         self.raised: TaskCancelled | None = None
         """What was raised in the task, which may have caught it."""
         self.over = False
+
+    def settle(self) -> bool:
+        """Before a good end is reported: TERM is ignored from now on, or it would take the report back.
+
+        True if the task handles TERM itself.
+        """
+        self.over = True
+        return signal.getsignal(signal.SIGTERM) is not self
 
     def leave_timeouts_to_the_task(self) -> None:
         """From now on a timeout does not end the task, which finds that it has no time left."""
@@ -210,15 +218,20 @@ def digest(file: str) -> str:
         return sha256(stream.read()).hexdigest()
 
 
-def _report_result(assignment: Assignment, reporter: ReportWriter, task: Any, result: Any) -> None:
+def _report_result(
+    assignment: Assignment, reporter: ReportWriter, task: Any, result: Any, cancellation: _Cancellation
+) -> None:
     stem = f"{assignment.directory}/{assignment.script_name}.result"
     try:
-        reporter.done(kept(result, stem, pickles=getattr(task, "__pickle_result__", False)))
-    except (TypeError, ValueError, RecursionError, TenutoError) as error:
+        form = kept(result, stem, pickles=getattr(task, "__pickle_result__", False))
+        reporter.done(form, handles_term=cancellation.settle())
+    except (OSError, MemoryError):
+        raise  # the machine failed, and not the value
+    except Exception as error:  # noqa: BLE001  libraries raise what they like
         # Hours of work may be in the job's directory: what cannot be kept does not undo what was done.
         problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {error}"
         _say(f"tenuto: {problem}; see docs/experiments.md for what can")
-        reporter.done(message=problem, flags=(RESULT_NOT_KEPT,))
+        reporter.done(message=problem, flags=(RESULT_NOT_KEPT,), handles_term=cancellation.settle())
 
 
 def kept(value: Any, stem: str, *, pickles: bool = False) -> Any:
@@ -229,14 +242,21 @@ def kept(value: Any, stem: str, *, pickles: bool = False) -> Any:
     """
     if _is_plain(value, 0):
         return value
-    return results.Encoder(stem, pickles=pickles).encoded(value)
+    encoder = results.Encoder(stem, pickles=pickles)
+    try:
+        return encoder.encoded(value)
+    except BaseException:
+        encoder.discard()
+        raise
 
 
 def _is_plain(value: Any, depth: int) -> bool:
     """True for what JSON says, and gives back, as it is."""
     kind = type(value)
-    if value is None or kind in (bool, int, float, str):
+    if value is None or kind in (bool, int, float):
         return True
+    if kind is str:
+        return value.isascii() or results.is_text(value)
     if depth > 50:
         return False
     if kind is list:
@@ -244,15 +264,26 @@ def _is_plain(value: Any, depth: int) -> bool:
     if kind is not dict:
         return False
     return all(
-        type(key) is str and key[:1] != "$" and _is_plain(item, depth + 1) for key, item in value.items()
+        type(key) is str and key[:1] != "$" and _is_plain(key, depth) and _is_plain(item, depth + 1)
+        for key, item in value.items()
     )
 
 
-def _left(leaving: SystemExit, reporter: ReportWriter) -> int:
+def _given_up(reporter: ReportWriter, raised: TaskCancelled) -> None:
+    """The task was told to stop, and left what it had: half a result must not pass for a whole one."""
+    reporter.failed(*failures.explained(raised))
+
+
+def _left(leaving: SystemExit, reporter: ReportWriter, job: RunningJob, cancellation: _Cancellation) -> int:
     """What `sys.exit` asked for."""
     code = leaving.code
     if code is None or code == 0:
-        reporter.done()
+        if cancellation.raised is not None:
+            _given_up(reporter, cancellation.raised)
+        elif job.is_executing:
+            reporter.done(handles_term=cancellation.settle())
+        else:
+            reporter.failed(*failures.left_early())
         return 0
     reporter.failed(*failures.left(code))
     if isinstance(code, int):

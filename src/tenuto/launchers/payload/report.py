@@ -31,6 +31,8 @@ class Report(NamedTuple):
     flags: tuple[str, ...] = ()
     executes: bool = False
     """It is a Python task, which tells when it has returned."""
+    handles_term: bool = False
+    """The task has a handler of TERM of its own: its good end may be the answer to that signal."""
 
 
 def open_report() -> int:
@@ -55,12 +57,20 @@ class ReportWriter:
         """`executes`: what follows is a Python task, and no end is a good one that it does not tell of."""
         self._say({"provenance": dict(provenance), "executes": executes})
 
-    def done(self, result: Any = None, *, message: str | None = None, flags: tuple[str, ...] = ()) -> None:
+    def done(
+        self,
+        result: Any = None,
+        *,
+        message: str | None = None,
+        flags: tuple[str, ...] = (),
+        handles_term: bool = False,
+    ) -> None:
         """`result` is plain data; `TypeError`, `ValueError` or `RecursionError` for what JSON cannot say.
 
         `ValueError` as well for what is too large to be read again.
         """
-        self._say({"done": True, "result": result, "message": message, "flags": flags})
+        line = {"done": True, "result": result, "message": message, "flags": flags}
+        self._say({**line, "handles_term": handles_term})
 
     def failed(self, reason: JobFailureStatus, message: str) -> None:
         self._say({"reason": reason.name, "message": message})
@@ -76,9 +86,9 @@ class ReportWriter:
             os.write(self._fd, data + b"\n")
 
 
-def read_report(fd: int) -> Report:
-    """All whole lines, the later over the earlier."""
-    said: dict[str, Any] = {}
+def read_report(fd: int, *, executes: bool = False) -> Report:
+    """All whole lines, the later over the earlier; `executes`: what holds until the payload says it."""
+    said: dict[str, Any] = {"executes": executes}
     for line in os.pread(fd, os.fstat(fd).st_size, 0).split(b"\n")[:-1]:
         try:
             said |= _said(from_json(line))
@@ -97,6 +107,7 @@ def _said(line: Any) -> dict[str, Any]:
             "result": line["result"],
             "message": line["message"],
             "flags": tuple(line["flags"]),
+            "handles_term": line["handles_term"] is True,
         }
     return {"done": False, "reason": states.JobFailureStatus[line["reason"]], "message": line["message"]}
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import LockLost
-from tenuto.launchers.instructions import Instructions, Limits
+from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.kernel import become_subreaper, close_all_but, is_unlinked
 from tenuto.launchers.leftovers import kill_descendants
 from tenuto.launchers.payload.limits import BoundedLogs, limit_memory, open_logs
@@ -23,9 +23,11 @@ from tenuto.launchers.runner.supervisor import Supervisor
 from tenuto.launchers.runner.terms import (
     BROKEN,
     ENDED,
+    FAILED,
     READY,
     REFUSAL,
     REFUSED,
+    SETUP_FAILED,
     SIGNALS,
     STALE,
     UNMARKED,
@@ -44,12 +46,13 @@ from tenuto.workspace.markers import Marker, has_marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine
 from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
 
+if TYPE_CHECKING:
+    from tenuto.launchers.manifest import SetupFailure
+
 _FIRST_STEPS_S = 30.0
 """How long an external attempt tries its first steps: the disk may show old entries of its directory."""
 _PILOT_BEAT_S = 30.0
 """How often a runner beats that was forked inside an allocation, by a pilot, which beats for it besides."""
-_LAST_WORDS_S = 30.0
-"""What a runner keeps for itself of the time that its cluster gives it."""
 
 
 class Attempt(NamedTuple):
@@ -92,6 +95,8 @@ def run(inherited: Inherited) -> int:
     if inherited.beat_s is not None:
         attempt = attempt._replace(is_external=True)
     try:
+        if inherited.failed_setup is not None:
+            return _rung(inherited, _fail_setup(attempt, inherited.failed_setup))
         try:
             payload = _first_steps(attempt, inherited)
         except OSError as error:
@@ -145,6 +150,14 @@ def _refused(inherited: Inherited, error: OSError) -> int:
     return REFUSED
 
 
+def _fail_setup(attempt: Attempt, setup: "SetupFailure") -> int:
+    """Mark an attempt whose setup failed; what the setup said is the job's standard error."""
+    os.write(open_logs(attempt.paths)[1], setup.said)
+    failed = PayloadVerdict(JobFailureStatus.FAILED, setup.message)
+    exit_code = _record(attempt, _marker(attempt, failed))
+    return SETUP_FAILED if exit_code == FAILED else exit_code
+
+
 def _stopped(attempt: Attempt) -> PayloadVerdict:
     """The verdict on a job that was stopped before its payload began."""
     stop = read_stop(attempt.machine.files, attempt.paths, attempt.launch.attempt)
@@ -196,7 +209,7 @@ def _stand_apart(inherited: Inherited) -> None:
 
 def _prepare(attempt: Attempt, inherited: Inherited) -> Payload:
     limits = attempt.instructions.limits
-    walltime_s = _walltime_s(limits, inherited.time_s)
+    walltime_s = min((s for s in (limits.walltime_s, inherited.time_s) if s is not None), default=None)
     return Payload(
         machine=attempt.machine,
         paths=attempt.paths,
@@ -214,14 +227,6 @@ def _prepare(attempt: Attempt, inherited: Inherited) -> Payload:
         lock=inherited.lock,
         earlier=inherited.earlier,
     )
-
-
-def _walltime_s(limits: Limits, time_s: float | None) -> float | None:
-    """How long the payload may run: short enough for the runner to say so before its cluster ends it."""
-    if time_s is None:
-        return limits.walltime_s
-    own_s = max(time_s - limits.grace_s - _LAST_WORDS_S, time_s / 2)
-    return own_s if limits.walltime_s is None else min(limits.walltime_s, own_s)
 
 
 def _supervise(attempt: Attempt, payload: Payload, child: int, spare: PayloadToBe | None) -> int:

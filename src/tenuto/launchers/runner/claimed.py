@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from tenuto.errors import TenutoError
 from tenuto.launchers.instructions import Instructions
-from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, read_order
+from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, read_order, setup_failure
 from tenuto.launchers.runner import attempt
-from tenuto.launchers.runner.terms import ENDED, STALE, Inherited
+from tenuto.launchers.runner.terms import ENDED, SPARE_S, STALE, Inherited
 from tenuto.light import NamedTuple, late
 from tenuto.workspace.attempt_files import read_launch
-from tenuto.workspace.claims import Claimer, claim, is_claimed
+from tenuto.workspace.claims import Claim, Claimer, claim, claimer, is_claimed
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, LockHandle, Machine
@@ -43,10 +43,11 @@ class NotMine(Exception):
     """Another runner, or a scheduler, has the attempt; or it cannot be begun here."""
 
 
-def run(python: str, manifest: str, index: str, time_s: str) -> int:
+def run(python: str, manifest: str, index: str, time_s: str, failed_setup: str | None = None) -> int:
     """Run the order of an index, and perhaps further ones; returns as `attempt.run`, twice for each order.
 
-    `time_s`: how long the cluster lets this process run, or `-` if that is not known.
+    `time_s`: how long each job may run, or `-` if that is not known. `failed_setup`: given if what was to run
+    before failed, and where lies what it said: the attempt is marked so.
     """
     may_fork = _is_forkable()
     machine = this_machine()
@@ -57,8 +58,12 @@ def run(python: str, manifest: str, index: str, time_s: str) -> int:
         allocation = Allocation(machine, python, manifest, header, began, limit_s, may_fork)
         _await_launch(machine, order)
         if not allocation.claim(order):
+            if allocation.is_run_elsewhere(order):
+                return ENDED
             raise NotMine(TAKEN)
         inherited = allocation.inherit(order)
+        if failed_setup is not None:
+            inherited = inherited._replace(failed_setup=setup_failure(machine.files, failed_setup))
     except (NotMine, OSError, TenutoError, ValueError) as why:
         complain(f"{manifest} {index}", why)
         return STALE
@@ -84,13 +89,22 @@ class Allocation(NamedTuple):
     began: float
     """When it started, by the monotonic clock."""
     limit_s: float | None
-    """How long the cluster lets it run; None if that is not known."""
+    """How long each job may run; None if that is not known. The cluster gives a little more."""
     may_fork: bool
+
+    @property
+    def job(self) -> str | None:
+        """The cluster's id of its job."""
+        return "_".join(filter(None, (os.environ.get(name) for name in self.header.job))) or None
 
     def claim(self, order: Order) -> bool:
         """Make the claim on an order; False if it was made before."""
-        job = "_".join(filter(None, (os.environ.get(name) for name in self.header.job))) or None
-        return claim(self.machine, _paths(order), order.nonce, Claimer.RUNNER, job)
+        return claim(self.machine, _paths(order), order.nonce, Claimer.RUNNER, self.job)
+
+    def is_run_elsewhere(self, order: Order) -> bool:
+        """True if the runner of another job made the claim: this one has done its part, and did not fail."""
+        made = claimer(self.machine, _paths(order), order.nonce)
+        return isinstance(made, Claim) and made.by is Claimer.RUNNER and made.job not in (None, self.job)
 
     def inherit(self, order: Order) -> Inherited:
         """What a local launcher would have passed on for an order whose claim was made; else `NotMine`."""
@@ -107,7 +121,7 @@ class Allocation(NamedTuple):
             descendants.fileno(),
             None,
             machine=self.machine,
-            time_s=None if self.limit_s is None else max(self.limit_s - self._age_s(), 0.0),
+            time_s=None if self.limit_s is None else self.limit_s - max(self._age_s() - SPARE_S, 0.0),
             beat_s=self.header.beat_s,
             bell=self.header.bell,
             is_forkable=self.may_fork,

@@ -12,7 +12,7 @@ from tenuto.launchers.kernel import is_unlinked
 from tenuto.launchers.leftovers import kill_descendants
 from tenuto.launchers.payload.limits import BoundedLogs, OutputLimit, group_kills, is_large, machine_kills
 from tenuto.launchers.payload.payload import Payload
-from tenuto.launchers.payload.report import read_report
+from tenuto.launchers.payload.report import Report, read_report
 from tenuto.launchers.runner.terms import ENDING, PASSED_ON, TAKEN, signal_name
 from tenuto.launchers.runner.verdict import Ending, PayloadStop, looks_killed
 from tenuto.lifecycle.states import JobFailureStatus
@@ -52,6 +52,7 @@ class Supervisor:
         self._look_at_logs = self._began + logs.pause_s
         self._kill_at: float | None = None
         self._stop: PayloadStop | None = None
+        self._is_stop_late = False
         self._grace = True
         """The payload is asked to end before it is killed."""
         self._grace_over = False
@@ -125,13 +126,15 @@ class Supervisor:
         return self._wish() is None and any(files.stat(path) is not None for path in self._payload.earlier)
 
     def _hear_of_the_end(self, status: int) -> None:
-        """The payload of an external attempt ended by TERM: the runner's own may be on its way."""
-        said = read_report(self._payload.report)
-        is_cancelled = said.reason is JobFailureStatus.CANCELLED
-        if is_cancelled or os.waitstatus_to_exitcode(status) == -signal.SIGTERM:
-            taken = signal.sigtimedwait(ENDING, _SIGNALS_APART_S)
-            if taken is not None or self._wish() is not None:
-                self._stop = self._asked("SIGTERM")
+        """The payload of an external attempt may have ended by TERM: the runner's own may be on its way."""
+        said = self._report()
+        is_by_term = said.reason is JobFailureStatus.CANCELLED or said.handles_term
+        is_by_term = is_by_term or os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+        taken = signal.sigtimedwait(ENDING, _SIGNALS_APART_S if is_by_term else 0.0)
+        if self._wish() is not None or (taken is not None and not self._is_meant_for_earlier()):
+            self._stop = self._asked("SIGTERM")
+            # A task that leaves TERM to Tenuto reports it; of a command the runner cannot know.
+            self._is_stop_late = said.done and not said.handles_term
 
     def _wish(self) -> PayloadStop | None:
         payload = self._payload
@@ -151,7 +154,9 @@ class Supervisor:
             if outranked and stop.reason is JobFailureStatus.CANCELLED:
                 self._stop = stop
             return
-        self._stop = stop
+        self._note(stop)
+        if self._status is not None:
+            return
         self._kill_at = self._clock.monotonic() + self._limits.grace_s
         for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process takes no TERM
             with suppress(ProcessLookupError):
@@ -161,6 +166,12 @@ class Supervisor:
                 else:
                     os.kill(self._child, number)
         self._process_events().stopping()
+
+    def _note(self, stop: PayloadStop) -> None:
+        """Remember the request, and whether the payload had ended or reported its result before it."""
+        self._reap()
+        self._is_stop_late = self._status is not None or self._report().done
+        self._stop = stop
 
     # Time.
 
@@ -202,7 +213,7 @@ class Supervisor:
     def _beat(self, beats: Beats, now: float) -> None:
         beats.act(now)
         if beats.is_given_up:
-            self._stop = PayloadStop(JobFailureStatus.LOST, "it was given up")
+            self._note(PayloadStop(JobFailureStatus.LOST, "it was given up"))
             self._kill_at = now
         elif (wish := self._wish()) is not None:
             self._end(wish)
@@ -217,7 +228,8 @@ class Supervisor:
             )
 
     def _end_at_once(self, stop: PayloadStop, now: float) -> None:
-        self._stop = self._stop or stop
+        if self._stop is None:
+            self._note(stop)
         self._grace = False
         kill_descendants()
         self._kill_at = now + _KILL_AGAIN_S
@@ -304,7 +316,7 @@ class Supervisor:
         if self._events is not None:
             self._events.ended(exit_code, number)
         memory = self._payload.memory
-        out_of_memory = memory is not None and memory.kills() > 0
+        out_of_memory = over_limit = memory is not None and memory.kills() > 0
         if looks_killed(exit_code, number) and is_large(self._max_rss * 1024):
             # Where memory is short this process is slow, too: the payload may be dead before the first look.
             # A large one that was killed so early was killed by the kernel, if that ever killed anything.
@@ -317,13 +329,18 @@ class Supervisor:
         return Ending(
             exit_code=exit_code,
             signal=number,
-            report=read_report(self._payload.report),
+            report=self._report(),
             stop=self._stop,
+            is_stop_late=self._is_stop_late,
             grace_over=self._grace_over,
             out_of_memory=out_of_memory,
+            over_limit=over_limit,
             given_up=self._beats is not None and (self._beats.is_given_up or self._beats.is_replaced()),
             unexplained=self._unexplained,
         )
+
+    def _report(self) -> Report:
+        return read_report(self._payload.report, executes=self._payload.instructions.program is None)
 
     def _explain(self) -> None:
         """The disk may have shown only by now why a scheduler has the cluster end the job."""

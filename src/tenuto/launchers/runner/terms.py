@@ -13,6 +13,7 @@ from tenuto.light import NamedTuple, late, signal
 if TYPE_CHECKING:
     import signal as signal_enums
 
+    from tenuto.launchers.manifest import SetupFailure
     from tenuto.launchers.payload.assignment import Preloaded
     from tenuto.launchers.payload.payload import Payload
     from tenuto.workspace.ports import Machine
@@ -43,6 +44,11 @@ TAKEN = SIGNALS - {signal.SIGHUP}
 FRESH_SIGNALS = (*SIGNALS, signal.SIGPIPE, signal.SIGXFSZ)
 """What a fresh interpreter takes as any program does at its start."""
 
+LAST_WORDS_S = 30.0
+"""What a cluster is asked for on top of the time of a job and its grace: for its start and its last steps."""
+SPARE_S = LAST_WORDS_S / 2
+"""How much of that may have passed when a job begins."""
+
 # Exit codes: a cluster's tools show them, and `launchers` reads them back; the job's own is in the marker.
 
 ENDED = 0
@@ -57,9 +63,11 @@ UNRECORDED = 74
 """The attempt ended, and its marker could not be written."""
 STALE = 75
 """Another runner has the job by now; nothing was touched."""
+SETUP_FAILED = 78
+"""Of the script around a runner: the lines of shell that run before each job failed, and nothing was run."""
 UNMARKED = 143
 """Of an external attempt: the cluster ended it without a reason that the runner knows; there is no marker."""
-NO_MARKER = (BROKEN, REFUSED, UNRECORDED, STALE, UNMARKED)
+NO_MARKER = (BROKEN, REFUSED, UNRECORDED, STALE, SETUP_FAILED, UNMARKED)
 """Codes of runners that have probably written no marker."""
 
 
@@ -112,7 +120,7 @@ class Inherited(NamedTuple):
     why_fresh: str | None = None
     """Why they were not, if the launcher would have."""
     time_s: float | None = None
-    """How long a cluster lets the runner run, where that is known."""
+    """How long the payload may run by what its cluster was asked for, where that is known."""
     beat_s: float | None = None
     """How often the runner of an external attempt beats; None for a local one."""
     spare: PayloadToBe | None = None
@@ -121,6 +129,8 @@ class Inherited(NamedTuple):
     """The file of an external launcher's that is told of the beginning and the end."""
     is_forkable: bool = False
     """The payload of a task may be forked from this interpreter, which has loaded the runner and no more."""
+    failed_setup: SetupFailure | None = None
+    """Given if what was to run before the payload failed: the attempt is marked so, and no payload begins."""
     earlier: tuple[str, ...] = ()
     """Where wishes to stop the jobs would lie that this process ran before."""
 

@@ -29,10 +29,14 @@ class Ending(NamedTuple):
     signal: int | None = None
     report: Report = Report()
     stop: PayloadStop | None = None
+    is_stop_late: bool = False
+    """It had ended, or had reported its result, before it was asked to stop."""
     grace_over: bool = False
     """It was asked to stop, did not, and was killed."""
     out_of_memory: bool = False
     """The kernel killed something of it for want of memory."""
+    over_limit: bool = False
+    """The kernel did so to keep to the memory limit of the job, however its process ended after that."""
     given_up: bool = False
     """Another attempt was opened meanwhile: nothing of this one counts."""
     unexplained: bool = False
@@ -49,13 +53,16 @@ class PayloadVerdict(NamedTuple):
 def judge(ending: Ending) -> PayloadVerdict:
     """The verdict on a payload."""
     said = ending.report
-    # A task that returned is done, even if a person asked it to stop a moment before. A command's zero after
-    # a request to stop says nothing: it may have caught the signal and given up tidily.
-    is_told = said.done or (ending.stop is None and not said.executes)
-    if ending.exit_code == 0 and is_told and said.reason is None:
+    # A good end after a request to stop says nothing: trainers and commands catch TERM, save half of their
+    # work and exit with 0. So the runner's own order of events decides, never how the process ended.
+    is_undisturbed = (ending.stop is None or ending.is_stop_late) and not ending.over_limit
+    is_told = said.done or not said.executes
+    if ending.exit_code == 0 and is_told and is_undisturbed and said.reason is None:
         return PayloadVerdict(message=said.message)
     if ending.stop is not None:
         message = ending.stop.message
+        if ending.exit_code == 0 and said.done:
+            message += "; it returned after that, which does not count"
         if ending.grace_over:
             message += "; it did not stop when asked and was killed"
         return PayloadVerdict(ending.stop.reason, message)

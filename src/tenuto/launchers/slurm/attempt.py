@@ -9,11 +9,13 @@ from contextlib import suppress
 from enum import IntEnum, unique
 
 from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.manifest import setup_failure, setup_path
 from tenuto.launchers.observation import Observer, Seen, Sighting
-from tenuto.launchers.runner.terms import STALE
+from tenuto.launchers.runner.terms import SETUP_FAILED, STALE
 from tenuto.launchers.slurm.commands import SlurmRow
 from tenuto.launchers.slurm.states import EXITED, meaning_of, pending_text
 from tenuto.launchers.slurm.submission import SubmittedAttempt, has_vanished, in_one_array
+from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.attempt_files import read_launch, read_pid
 from tenuto.workspace.claims import Claim, Claimer, claimer, keep_claim
 from tenuto.workspace.derive import ClusterReport
@@ -231,6 +233,10 @@ class SlurmAttempt:
         if meaning.says is ClusterSays.PENDING:
             return Sighting(Seen.PENDING, message=pending_text(self.row.reason))
         is_exit = meaning is EXITED
+        if is_exit and self.row.exit_code == SETUP_FAILED and self.found is not None:
+            said = setup_path(self.found.place.manifest, self.found.position)
+            message = setup_failure(self._machine.files, said).message
+            return Sighting(Seen.ENDED, SETUP_FAILED, JobFailureStatus.FAILED, message)
         if self.found is not None and self.found.is_pilot and meaning.says is ClusterSays.ENDED:
             message = f"its pilot ended: {self._text(self.row)}"
             is_confirmed = meaning.confirmed

@@ -5,7 +5,9 @@ Judges no job, and knows none of Slurm's words.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
+from dataclasses import replace
 from typing import NamedTuple
 
 from tenuto.launchers.instructions import Limits
@@ -22,6 +24,8 @@ from tenuto.settings import load_settings
 from tenuto.settings.slurm import SlurmSettings
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.records import LaunchRecord, PidRecord
+
+logger = logging.getLogger("tenuto.slurm")
 
 GATHER_S = 0.1
 """Orders are gathered until so long brings no new one,"""
@@ -100,23 +104,43 @@ class SlurmLauncher:
         *,
         settings: SlurmSettings | None = None,
         cluster: SlurmCluster | None = None,
+        grace_s: float | None = None,
     ) -> None:
-        """`options`: what each job asks for, in place of what the settings say. `settings`: the rest."""
+        """`options`: what each job asks for, in place of what the settings say. `settings`: the rest.
+
+        `grace_s`: how long jobs may take to stop, by default as the settings say; asked for on top.
+        """
         self.settings = settings or load_settings().slurm
+        self.grace_s = load_settings().grace_s if grace_s is None else grace_s
         self.options = options or SlurmOptions.of(self.settings)
         self.slots = slots_of(self.options, self.settings)
         self.cluster = cluster or this_cluster()
         self.cluster.use(self.settings)
         self._python = self.settings.python or sys.executable
-        submitter = SlurmSubmitter(self.cluster, self.settings, self._python)
+        submitter = SlurmSubmitter(self.cluster, self.settings, self._python, self.grace_s)
         self._pilots: dict[tuple[str, SlurmOptions], Pilots] = {}
         self._gathering = Gathering(submitter, self.settings.array_size)
         self._pools: tuple[object, object] = self, object()
+        if (
+            self.options.time_s
+            and fits(replace(self.options, time_s=None), self.settings)
+            and not self._is_piloted
+        ):
+            logger.warning(
+                "jobs get allocations of their own: slurm.time_s (%g) is more than slurm.pilot_time_s (%g)",
+                self.options.time_s,
+                self.settings.pilot_time_s,
+                extra={"action": "slurm_pilots_unused"},
+            )
 
     @property
     def pool(self) -> object:
         """Launchers that were adapted from one share its slots; jobs of pilots have slots of their own."""
-        return self._pools[fits(self.options, self.settings)]
+        return self._pools[self._is_piloted]
+
+    @property
+    def _is_piloted(self) -> bool:
+        return fits(self.options, self.settings)
 
     def adapted(self, alternative: Alternative) -> SlurmLauncher:
         """This launcher, asking Slurm for what a requirement says; else `LauncherNotFound`."""
@@ -127,17 +151,21 @@ class SlurmLauncher:
         launcher.__dict__.update(self.__dict__, options=options, slots=slots_of(options, self.settings))
         return launcher
 
+    def arguments(self) -> list[str]:
+        """What sbatch is asked for each job."""
+        return self.options.arguments(self.grace_s)
+
     def why_refused(self) -> str | None:
         """Why Slurm would refuse a job, in its own words; None if it would take it, or does not answer."""
         try:
-            return commands.would_start(self.options.arguments())
+            return commands.would_start(self.arguments())
         except SlurmError:
             return None
 
     async def start(self, order: StartOrder) -> SlurmProcess:
         """Hand an order over; returns once Slurm has it. Raises `LaunchRefused` with Slurm's own words."""
         handed = Handed.of(order, self.cluster.expect(order.paths, order.launch))
-        if fits(self.options, self.settings):
+        if self._is_piloted:
             return await self._by_pilot(handed)
         return await self._gathering.add(handed, self.options)
 
@@ -146,7 +174,7 @@ class SlurmLauncher:
         key = handed.root, shared(self.options)
         pilots = self._pilots.get(key)
         if pilots is None:
-            pilots = self._pilots[key] = Pilots(self.cluster, self.settings, self._python, *key)
+            pilots = self._pilots[key] = Pilots(self.cluster, self.settings, self._python, self.grace_s, *key)
         process: asyncio.Future[SlurmProcess] = loop.create_future()
 
         def answer(_: Handed, result: SlurmProcess | Exception) -> None:
@@ -170,7 +198,7 @@ class SlurmLauncher:
         self._pilots.clear()
 
     def __repr__(self) -> str:
-        return f"SlurmLauncher({' '.join(self.options.arguments())})"
+        return f"SlurmLauncher({' '.join(self.arguments())})"
 
 
 def slots_of(options: SlurmOptions, settings: SlurmSettings) -> int:

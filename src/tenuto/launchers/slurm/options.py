@@ -8,7 +8,9 @@ import math
 from dataclasses import dataclass, replace
 
 from tenuto.errors import InvalidSetting, LauncherNotFound
+from tenuto.launchers.instructions import GRACE_S
 from tenuto.launchers.requirements_values import Alternative
+from tenuto.launchers.runner.terms import LAST_WORDS_S
 from tenuto.settings.slurm import SlurmSettings
 
 _MIB = 1 << 20
@@ -77,11 +79,14 @@ class SlurmOptions:
             gpus=self.gpus if gpus is None else gpus.count,
         )
 
-    def arguments(self) -> list[str]:
-        """The arguments of sbatch, what the job needs first."""
+    def arguments(self, grace_s: float = GRACE_S) -> list[str]:
+        """The arguments of sbatch, what the job needs first.
+
+        `grace_s`: how long a job may take to stop; Slurm is asked for that, and half a minute, on top.
+        """
         words = []
         if self.time_s is not None:
-            words.append(f"--time={math.ceil(self.time_s / 60)}")
+            words.append(f"--time={math.ceil((self.time_s + grace_s + LAST_WORDS_S) / 60)}")
         if self.cpus > 1:
             words.append(f"--cpus-per-task={self.cpus}")
         if self.memory_bytes is not None:

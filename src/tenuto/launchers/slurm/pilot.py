@@ -9,8 +9,9 @@ import sys
 from contextlib import suppress
 from typing import NamedTuple
 
+from tenuto.launchers.runner.terms import SPARE_S
 from tenuto.launchers.slurm.pilot_job import PilotJob
-from tenuto.launchers.slurm.pilot_orders import VANISHED, Orders, PilotOrder
+from tenuto.launchers.slurm.pilot_orders import VANISHED, Orders, PilotOrder, needed_s
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.settings import process_environment
 from tenuto.workspace.machine import this_machine
@@ -83,9 +84,8 @@ class Pilot:
         return now <= self._latest_start(order)
 
     def _latest_start(self, order: PilotOrder) -> float:
-        """Until when the time that is left is enough; a job of unknown length gets a quarter of it all."""
-        needed_s = self._terms.time_s / 4 if order.duration_s is None else order.duration_s
-        return self._began + self._terms.time_s - needed_s
+        """Until when the time that is left is enough: that of the pilot, and some of its reserve."""
+        return self._began + self._terms.time_s + SPARE_S - needed_s(order.duration_s, self._terms.time_s)
 
     def _start_what_fits(self, now: float) -> None:
         left = []

@@ -34,6 +34,11 @@ class PilotOrder(NamedTuple):
     duration_s: float | None
 
 
+def needed_s(time_s: float | None, pilot_time_s: float) -> float:
+    """What a job needs of a pilot's time: one of unknown length gets a quarter of it all."""
+    return pilot_time_s / 4 if time_s is None else time_s
+
+
 def append(path: str, *lines: PilotOrder | list[str]) -> None:
     """Appends lines to the orders of a pilot, in one write."""
     text = "".join(f"{json.dumps(list(line))}\n" for line in lines)

@@ -5,6 +5,7 @@ Sends orders and reads nothing back: what becomes of an order is in its job's di
 from __future__ import annotations
 
 import logging
+import math
 import shlex
 import threading
 from collections import deque
@@ -13,13 +14,14 @@ from dataclasses import dataclass, field, replace
 
 from tenuto.errors import LaunchRefused
 from tenuto.launchers.manifest import Header
+from tenuto.launchers.runner.terms import SETUP_FAILED, SPARE_S
 from tenuto.launchers.slurm import commands, submission
 from tenuto.launchers.slurm.bell import bell_path, hang_up
 from tenuto.launchers.slurm.calls import Calls
 from tenuto.launchers.slurm.cluster import SlurmCluster
 from tenuto.launchers.slurm.commands import SubmissionOutcome
 from tenuto.launchers.slurm.options import SlurmOptions
-from tenuto.launchers.slurm.pilot_orders import END, PilotOrder, append
+from tenuto.launchers.slurm.pilot_orders import END, PilotOrder, append, needed_s
 from tenuto.launchers.slurm.states import meaning_of
 from tenuto.launchers.slurm.submission import PILOTS, Place, SubmittedAttempt
 from tenuto.launchers.slurm.submitter import Answer, Handed
@@ -69,45 +71,74 @@ class Flight:
     place: Place
     job: str
     header: Header
-    sent: list[tuple[Handed, int]] = field(default_factory=list)
-    """Each order that has not ended, and the cores that it takes."""
+    sent: list[tuple[Handed, SlurmOptions]] = field(default_factory=list)
+    """Each order that has not ended, and what it asks for."""
     ends: deque[tuple[float, int]] = field(default_factory=deque)
     """When orders ended in the last moment, and the cores that they took."""
     is_barren: bool = True
     """True until something that was sent to it has begun."""
+    began: float | None = None
+    """When it was first seen running, by the monotonic clock."""
+    is_over: bool = False
+    """True once it was told that nothing more comes."""
 
     def renew(self, now: float) -> None:
         """Takes note of the orders that have ended."""
         if self.is_barren:
             self.is_barren = not any(one.attempt.has_begun or one.attempt.is_marked for one, _ in self.sent)
-        unfinished = [(one, cores) for one, cores in self.sent if one.attempt.is_active]
-        ended = sum(cores for _, cores in self.sent) - sum(cores for _, cores in unfinished)
-        self.sent = unfinished
+        if self.began is None and not self.is_barren:
+            self.began = now
+        cores = self.cores
+        self.sent = [(one, options) for one, options in self.sent if one.attempt.is_active]
+        ended = cores - self.cores
         if ended:
             self.ends.append((now, ended))
         while self.ends and self.ends[0][0] < now - SUPPLY_S:
             self.ends.popleft()
 
+    @property
+    def cores(self) -> int:
+        """How many cores its orders take."""
+        return sum(options.cpus for _, options in self.sent)
+
     def wanted(self, cpus: int) -> int:
         """Cores' worth of orders that it should have besides those it has: the shorter jobs are, the more."""
         supply = SUPPLY * cpus + sum(cores for _, cores in self.ends)
-        return min(supply, MOST_SUPPLY * cpus) - sum(cores for _, cores in self.sent)
+        return min(supply, MOST_SUPPLY * cpus) - self.cores
+
+    def holds(self, options: SlurmOptions, now: float, settings: SlurmSettings) -> bool:
+        """True if its time is enough for a job, which may have to wait for the longest of those it has."""
+        if self.is_over:
+            return False
+        left_s = settings.pilot_time_s + SPARE_S - (0.0 if self.began is None else now - self.began)
+        is_full = self.cores + options.cpus > settings.pilot_cpus
+        waits_s = max((one.time_s or 0.0 for _, one in self.sent), default=0.0) if is_full else 0.0
+        return waits_s + needed_s(options.time_s, settings.pilot_time_s) <= left_s
 
 
 class Pilots:
     """The pilots for the orders of one workspace with one set of options; for any thread."""
 
     def __init__(
-        self, cluster: SlurmCluster, settings: SlurmSettings, python: str, root: str, options: SlurmOptions
+        self,
+        cluster: SlurmCluster,
+        settings: SlurmSettings,
+        python: str,
+        grace_s: float,
+        root: str,
+        options: SlurmOptions,
     ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._python = python
+        self._grace_s = grace_s
         self._root = root
         self._options = options
         self._waiting: deque[tuple[Handed, SlurmOptions, Answer]] = deque()
         self._flights: list[Flight] = []
         self._barren = 0
+        self._unset: Flight | None = None
+        """The pilot that ended last, if its setup failed."""
         self._calls = Calls(1)
         self._lock = threading.Lock()
         self._is_due = False
@@ -151,13 +182,19 @@ class Pilots:
         for flight in list(self._flights):
             flight.renew(now)
             row = self._cluster.row_of(flight.job)
+            if row is not None and flight.began is None and meaning_of(row.state).says is ClusterSays.RUNNING:
+                flight.began = now
             if row is None or meaning_of(row.state).says is not ClusterSays.ENDED:
                 continue
             self._flights.remove(flight)
-            self._barren = self._barren + 1 if flight.is_barren else 0
-            if not flight.is_barren:
+            self._unset = flight if row.exit_code == SETUP_FAILED else None
+            is_barren = flight.is_barren or self._unset is not None
+            self._barren = self._barren + 1 if is_barren else 0
+            if not is_barren:
                 self._cluster.machine.files.remove_tree(flight.place.directory)
-        if self._barren >= MOST_BARREN:
+        if self._barren >= MOST_BARREN and self._unset is not None:
+            self._supply(self._unset, math.inf)  # they fail as those do that it was sent
+        elif self._barren >= MOST_BARREN:
             place = f"{Layout(self._root).launchers}/{PILOTS}"
             message = f"{MOST_BARREN} pilots in a row ended without having run anything: see {place}"
             self._answer_all(LaunchRefused(message))
@@ -165,23 +202,34 @@ class Pilots:
     def _send(self) -> None:
         """Keeps each pilot supplied, those that run first."""
         for flight in self._flights:
-            taken = self._taken(flight.wanted(self._settings.pilot_cpus))
-            orders = [PilotOrder(*one.order, options.cpus, options.time_s) for one, options, _ in taken]
-            if orders:
-                append(flight.place.manifest, *orders)
-            flight.sent += [(one, options.cpus) for one, options, _ in taken]
-            found = SubmittedAttempt(flight.place, 0, False, flight.job, flight.header, is_pilot=True)
-            for handed, _, answer in taken:
-                self._cluster.submitted(handed.attempt, found)
-                answer(handed, self._cluster.process_of(handed.attempt))
+            self._supply(flight, flight.wanted(self._settings.pilot_cpus))
 
-    def _taken(self, cores: int) -> list[tuple[Handed, SlurmOptions, Answer]]:
-        """The orders that have waited longest, until they take so many cores."""
-        taken = []
+    def _supply(self, flight: Flight, cores: float) -> None:
+        """Sends orders to a pilot, until they take so many cores."""
+        taken = self._taken(flight, cores)
+        orders = [PilotOrder(*one.order, options.cpus, options.time_s) for one, options, _ in taken]
+        if orders:
+            append(flight.place.manifest, *orders)
+        found = SubmittedAttempt(flight.place, 0, False, flight.job, flight.header, is_pilot=True)
+        for handed, _, answer in taken:
+            self._cluster.submitted(handed.attempt, found)
+            answer(handed, self._cluster.process_of(handed.attempt))
+
+    def _taken(self, flight: Flight, cores: float) -> list[tuple[Handed, SlurmOptions, Answer]]:
+        """The orders that have waited longest and fit into a pilot, until they take so many cores."""
+        now = self._cluster.machine.clock.monotonic()
+        taken: list[tuple[Handed, SlurmOptions, Answer]] = []
+        left: deque[tuple[Handed, SlurmOptions, Answer]] = deque()
         with self._lock:
-            while cores > 0 and self._waiting:
-                taken.append(self._waiting.popleft())
-                cores -= taken[-1][1].cpus
+            while self._waiting:
+                handed, options, _ = order = self._waiting.popleft()
+                if cores > 0 and (flight is self._unset or flight.holds(options, now, self._settings)):
+                    taken.append(order)
+                    flight.sent.append((handed, options))
+                    cores -= options.cpus
+                else:
+                    left.append(order)
+            self._waiting = left
         return taken
 
     def _open_one(self) -> None:
@@ -189,7 +237,10 @@ class Pilots:
         with self._lock:
             is_needed = bool(self._waiting)
         pending = sum(self._is_pending(flight) for flight in self._flights)
-        if not is_needed or len(self._flights) >= self._settings.pilots or pending >= MOST_PENDING:
+        if not is_needed or pending >= MOST_PENDING:
+            return
+        if len(self._flights) >= self._settings.pilots:
+            self._end_used_up()
             return
         flight_or_answer = self._submit()
         if isinstance(flight_or_answer, Flight):
@@ -197,6 +248,18 @@ class Pilots:
             self.pump_soon()
         elif flight_or_answer.outcome is SubmissionOutcome.REFUSED:
             self._answer_all(LaunchRefused(f"Slurm refused a pilot: {flight_or_answer.text}"))
+
+    def _end_used_up(self) -> None:
+        """Has a pilot that has nothing to run, and too little time for what waits, make room for another."""
+        now = self._cluster.machine.clock.monotonic()
+        with self._lock:
+            waiting = [options for _, options, _ in self._waiting]
+        for flight in self._flights:
+            if flight.sent or flight.is_over:
+                continue
+            if not any(flight.holds(options, now, self._settings) for options in waiting):
+                flight.is_over = True
+                append(flight.place.manifest, END)
 
     def _is_pending(self, flight: Flight) -> bool:
         row = self._cluster.row_of(flight.job)
@@ -211,15 +274,15 @@ class Pilots:
         files.make_directory(place.directory)
         files.write(place.manifest, b"")
         files.write(place.terms, to_json({"bell": bell, "beat_s": settings.beat_s}))
-        words = [*(settings.wrap or ()), self._python, "-P", "-m", "tenuto.launchers.slurm.pilot"]
+        words = [self._python, "-P", "-m", "tenuto.launchers.slurm.pilot"]
         words += [place.manifest, bell, str(settings.pilot_cpus), f"{settings.pilot_time_s:g}"]
         words += [f"{settings.pilot_idle_s:g}", f"{settings.beat_s:g}"]
-        setup = f"{settings.setup}\n" if settings.setup else ""
-        script = f"#!/bin/sh\n{setup}exec {shlex.join(words)}\n"
+        script = submission.script_around(settings, place, shlex.join(words), marks_failed_setup=False)
         files.write(place.script, script.encode())
         options = replace(self._options, cpus=settings.pilot_cpus, time_s=settings.pilot_time_s)
         name = f"pilot{place.suffix}"
-        answer = commands.submit(submission.arguments_of(options.arguments(), name, place, 1), script)
+        words = options.arguments(self._grace_s)
+        answer = commands.submit(submission.arguments_of(words, name, place, 1), script)
         if answer.outcome is not SubmissionOutcome.TAKEN:
             with suppress(OSError):
                 files.remove_tree(place.directory)

@@ -4,14 +4,22 @@ Written in the order in which a crash does no harm; read back by a scheduler tha
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from tenuto.errors import TenutoError
-from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, encode_manifest, read_order
-from tenuto.launchers.runner.terms import ENTRY, PLAIN
+from tenuto.launchers.manifest import (
+    Header,
+    ManifestUnreadable,
+    Order,
+    encode_manifest,
+    read_order,
+    setup_path,
+)
+from tenuto.launchers.runner.terms import ENTRY, PLAIN, SETUP_FAILED
 from tenuto.launchers.slurm.pilot_orders import VANISHED
 from tenuto.settings.slurm import SlurmSettings
 from tenuto.workspace.json_bytes import from_json
@@ -26,6 +34,33 @@ ARRAY_VARIABLES = ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
 JOB_VARIABLES = ("SLURM_JOB_ID",)
 PILOTS = "pilots"
 _ORDERS_BYTES = 1 << 28
+_INDEX = "${SLURM_ARRAY_TASK_ID:-0}"
+_SETUP = """tenuto_said={said}
+tenuto_failed() {{
+    tenuto_code=$?
+    trap - EXIT
+    set +e
+    exec 1>&3 2>&4 3>&- 4>&-
+    cat "$tenuto_said"
+    printf '\\n%s\\n' "$tenuto_code" >>"$tenuto_said"
+    case $tenuto_code in
+        0|138|143) ;;
+        *) {mark} ;;
+    esac
+    exit {code}
+}}
+exec 3>&1 4>&2
+true >"$tenuto_said" && exec >"$tenuto_said" 2>&1
+trap tenuto_failed EXIT
+set -e
+eval {setup}
+trap - EXIT
+exec 1>&3 2>&4 3>&- 4>&-
+"""
+"""The lines before a runner. What a setup says is kept, and its failure ends the script: `trap` also sees an
+`exit`. A shell that is told to end has no failed setup (0 in bash; 138 and 143, of a command of the setup's):
+Slurm says why, and its word counts before the exit code.
+"""
 
 
 class Place(NamedTuple):
@@ -117,11 +152,27 @@ def write_answer(files: Files, place: Place, job: str) -> None:
 
 def script_of(settings: SlurmSettings, python: str, place: Place, time_s: float | None) -> str:
     """The script that Slurm runs: one runner, which finds its attempt by the index of its task."""
-    runner = [*(settings.wrap or ()), python, *PLAIN, ENTRY, "--claim", python, place.manifest]
-    index = "${SLURM_ARRAY_TASK_ID:-0}"
-    limit = "-" if time_s is None else f"{time_s:g}"
-    setup = f"{settings.setup}\n" if settings.setup else ""
-    return f"#!/bin/sh\n{setup}exec {shlex.join(runner)} {index} {limit}\n"
+    runner = shlex.join([python, *PLAIN, ENTRY, "--claim", python, place.manifest])
+    runner += f" {_INDEX} " + ("-" if time_s is None else f"{time_s:g}")
+    return script_around(settings, place, runner, marks_failed_setup=True)
+
+
+def script_around(settings: SlurmSettings, place: Place, runner: str, *, marks_failed_setup: bool) -> str:
+    """A script that runs the setup, and then becomes a runner.
+
+    `marks_failed_setup`: a setup that fails has the same runner mark its attempt. The exit code 78 has the
+    driver do so where the runner cannot: there is no Python without the setup, or a pilot has many attempts.
+    Dash would drop the functions that bash exports, such as `module`.
+    """
+    shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+    begin = f"#!{shell}{' -l' if settings.login_shell else ''}\n"
+    start = " ".join(["exec", *map(shlex.quote, settings.wrap or ()), f"{runner}\n"])
+    if not settings.setup:
+        return begin + start
+    said = f"{shlex.quote(setup_path(place.manifest, ''))}{_INDEX}"
+    mark = f'{runner} "$tenuto_said" && exit 0' if marks_failed_setup else ":"
+    setup = shlex.quote(settings.setup)
+    return begin + _SETUP.format(said=said, mark=mark, setup=setup, code=SETUP_FAILED) + start
 
 
 def arguments_of(options: Sequence[str], name: str, place: Place, count: int) -> list[str]:

@@ -61,10 +61,11 @@ Answer = Callable[[Handed, SlurmProcess | Exception], None]
 class SlurmSubmitter:
     """Submits the orders of one launcher."""
 
-    def __init__(self, cluster: SlurmCluster, settings: SlurmSettings, python: str) -> None:
+    def __init__(self, cluster: SlurmCluster, settings: SlurmSettings, python: str, grace_s: float) -> None:
         self._cluster = cluster
         self._settings = settings
         self._python = python
+        self._grace_s = grace_s
         self._calls = Calls(AT_ONCE)
         self._bell_id = cluster.new_id()
         self._pause = threading.Event()
@@ -122,7 +123,7 @@ class SlurmSubmitter:
         script = submission.script_of(self._settings, self._python, place, options.time_s)
         submission.write(files, place, header, lines, script)
         name = submission.job_name(lines, place)
-        arguments = submission.arguments_of(options.arguments(), name, place, len(orders))
+        arguments = submission.arguments_of(options.arguments(self._grace_s), name, place, len(orders))
         pause_s = FIRST_PAUSE_S
         while True:
             said = commands.submit(arguments, script)

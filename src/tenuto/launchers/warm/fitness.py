@@ -22,6 +22,8 @@ _POOLS = ("openblas",)
 _MENDED = frozenset((b"jemalloc_bg_thd",))
 """Names of threads whose library is told of every fork, and does without them in the child: jemalloc, which
 comes with pyarrow, and so with pandas. Each has a test."""
+_SMALL_SEED = 1 << 32
+"""PyTorch seeds itself with 53 random bits or more: a smaller seed is one that a module chose."""
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 
 
@@ -125,6 +127,12 @@ def _has_random_numbers_of_its_own(then: Before) -> str | None:
         if shared._bit_generator.seed_seq is None:
             return "seeds `numpy.random` while it is imported"
         kinds += (numpy_random.Generator, numpy_random.RandomState)
+        known += (shared,)
+    shared = getattr(sys.modules.get("torch"), "default_generator", None)
+    if shared is not None:
+        if shared.initial_seed() < _SMALL_SEED:
+            return "seeds `torch` while it is imported"
+        kinds += (type(shared),)
         known += (shared,)
     system: type = sys.modules["random"].SystemRandom
     for module, made in held_by_users_modules():

@@ -39,9 +39,7 @@ class Loaded(NamedTuple):
         for standard, text in enumerate(self.printed, start=1):
             if text:
                 os.write(standard, text)
-        numpy_random: Any = sys.modules.get("numpy.random")
-        if numpy_random is not None:
-            numpy_random.seed()
+        draw_anew()
 
 
 class UnfitModules(NamedTuple):
@@ -79,6 +77,19 @@ def load(
     gc.collect()
     gc.freeze()
     return loaded
+
+
+def draw_anew() -> None:
+    """Seed the generators of random numbers that a fork shares; `random` does so itself.
+
+    PyTorch passes the seed on to CUDA, once the task touches that.
+    """
+    numpy_random: Any = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    seed_torch = getattr(sys.modules.get("torch"), "manual_seed", None)
+    if seed_torch is not None:
+        seed_torch(int.from_bytes(os.urandom(8), "big") >> 1)
 
 
 def import_classes(classes: list[list[str]]) -> None:

@@ -130,12 +130,18 @@ class ResultsView(View):
         names = self._numbers()
         if self._y not in names:
             given = [name for name in names if name.startswith("result") or name == "objective"]
-            self._y = (given or names[-1:] or [""])[0]
+            self._y = max(given or names[-1:], key=lambda name: self._in_common(name, name), default="")
         if self._x not in names:
-            self._x = next((name for name in names if name != self._y), self._y)
+            others = [name for name in names if name != self._y]
+            self._x = max(others, key=lambda name: self._in_common(name, self._y), default=self._y)
         if not self._sort and self._y:
             self._sort = f"-{self._y}"
         self._arrange()
+
+    def _in_common(self, one: str, other: str) -> int:
+        """How many rows of the task have values in both columns."""
+        rows = [row for row in self._all() if row["task"] == self._task]
+        return sum(row.get(one) is not None and row.get(other) is not None for row in rows)
 
     def _worth(self, task: str) -> int:
         """A task with more values says more."""

@@ -55,7 +55,7 @@ class LoginBody(BaseModel):
 class JobBody(BaseModel):
     """A job as a person saw it."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
     key: str = Field(max_length=10_000)
     attempt: int = Field(ge=0, le=1_000_000_000)
 
@@ -63,7 +63,7 @@ class JobBody(BaseModel):
 class ActionBody(BaseModel):
     """What to do, and to which jobs or groups."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
     action: Literal["kill", "retry", "clean", "pause", "resume"]
     jobs: list[JobBody] = Field(default_factory=list, max_length=MOST_TARGETS)
     groups: list[Annotated[str, Field(max_length=10_000)]] = Field(

@@ -13,10 +13,10 @@ from starlette.responses import Response
 
 from tenuto.monitor.web.answers import refusal
 from tenuto.monitor.web.sessions import Sessions
+from tenuto.web.hosts import host_names, is_served
 
 MOST_BYTES = 1 << 20
 BODY_S = 30.0
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
@@ -54,7 +54,7 @@ class Guard:
         self._app = app
         self._sessions = sessions
         self._cookie = cookie
-        self._hosts = LOOPBACK | {host.lower().strip("[]") for host in hosts}
+        self._hosts = host_names(hosts)
         self._bearer = bearer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,7 +77,7 @@ class Guard:
         """The answer to a request that may not pass; None if it may."""
         path = scope["path"]
         hosts = _values(scope, b"host")
-        if len(hosts) != 1 or host_name(hosts[0]) not in self._hosts:
+        if not is_served(hosts, self._hosts):
             return refusal(400, "bad_host", "this server is called by another name: see --allow-host")
         origins = _values(scope, b"origin")
         if origins and origins != [f"{scope.get('scheme', 'http')}://{hosts[0]}"]:
@@ -97,13 +97,6 @@ class Guard:
             return refusal(401, "unauthenticated", "log in: `tenuto ui --login` prints a new link")
         scope[SESSION] = cookie
         return None
-
-
-def host_name(host: str) -> str:
-    """The name in a Host header, without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
 
 
 def _values(scope: Scope, name: bytes) -> list[str]:

@@ -22,10 +22,13 @@ from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.app import Monitor, guarded
 from tenuto.monitor.web.registrations import Registration, register, unregister
 from tenuto.monitor.web.sessions import Sessions
+from tenuto.web.protocol import ConnectionLimits, protocol_class
 
 PORT = 8368
 GRACE_S = 2
 KEEP_ALIVE_S = 30
+LIMITS = ConnectionLimits(header_s=10.0, write_s=60.0, connections=512)
+"""Every user of the machine can connect: requests that never end must not take all descriptors."""
 
 
 class Address(NamedTuple):
@@ -72,8 +75,10 @@ class WebServer:
         self._registry = registry
         self._monitor = Monitor(provider, self.sessions, cookie=f"tenuto-{self.address.port}", by=by)
         app = guarded(self._monitor, hosts=[host, *allowed_hosts], bearer=self._bearer)
+        self.protocol = protocol_class(LIMITS, lambda code, message: {"error": code, "message": message})
         config = uvicorn.Config(
             app,
+            http=self.protocol,
             log_config=None,
             access_log=False,
             server_header=False,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tenuto.jobs.key import JobKey
@@ -14,7 +15,7 @@ from tenuto.jobs.removal import no_keeper, remove
 from tenuto.jobs.view import JobsView
 from tenuto.service.decisions import Rest
 from tenuto.service.log import log
-from tenuto.service.node.payloads import Payloads
+from tenuto.service.node.payloads import PayloadRow, Payloads
 from tenuto.service.stage import Stage
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 FORGET_AFTER = 45
 """Rows are kept this many times as long as files: a server that asks late learns what happened."""
+AT_ONCE = 100
+FORGOTTEN = 1000
 TASK = "payload"
 
 
@@ -60,18 +63,31 @@ class PayloadCleaner:
             log("clock_jumped", 30, ahead_s=round(ahead))
         if self._rest.is_resting(clock.monotonic()):
             return 0
-        old = self._payloads.old(int(self._max_age_s * 1000))
+        max_age_ms = int(self._max_age_s * 1000)
+        cleaned, failed = 0, set[int]()
+        while old := [
+            row for row in self._payloads.old(max_age_ms, AT_ONCE + len(failed)) if row.id not in failed
+        ]:
+            left = self._removed(old)
+            failed |= left
+            cleaned += len(old) - len(left)
+        if cleaned:
+            log("cleaned", payloads=cleaned)
+        while self._payloads.forget(max_age_ms * FORGET_AFTER, FORGOTTEN) == FORGOTTEN:
+            pass
+        return cleaned
+
+    def _removed(self, rows: Sequence[PayloadRow]) -> set[int]:
+        """Removes the files of payloads; the ids of those that could not be removed now."""
         keys = {
-            JobKey(TASK, os.path.basename(self._runner.place(row.key).paths.directory)): row for row in old
+            JobKey(TASK, os.path.basename(self._runner.place(row.key).paths.directory)): row for row in rows
         }
-        cleaned = []
+        left = {row.id for row in rows}
         # The row moves last: what a killed node left of a directory is found again by its row.
         for acted in remove(self._view, keys, no_keeper):
             if acted.outcome in (Outcome.DELETED, Outcome.GONE):
-                cleaned.append(self._payloads.clean(keys[acted.key]))
+                self._payloads.clean(keys[acted.key])
+                left.discard(keys[acted.key].id)
             else:
                 log("stage_failed", 30, stage="node_cleaner", why=acted.detail)
-        if cleaned:
-            log("cleaned", payloads=len(cleaned))
-        self._payloads.forget(int(self._max_age_s * 1000) * FORGET_AFTER)
-        return len(cleaned)
+        return left

@@ -10,27 +10,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tenuto.errors import DataInUse
 from tenuto.launchers.choice import choose_launcher
 from tenuto.launchers.forking_launcher import ForkingLauncher
 from tenuto.lifecycle.service import PayloadState
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.service.archive import zip_stream
+from tenuto.service.data_owner import DataDirectory, open_data
 from tenuto.service.log import log
 from tenuto.service.node.cleaner import PayloadCleaner
 from tenuto.service.node.packer import facts_of, source
 from tenuto.service.node.payloads import PayloadRow, Payloads
-from tenuto.service.node.runner import PayloadRunner, Workshop
+from tenuto.service.node.runner import TASK, PayloadRunner, Workshop
 from tenuto.service.node.sandbox import Sandbox, SandboxMode
 from tenuto.service.node.work import Terms
-from tenuto.service.tables import NODE_MIGRATIONS, opened
+from tenuto.service.tables import NODE_MIGRATIONS
 from tenuto.service.waiters import heard
 from tenuto.workspace.layout import Layout
-from tenuto.workspace.ports import LockHandle, Machine
+from tenuto.workspace.modes import DIRECTORY_MODE
+from tenuto.workspace.ports import Machine
 
 PATIENCE_S = 30.0
-FIRST_ID_DIGITS = 10
-"""Hexadecimal digits of the first id: a server that asks another node for a payload must not get one."""
+LAST_FIRST_ID = 1 << 30
+"""Ids begin at a number by chance: a server that asks another node must not get a payload. Servers of
+job-orchestrator know ids of 32 bits with a sign: from any first id on there is room for a billion more."""
 OPEN_DIRECTORY = 0o711
 """Of the directories above a payload's: its own uid must pass through them, and see nothing."""
 
@@ -51,13 +53,16 @@ class NodePlan:
     clean_every_s: float = 60.0
 
 
-def lock_data(machine: Machine, data: str, who: str) -> LockHandle:
-    """The lock of a data directory, which is made; `DataInUse` if another process has it."""
-    os.makedirs(data, mode=0o700, exist_ok=True)
-    lock = machine.locks.try_lock(os.path.join(data, f"{who}.lock"))
-    if lock is None:
-        raise DataInUse(f"another {who} works in {data}: stop it first, or give this one another --data")
-    return lock
+def make_directory(directory: Path, *, is_passed: bool) -> None:
+    """Makes a directory for this account alone; ``is_passed``: one that the uids of payloads pass through.
+
+    Of a directory that is there no right is taken: it may be a person's own.
+    """
+    if not directory.is_dir():
+        directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    mode = directory.stat().st_mode
+    if is_passed and mode & OPEN_DIRECTORY != OPEN_DIRECTORY:
+        directory.chmod(mode & 0o7777 | OPEN_DIRECTORY)
 
 
 class EmbeddedNode:
@@ -69,13 +74,14 @@ class EmbeddedNode:
         self.uploads = str(plan.data / "uploads")
         self._plan = plan
         self._machine = machine
-        self._lock = lock_data(machine, str(plan.data), "node")
+        data = DataDirectory(str(plan.data), str(plan.data / "jobs" / TASK), "node")
+        self.database, _, self._lock = open_data(machine, data, plan.database, NODE_MIGRATIONS, PATIENCE_S)
         self._open_directories()
-        self.database = opened(plan.database, NODE_MIGRATIONS, PATIENCE_S)
         self._scheduler = Scheduler(machine)
         self._launcher = choose_launcher(plan.launcher, plan.slots)
         layout = Layout(str(plan.data))
-        self.payloads = Payloads(self.database, int(machine.randomness.nonce()[:FIRST_ID_DIGITS], 16) + 1)
+        first_id = int(machine.randomness.nonce(), 16) % LAST_FIRST_ID + 1
+        self.payloads = Payloads(self.database, first_id)
         workshop = Workshop(
             machine, layout, self._launcher, self._scheduler, plan.sandbox, plan.terms, plan.environment
         )
@@ -85,10 +91,11 @@ class EmbeddedNode:
     def _open_directories(self) -> None:
         shutil.rmtree(self.uploads, ignore_errors=True)
         os.makedirs(self.uploads, mode=0o700)
-        for directory in (self._plan.data, self._plan.data / "jobs", self._plan.data / "jobs" / "payload"):
-            os.makedirs(directory, exist_ok=True)
-            if self._plan.sandbox.uid_of(0) is not None:
-                os.chmod(directory, OPEN_DIRECTORY)
+        is_passed = self._plan.sandbox.uid_of(0) is not None
+        make_directory(self._plan.data, is_passed=is_passed)
+        for directory in (self._plan.data / "jobs", self._plan.data / "jobs" / TASK):
+            make_directory(directory, is_passed=is_passed)
+            os.chmod(directory, OPEN_DIRECTORY if is_passed else DIRECTORY_MODE)
 
     async def start(self) -> None:
         """Goes on with what was open, and begins to clean."""
@@ -138,7 +145,8 @@ class EmbeddedNode:
         self._scheduler.close()
         self._launcher.close()
         self.database.close()
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
 
 def next_piece(stream: Iterator[bytes]) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from tenuto.service.archive import Packed, Source, write_zip
 from tenuto.service.node.payloads import PayloadRow
 from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.modes import FILE_MODE
 
 WORK = "work"
 """The directory of a payload's program, below the job's."""
@@ -60,7 +61,7 @@ def facts_of(row: PayloadRow, status: str, message: str, exit_code: int | None) 
 def pack(place: Place, packed: Source) -> Packed:
     """Packs a result; it is on the disk when this returns. Raises `OSError` if there is no room."""
     try:
-        with open(place.part, "wb") as target:
+        with open(place.part, "wb", opener=private) as target:
             done = write_zip(packed, target)
             target.flush()
             os.fsync(target.fileno())
@@ -70,6 +71,11 @@ def pack(place: Place, packed: Source) -> Packed:
         remove_quietly(place.part)
         raise
     return done
+
+
+def private(path: str, flags: int) -> int:
+    """Opens a new file for this account alone, whatever the umask: the ``opener`` of `open`."""
+    return os.open(path, flags, FILE_MODE)
 
 
 def sync_directory(path: str) -> None:

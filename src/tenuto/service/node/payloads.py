@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from tenuto.database import Database, Prepared, now_ms
+from tenuto.errors import NotOurs
 from tenuto.lifecycle.service import PAYLOAD_TRANSITIONS, PayloadState, check_move
+from tenuto.service.nodes import mark_of
 from tenuto.service.tables import IS_OPEN, PAYLOAD_ENDED, payloads
 
 
@@ -34,6 +36,15 @@ class PayloadRow(NamedTuple):
     exit_code: int | None
     result_bytes: int | None
     result_sha256: str | None
+
+    @property
+    def mark(self) -> str:
+        return mark_of(self.key, self.service, self.user_id, self.job_id)
+
+    def refuse_other(self, mark: str | None) -> None:
+        """Raises `NotOurs` if the payload is another's than the server says, where it says whose."""
+        if mark not in (None, self.mark):
+            raise NotOurs("the node has the job of another here")
 
 
 class Sender(NamedTuple):

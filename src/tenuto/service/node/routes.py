@@ -1,5 +1,5 @@
 """The routes of a node: what servers of both generations ask of it.
-Beyond loopback every route but the probes wants the node's secret.
+Every route but the probes wants the node's secret, unless the node was started without one.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import os
 import shutil
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp
 
 from tenuto.clock import Clock, Randomness
-from tenuto.errors import DatabaseError, NodeRefusal, RequestRefused
+from tenuto.errors import DatabaseError, NodeRefusal, NotOurs, RequestRefused
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.access import bearer
 from tenuto.service.bodies import receive
-from tenuto.service.contract import ErrorCode, NodeHealthBody, PayloadBody, PongBody
+from tenuto.service.contract import MARK_HEADER, ErrorCode, NodeHealthBody, PayloadBody, PongBody
 from tenuto.service.guard import Guard
 from tenuto.service.log import log
 from tenuto.service.node.load import cpu_percent
@@ -32,7 +32,7 @@ from tenuto.service.routes.common import HANDLERS, LARGEST_ID, early, errors
 from tenuto.service.uploads import Receiver, UploadLimits, boundary_of, check_room, refused
 
 LOG_PIECE = 1 << 20
-OF_PAYLOAD = (ErrorCode.BAD_ID, ErrorCode.BAD_PARAMETER, ErrorCode.NOT_FOUND)
+OF_PAYLOAD = (ErrorCode.BAD_ID, ErrorCode.BAD_PARAMETER, ErrorCode.NOT_FOUND, ErrorCode.NOT_OURS)
 _ZIP: dict[str, Any] = {"application/zip": {"schema": {"type": "string", "format": "binary"}}}
 router = APIRouter()
 
@@ -68,7 +68,10 @@ async def _server(request: Request) -> NodeFront:
     if front.secret is not None:
         given = bearer(request.headers.get("authorization")) or ""
         if not hmac.compare_digest(given.encode(), front.secret.encode()):
-            raise refused(ErrorCode.UNAUTHORIZED, "The node's secret is needed: Authorization: Bearer ...")
+            raise refused(
+                ErrorCode.UNAUTHORIZED,
+                "The node's secret is needed: a server names a file with it as token_file of [nodes.NAME]",
+            )
     return front
 
 
@@ -79,16 +82,24 @@ ServerFront = Annotated[NodeFront, Depends(_server)]
 PayloadId = Annotated[int, Path(le=LARGEST_ID, ge=-LARGEST_ID)]
 
 
-def _body(row: PayloadRow) -> PayloadBody:
-    return PayloadBody(
+Mark = Annotated[str | None, Header(alias=MARK_HEADER, description="Whose the payload must be.")]
+
+
+def _said(row: PayloadRow) -> JSONResponse:
+    body = PayloadBody(
         id=row.id, status=row.state, killed=row.killed, message=row.message, exit_code=row.exit_code
     )
+    return JSONResponse(body.model_dump(mode="json"), headers={MARK_HEADER: row.mark})
 
 
-async def _row(front: NodeFront, id: int) -> PayloadRow:
-    row = await front.node.runner.get(id)
+def _its(row: PayloadRow | None, id: int, mark: str | None) -> PayloadRow:
+    """The row of the payload that was asked for; refuses another's."""
     if row is None:
         raise RequestRefused(ErrorCode.NOT_FOUND.value, "There is no such payload", job_id=id)
+    try:
+        row.refuse_other(mark)
+    except NotOurs as error:
+        raise RequestRefused(ErrorCode.NOT_OURS.value, str(error), job_id=id) from None
     return row
 
 
@@ -121,6 +132,7 @@ async def health(front: AnyFront) -> JSONResponse:
         ErrorCode.BAD_MULTIPART,
         ErrorCode.NO_RUN_SH,
         ErrorCode.BAD_ORIGIN,
+        ErrorCode.NOT_OURS,
         ErrorCode.TOO_LARGE,
         ErrorCode.DRAINING,
         ErrorCode.DISK_FULL,
@@ -128,7 +140,7 @@ async def health(front: AnyFront) -> JSONResponse:
 )
 async def submit(request: Request, front: ServerFront) -> Response:
     try:
-        return JSONResponse(_body(await _taken(request, front)).model_dump(mode="json"))
+        return _said(await _taken(request, front))
     except RequestRefused as error:
         return early(error)
 
@@ -150,6 +162,8 @@ async def _taken(request: Request, front: NodeFront) -> PayloadRow:
         fields = received.fields
         sender = Sender(fields.get("service", ""), fields.get("user_id", ""), fields.get("job_id", ""))
         return await front.node.runner.take(key, directory, sender)
+    except NotOurs as error:
+        raise refused(ErrorCode.NOT_OURS, str(error)) from None
     except NodeRefusal as error:
         raise refused(ErrorCode.BAD_REQUEST, str(error)) from None
     finally:
@@ -161,11 +175,8 @@ async def _taken(request: Request, front: NodeFront) -> PayloadRow:
 @router.get(
     "/find/{key}", response_model=PayloadBody, summary="The payload of a key", responses=errors(*OF_PAYLOAD)
 )
-async def find(key: str, front: ServerFront) -> PayloadBody:
-    row = await front.node.runner.find(key)
-    if row is None:
-        raise refused(ErrorCode.NOT_FOUND, "There is no payload of this key")
-    return _body(row)
+async def find(key: str, front: ServerFront, mark: Mark = None) -> Response:
+    return _said(_its(await front.node.runner.find(key), 0, mark))
 
 
 @router.get(
@@ -182,13 +193,12 @@ async def retrieve(
     front: ServerFront,
     wait: Annotated[float, Query(ge=0, le=60)] = 0.0,
     known: PayloadState | None = None,
+    mark: Mark = None,
 ) -> Response:
-    row = await front.node.changed(id, known, wait)
-    if row is None:
-        raise RequestRefused(ErrorCode.NOT_FOUND.value, "There is no such payload", job_id=id)
+    row = _its(await front.node.changed(id, known, wait), id, mark)
     if row.state is PayloadState.COMPLETED:
         return _zip(front, row)
-    return JSONResponse(_body(row).model_dump(mode="json"))
+    return _said(row)
 
 
 @router.get(
@@ -197,8 +207,8 @@ async def retrieve(
     responses={**errors(*OF_PAYLOAD), 200: {"content": _ZIP, "description": "The files"}},
     response_class=Response,
 )
-async def retrieve_partial(id: PayloadId, front: ServerFront) -> Response:
-    row = await _row(front, id)
+async def retrieve_partial(id: PayloadId, front: ServerFront, mark: Mark = None) -> Response:
+    row = _its(await front.node.runner.get(id), id, mark)
     if row.state is PayloadState.CLEANED:
         raise RequestRefused(ErrorCode.NOT_FOUND.value, "The files of the payload were removed", job_id=id)
     return _zip(front, row)
@@ -214,7 +224,10 @@ def _zip(front: NodeFront, row: PayloadRow) -> Response:
         finally:
             pieces.close()  # type: ignore[attr-defined]
 
-    headers = {"content-disposition": f'attachment; filename="payload-{row.id}.zip"'}
+    headers = {
+        MARK_HEADER: row.mark,
+        "content-disposition": f'attachment; filename="payload-{row.id}.zip"',
+    }
     if row.state.is_final and row.result_sha256 is not None and row.result_bytes is not None:
         digest = base64.b64encode(bytes.fromhex(row.result_sha256)).decode()
         headers |= {"repr-digest": f"sha-256=:{digest}:", "content-length": str(row.result_bytes)}
@@ -232,10 +245,11 @@ async def logs(
     front: ServerFront,
     stream: Annotated[str, Query(pattern="^(stdout|stderr)$")] = "stdout",
     offset: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
+    mark: Mark = None,
 ) -> Response:
-    row = await _row(front, id)
+    row = _its(await front.node.runner.get(id), id, mark)
     piece = await asyncio.to_thread(front.node.read_log, row, stream, offset, LOG_PIECE)
-    return Response(piece, media_type="text/plain; charset=utf-8")
+    return Response(piece, media_type="text/plain; charset=utf-8", headers={MARK_HEADER: row.mark})
 
 
 @router.post(
@@ -244,11 +258,9 @@ async def logs(
     summary="End a payload",
     responses=errors(*OF_PAYLOAD, ErrorCode.BAD_ORIGIN),
 )
-async def kill(id: PayloadId, front: ServerFront) -> PayloadBody:
-    row = await front.node.runner.kill(id)
-    if row is None:
-        raise RequestRefused(ErrorCode.NOT_FOUND.value, "There is no such payload", job_id=id)
-    return _body(row)
+async def kill(id: PayloadId, front: ServerFront, mark: Mark = None) -> Response:
+    _its(await front.node.runner.get(id), id, mark)
+    return _said(_its(await front.node.runner.kill(id), id, mark))
 
 
 @router.get("/load", summary="How busy the processors are, in percent", responses=errors())

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tenuto.errors import NodeRefusal
+from tenuto.errors import DatabaseError, NodeRefusal
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.service import PayloadState
@@ -29,6 +29,7 @@ from tenuto.service.node.packer import Place, facts_of, pack, source, sync_direc
 from tenuto.service.node.payloads import PayloadRow, Payloads, Sender
 from tenuto.service.node.sandbox import Sandbox, hand_over
 from tenuto.service.node.work import Terms, payload_work
+from tenuto.service.nodes import mark_of
 from tenuto.service.threads import Threads
 from tenuto.service.waiters import Waiters
 from tenuto.workspace.layout import Layout
@@ -38,11 +39,12 @@ TASK = "payload"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 PACK_AGAIN_S = 10.0
 PACK_FOR_S = 3600.0
+WRITE_AGAIN_S = 5.0
 LOOK_AT_SIZE_S = 2.0
 SHORTEST_RUN_S = 0.1
 """A payload is called Running after so long; a shorter one goes on to its end, for half of the writes."""
 TERMINATED = "terminated"
-_SERVERS_KEY = re.compile(r"([0-9a-f]{32})-([0-9]{1,19})", re.ASCII)
+_SERVERS_KEY = re.compile(r"([0-9a-f]{32})-([0-9]{1,19})-([0-9a-f]{32})", re.ASCII)
 _JOB_ID = re.compile(r"[a-z0-9_][a-z0-9_-]{0,127}", re.ASCII)
 
 
@@ -70,7 +72,7 @@ def job_id_of(key: str) -> str:
     Any other key is the id itself, unless it cannot name a directory.
     """
     if found := _SERVERS_KEY.fullmatch(key):
-        return f"{found[2]}-{found[1]}"
+        return f"{found[2]}-{found[3]}-{found[1]}"
     return key if _JOB_ID.fullmatch(key) else "k" + hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -105,7 +107,8 @@ class PayloadRunner:
     async def take(self, key: str, directory: str, sender: Sender) -> PayloadRow:
         """Takes the files of a payload, which move from their directory, and starts it.
 
-        A key that is known is the same payload: its files are not looked at. Raises `NodeRefusal`.
+        A key that is known is the same payload: its files are not looked at. Raises `NodeRefusal`, or
+        `NotOurs` if the key is known as another's.
         """
         known = await self._sql(self._taken, key, directory, sender)
         if known.state is PayloadState.PREPARED and known.id not in self._jobs:
@@ -118,6 +121,7 @@ class PayloadRunner:
             _moved(directory, self.place(key))
             known = self._payloads.add(key, sender)
             log("payload_taken", payload=known.id, key=key, service=sender.service)
+        known.refuse_other(mark_of(key, *sender))
         return known
 
     async def get(self, payload_id: int) -> PayloadRow | None:
@@ -185,19 +189,28 @@ class PayloadRunner:
                 await self.files(_given_over, place, uid)
             job = await scheduler.submit_async(job, self._owner)
             self._jobs[row.id] = job
-            if row.killed:  # the wish came before a crash
+            if self._open[row.id].killed:  # the wish came before a crash, or before the scheduler had the job
                 self._spawn(self._withdraw(job, TERMINATED))
             watch = self._spawn(self._watch_size(row.id, job, place, terms)) if terms.work_bytes else None
             await job.finished()
             if watch is not None:
                 watch.cancel()
-            await self._settle(row, job, place)
+            await self._settle_at_last(row, job, place)
             scheduler.forget(job, self._owner)
         finally:
             self._jobs.pop(row.id, None)
             self._open.pop(row.id, None)
             self._ids.pop(job.job_id, None)
             self._over_limit.discard(row.id)
+
+    async def _settle_at_last(self, row: PayloadRow, job: Job, place: Place) -> None:
+        """Settles a payload; a database that cannot be written now is tried again."""
+        while True:
+            try:
+                return await self._settle(row, job, place)
+            except DatabaseError as error:
+                log("stage_failed", 40, stage="payload", payload=row.id, why=str(error))
+                await asyncio.sleep(WRITE_AGAIN_S)
 
     async def _settle(self, row: PayloadRow, job: Job, place: Place) -> None:
         """Packs what a payload left, then moves its row; a disk without room is waited for."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum, unique
+from types import MappingProxyType
 from typing import NamedTuple
 
-from tenuto.errors import UnsafeService
+from tenuto.errors import InvalidSetting, UnsafeService
+from tenuto.service.tables import database_files
 
 FIRST_UID = 61184
 UIDS = 4096
@@ -41,11 +43,81 @@ class Guest(NamedTuple):
     """Places that it may read, besides those of the system."""
 
 
+class Private(NamedTuple):
+    """What belongs to the service, and no payload may see."""
+
+    directories: tuple[str, ...] = ()
+    """The data of server and node."""
+    files: tuple[str, ...] = ()
+    """Settings, secrets, keys."""
+    databases: tuple[str, ...] = ()
+    """Files of SQLite: the whole directory of one is hidden, since its journals come and go."""
+
+    def objection(self, place: str) -> str | None:
+        """Why a payload must not be shown a place, whatever is hidden in it; None if it may be."""
+        real = os.path.realpath(place)
+        for directory in self.directories:
+            if _below(os.path.realpath(directory), real) is not None:
+                return f"{place} lies in the service's own directory {directory}"
+        for path in self.databases:
+            if real == os.path.realpath(os.path.dirname(path)):
+                return f"the database {path} lies directly in {place}"
+        if any(real == os.path.realpath(path) for path in self._all_files()):
+            return f"{place} is the service's own"
+        return None
+
+    def hidden_in(self, place: str, *, by_others: bool) -> tuple[list[str], list[str]]:
+        """The directories and the files to be hidden in a place, by their names in it.
+
+        ``by_others``: a payload with a uid of its own sees it, and cannot hide what it cannot reach.
+        """
+        real = os.path.realpath(place)
+        directories: list[str] = []
+        for path in sorted(map(os.path.realpath, (*self.directories, *map(os.path.dirname, self.databases)))):
+            rest = _below(real, path)
+            if rest and os.path.isdir(path) and (not by_others or _is_reached(path)):
+                directories.append(place + rest)
+        files = [
+            place + rest
+            for path in map(os.path.realpath, self.files)
+            if (rest := _below(real, path)) and os.path.exists(path) and (not by_others or _is_reached(path))
+        ]
+        return directories, [file for file in files if not any(_below(one, file) for one in directories)]
+
+    def readable_by_others(self) -> Iterator[str]:
+        """The files that every user of the machine may read."""
+        for path in self._all_files():
+            if os.path.exists(path) and os.stat(path).st_mode & 0o004 and _is_reached(os.path.realpath(path)):
+                yield path
+
+    def _all_files(self) -> Iterator[str]:
+        yield from self.files
+        for path in self.databases:
+            yield from database_files(path)
+
+
+NOTHING = Private()
+
+
+def _below(above: str, path: str) -> str | None:
+    """What is left of a path below another one: empty for the same, None if it is not below."""
+    if path == above:
+        return ""
+    return path[len(above.rstrip("/")) :] if path.startswith(above.rstrip("/") + "/") else None
+
+
+def _is_reached(path: str) -> bool:
+    """Whether every user may pass through the directories above a path."""
+    above = os.path.dirname(path)
+    return bool(os.stat(above).st_mode & 0o001) and (above == "/" or _is_reached(above))
+
+
 class Sandbox(NamedTuple):
     """The sandbox of a node."""
 
     mode: SandboxMode
     is_root: bool
+    private: Private = NOTHING
 
     def uid_of(self, payload_id: int) -> int | None:
         """The uid of a payload: one of its own if the node may give it one, and keeps payloads apart."""
@@ -57,47 +129,103 @@ class Sandbox(NamedTuple):
         """The command line of a payload, to be run in its directory."""
         if self.mode is not SandboxMode.BWRAP:
             return tuple(program)
-        return (*bwrap(guest), *program)
+        return (*bwrap(guest, self.private), *program)
 
     def home(self, guest: Guest) -> str:
         """The directory of a payload, as it sees it."""
         return INSIDE if self.mode is SandboxMode.BWRAP else guest.work
 
 
-def bwrap(guest: Guest) -> list[str]:
-    """The arguments of bubblewrap: everything of its own but what it may read, and its directory."""
+def bwrap(guest: Guest, private: Private = NOTHING) -> list[str]:
+    """The arguments of bubblewrap: everything of its own but what it may read, and its directory.
+
+    What is private to the service is hidden in each place that is shown; a place that is shown later, below
+    one that is hidden, is there.
+    """
     line = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session"]
     if guest.network:
         line.append("--share-net")
     for path in _SYSTEM:
         if os.path.islink(path):
             line += ["--symlink", os.readlink(path), path]
-        elif os.path.isdir(path):
-            line += ["--ro-bind", path, path]
-    for path in guest.paths:
-        line += ["--ro-bind", path, path]
     line += ["--tmpfs", "/tmp", "--dev", "/dev", "--proc", "/proc"]
+    emptied: dict[str, None] = {}
+    for place in (*_shown(), *guest.paths):
+        line += ["--ro-bind", place, place]
+        directories, files = private.hidden_in(place, by_others=guest.uid is not None)
+        for directory in directories:
+            line += ["--tmpfs", directory]
+            emptied[directory] = None
+        for file in files:
+            line += ["--ro-bind", "/dev/null", file]
+    for directory in emptied:  # at last: places that are shown below it are made in it
+        line += ["--remount-ro", directory]
     return [*line, "--bind", guest.work, INSIDE, "--chdir", INSIDE, "--"]
 
 
-def choose(wanted: str, data: str, *, must: bool) -> Sandbox:
+def _shown() -> list[str]:
+    """The places of the system that every payload sees."""
+    return [path for path in _SYSTEM if os.path.isdir(path) and not os.path.islink(path)]
+
+
+def refuse_exposed(wanted: str, private: Private, paths: Mapping[str, Sequence[str]]) -> None:
+    """Refuses places that payloads cannot be shown, before anything is made; ``paths``: by service."""
+    for service, places in paths.items():
+        for place in places:
+            if not os.path.exists(place):
+                raise InvalidSetting(
+                    f"services.{service}.paths: {place} is not there: correct it, or leave it out"
+                )
+            real = os.path.realpath(place)
+            for own in ("/", "/tmp", "/dev", "/proc", INSIDE):
+                if real == own or (own in ("/proc", INSIDE) and _below(own, place)):
+                    raise InvalidSetting(
+                        f"services.{service}.paths: {place} cannot be shown: payloads have {own} of their own"
+                    )
+    if wanted in ("auto", "bwrap") and shutil.which("bwrap") is not None:
+        for place in (*_shown(), *(place for places in paths.values() for place in places)):
+            if (objection := private.objection(place)) is not None:
+                raise UnsafeService(f"payloads would see what is not theirs: {objection}; move one of them")
+
+
+def may_change_uid(wanted: str) -> bool:
+    """Whether payloads may get uids of their own, which pass through the directories above theirs."""
+    return os.geteuid() == 0 and wanted != SandboxMode.NONE.value
+
+
+def choose(
+    wanted: str,
+    data: str,
+    *,
+    must: bool,
+    private: Private = NOTHING,
+    paths: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Sandbox:
     """The sandbox that was asked for, tried out in the node's directory; raises `UnsafeService`.
 
-    ``must``: without any sandbox the node must not run, unless that was asked for by name.
+    ``must``: without any sandbox the node must not run, unless that was asked for by name. ``private``: what
+    no payload may see. ``paths``: what the payloads of each service are shown.
     """
     is_root = os.geteuid() == 0
     why: list[str] = []
     if wanted in ("auto", "bwrap"):
-        sandbox = Sandbox(SandboxMode.BWRAP, is_root)
+        sandbox = Sandbox(SandboxMode.BWRAP, is_root, private)
         problem = _trial(sandbox, data)
         if problem is None:
+            for service, places in paths.items():
+                if places and (problem := _trial(sandbox, data, places)) is not None:
+                    raise InvalidSetting(
+                        f"services.{service}.paths: payloads cannot be shown them: {problem}"
+                    )
             return sandbox
         why.append(f"bubblewrap: {problem}")
     if wanted in ("auto", "uid"):
         if is_root:
-            sandbox = Sandbox(SandboxMode.UID, is_root)
+            sandbox = Sandbox(SandboxMode.UID, is_root, private)
             problem = _trial(sandbox, data)
             if problem is None:
+                if (readable := next(private.readable_by_others(), None)) is not None:
+                    raise UnsafeService(f"payloads could read {readable}: chmod 600 {readable}")
                 return sandbox
             why.append(f"uid: {problem}")
         else:
@@ -110,7 +238,7 @@ def choose(wanted: str, data: str, *, must: bool) -> Sandbox:
     return Sandbox(SandboxMode.NONE, is_root)
 
 
-def _trial(sandbox: Sandbox, data: str) -> str | None:
+def _trial(sandbox: Sandbox, data: str, paths: Sequence[str] = ()) -> str | None:
     """What keeps a sandbox from working here; None if it works."""
     if sandbox.mode is SandboxMode.BWRAP and shutil.which("bwrap") is None:
         return "it is not installed"
@@ -120,7 +248,7 @@ def _trial(sandbox: Sandbox, data: str) -> str | None:
     try:
         if uid is not None:
             os.chown(work, uid, uid)
-        command = sandbox.command(Guest(work, uid), ["/bin/sh", "-c", "touch x"])
+        command = sandbox.command(Guest(work, uid, paths=tuple(paths)), ["/bin/sh", "-c", "touch x"])
         try:
             ended = subprocess.run(
                 command,

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
-from tenuto.errors import NodeError, RequestRefused
+from tenuto.errors import NodeError, NotOurs, RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.contract import ErrorCode, StatusBody
 from tenuto.service.result_response import ResultResponse, open_result
@@ -114,7 +114,9 @@ def _is_known(request: Request, row: JobRow) -> bool:
     "/download_partial/{id}",
     summary="The files of a job as they are now, as a ZIP",
     responses={
-        **errors(*OF_JOB, ErrorCode.NOT_STARTED, ErrorCode.CLEANED, ErrorCode.NODE_UNAVAILABLE),
+        **errors(
+            *OF_JOB, ErrorCode.NOT_STARTED, ErrorCode.CLEANED, ErrorCode.NOT_OURS, ErrorCode.NODE_UNAVAILABLE
+        ),
         200: {"description": "The files", "content": _ZIP},
     },
     response_class=Response,
@@ -141,11 +143,13 @@ async def _partial(front: Front, row: JobRow) -> Response:
     node = front.parts.book.nodes.get(row.node or "")
     if node is None or row.payload_id is None:
         raise _no(ErrorCode.NOT_STARTED, "The job has not started yet", row)
-    stream = node.stream_partial(row.payload_id)
+    stream = node.stream_partial(front.parts.payload(row))
     try:
         first = await anext(stream)
     except StopAsyncIteration:
         first = b""
+    except NotOurs as error:
+        raise _no(ErrorCode.NOT_OURS, str(error), row) from None
     except NodeError as error:
         raise _no(ErrorCode.NODE_UNAVAILABLE, f"The node of the job does not answer: {error}", row) from None
     headers = {

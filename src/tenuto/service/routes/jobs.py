@@ -45,15 +45,10 @@ async def jobs(
         if user_id is not None and user_id != principal.user:
             return JobsBody(jobs=[], next=None)
         user_id = principal.user
-    rows = await front.operations.listed(Page(_clean(user_id), _clean(service), status, before, limit + 1))
+    rows = await front.operations.listed(Page(user_id, service, status, before, limit + 1))
     shown = rows[:limit]
     bodies = [job_body(row, await front.operations.message(row)) for row in shown]
     return JobsBody(jobs=bodies, next=shown[-1].id if len(rows) > limit else None)
-
-
-def _clean(text: str | None) -> str | None:
-    """A text that a database can be asked for; PostgreSQL knows no NUL, and no row has one."""
-    return None if text is None else text.replace("\0", "\ufffd")
 
 
 @router.get(

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import Response, StreamingResponse
 
-from tenuto.errors import NodeError, PayloadGone, RequestRefused
+from tenuto.errors import NodeError, NotOurs, PayloadGone, RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Principal
 from tenuto.service.archived_logs import read_archived
@@ -44,7 +44,9 @@ _TEXT: dict[str, Any] = {
     summary="What a job printed",
     response_class=Response,
     responses={
-        **errors(*OF_JOB, ErrorCode.NOT_STARTED, ErrorCode.CLEANED, ErrorCode.NODE_UNAVAILABLE),
+        **errors(
+            *OF_JOB, ErrorCode.NOT_STARTED, ErrorCode.CLEANED, ErrorCode.NOT_OURS, ErrorCode.NODE_UNAVAILABLE
+        ),
         200: {
             "description": "At most 1 MiB; `Tenuto-Next-Offset` says where to go on. With `follow`, events",
             "content": _TEXT,
@@ -83,9 +85,11 @@ async def _piece(front: Front, row: JobRow, stream: str, offset: int) -> bytes:
     if node is None or row.payload_id is None:
         raise _no(ErrorCode.NOT_STARTED, "The job has not started yet", row)
     try:
-        return await node.read_log(row.payload_id, stream, offset, LOG_PIECE)
+        return await node.read_log(front.parts.payload(row), stream, offset, LOG_PIECE)
     except PayloadGone:
         raise _no(ErrorCode.NOT_STARTED, "The node of the job does not have it", row) from None
+    except NotOurs as error:
+        raise _no(ErrorCode.NOT_OURS, str(error), row) from None
     except NodeError as error:
         raise _no(ErrorCode.NODE_UNAVAILABLE, f"The node of the job does not answer: {error}", row) from None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from sqlalchemy import update
 
 from tenuto.database import Database
+from tenuto.database.members import Member, MemberKind, join, leave
 from tenuto.errors import IllegalTransition
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service import tables
@@ -108,15 +110,32 @@ class RequestsContract:
         add(requests)
         (claimed,) = requests.claim("s", Quota(5, 5), NODES)
         other = Requests(database, "other")
-        assert other.take_over(["nobody"]) == []
-        (taken,) = other.take_over(["me"])
+        (taken,) = other.take_over()
         assert (taken.claim, taken.server_id) == (2, "other")
         assert requests.move(claimed, S.FAILED) is None
         assert requests.requeue(claimed, "", 0) is None
         assert requests.update(claimed, node="x") is None
         assert requests.mine() == []
         assert [row.id for row in other.mine()] == [taken.id]
-        assert [row.id for row in requests.take_over(None)] == [taken.id]
+        assert [row.id for row in requests.take_over()] == [taken.id]
+
+    def test_a_claim_counts_while_its_server_is_a_member(
+        self, requests: Requests, database: Database
+    ) -> None:
+        """S1-1: however a server went, or if it claimed without being a member."""
+        other = Requests(database, "other")
+        me = Member("me", MemberKind.SERVER, "host", "1")
+        database.write(lambda connection: join(connection, me))
+        add(requests)
+        (claimed,) = requests.claim("s", Quota(5, 5), NODES)
+        assert other.take_over() == []
+        database.write(lambda connection: leave(connection, "me"))
+        assert [row.id for row in other.take_over()] == [claimed.id]
+        assert other.take_over() == [], "its own are not taken over"
+        database.write(lambda connection: join(connection, replace(me, kind=MemberKind.NODE)))
+        add(requests)
+        (again,) = requests.claim("s", Quota(5, 5), NODES)
+        assert [row.id for row in other.take_over()] == [again.id], "a node of this name is no server"
 
     def test_quotas_hold_and_users_take_turns(self, requests: Requests) -> None:
         for _ in range(4):
@@ -207,9 +226,6 @@ class RequestsContract:
     def test_directories_without_a_row_are_known(self, requests: Requests) -> None:
         row = add(requests)
         assert requests.states_of([row.directory, "x"]) == {row.directory: row.state}
-
-    def test_the_id_of_a_database_is_made_once(self, requests: Requests) -> None:
-        assert requests.database_id("a") == requests.database_id("b") == "a"
 
     def test_a_new_job_is_announced(self, requests: Requests, database: Database) -> None:
         heard = threading.Event()

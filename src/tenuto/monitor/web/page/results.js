@@ -63,8 +63,11 @@ export async function results({ main, query }) {
   };
   const choose = () => {
     const names = numbers().map((column) => column.name);
-    chosen.x = names.includes(chosen.x) ? chosen.x : names[0] ?? "";
-    chosen.y = names.includes(chosen.y) ? chosen.y : names.at(-1) ?? "";
+    /** @param {string[]} some */
+    const rowsWith = (...some) => found.rows.filter((row) => some.every((name) => typeof row[name] === "number")).length;
+    const given = names.filter((name) => name.startsWith("result") || name === "objective");
+    if (!names.includes(chosen.y)) chosen.y = most(given.length ? given : names.slice(-1), rowsWith);
+    if (!names.includes(chosen.x)) chosen.x = most(names.filter((name) => name !== chosen.y), (name) => rowsWith(name, chosen.y)) || chosen.y;
     /** @type {[string, string][]} */
     const options = names.map((name) => [name, name]);
     /** @param {"logX" | "logY"} name @param {string} words */
@@ -111,6 +114,12 @@ function written(ranges, task) {
   }
   return parts.join(" and ");
 }
+
+/**
+ * The first of the names that have most of something.
+ * @param {string[]} names @param {(name: string) => number} count
+ */
+const most = (names, count) => names.reduce((best, name) => (!best || count(name) > count(best) ? name : best), "");
 
 /** @param {number} number */
 const plain = (number) => String(Number(number.toPrecision(6)));
@@ -195,10 +204,10 @@ function drawParallel(rows, inside, columns, ranges, draw) {
   if (axes.length < 2) return h("p", { class: "soft" }, "Two columns of numbers are needed.");
   const step = (WIDTH - 120) / (axes.length - 1);
   const scales = axes.map((column) => scale(column, false, HEIGHT - 40, 28));
-  const lines = [...rows].sort((one, other) => Number(inside.has(one)) - Number(inside.has(other))).map((row) =>
-    svg("polyline", {
-      points: axes.map((column, place) => `${60 + place * step},${scales[place]?.place(Number(row[column.name] ?? column.min))}`).join(" "), class: inside.has(row) ? "line" : "line out",
-    }));
+  const lines = [...rows].sort((one, other) => Number(inside.has(one)) - Number(inside.has(other))).flatMap((row) =>
+    pieces(row, axes).map((piece) => svg("polyline", {
+      points: piece.map((place) => `${60 + place * step},${scales[place]?.place(Number(row[axes[place]?.name ?? ""]))}`).join(" "), class: inside.has(row) ? "line" : "line out", "data-key": row.key,
+    })));
   const posts = axes.map((column, place) => {
     const range = ranges.get(column.name);
     const [high = 0, low = 0] = range ? [scales[place]?.place(range[1]), scales[place]?.place(range[0])] : [];
@@ -216,6 +225,20 @@ function drawParallel(rows, inside, columns, ranges, draw) {
     draw();
   });
   return picture;
+}
+
+/**
+ * The axes on which a row has a number, where two or more of them are next to each other: a line ends where a value is missing.
+ * @param {Row} row @param {Column[]} axes
+ */
+function pieces(row, axes) {
+  /** @type {number[][]} */
+  const found = [[]];
+  axes.forEach((column, place) => {
+    if (typeof row[column.name] === "number") found.at(-1)?.push(place);
+    else found.push([]);
+  });
+  return found.filter((piece) => piece.length > 1);
 }
 
 /** @param {number} one @param {number} other @returns {[number, number]} */

@@ -24,8 +24,8 @@ const MOST_LINES = 40;
 export async function timeline({ main, query }) {
   const chosen = query.get("group") ?? "";
   const groups = /** @type {Groups} */ (await get("groups", { limit: 200 })).groups;
-  let from = Number(query.get("from")) || undefined;
-  let to = Number(query.get("to")) || undefined;
+  let from = Math.round(Number(query.get("from"))) || undefined;
+  let to = Math.round(Number(query.get("to"))) || undefined;
   /** @type {Timeline} */
   let found = await get("timeline", { group: chosen, from, to, width: 400 });
   /** @type {Drawing} */
@@ -121,8 +121,8 @@ export async function timeline({ main, query }) {
   canvas.addEventListener("pointercancel", () => { begun = -1; });
   /** @param {number} factor */
   const zoom = (factor) => {
-    if (factor < 1 && brush !== null) [from, to] = brush;
-    else from = Math.round(found.to - (found.to - found.from) * factor);
+    if (factor < 1 && brush !== null) [from, to] = brush.map(Math.round);
+    else from = Math.max(0, found.to - Math.max(2, Math.round((found.to - found.from) * factor)));
     brush = null;
     void Promise.all([load(), see()]).catch(() => undefined);
   };

@@ -1,4 +1,4 @@
-"""The payloads of a node."""
+"""The payloads of a node, and its id."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -13,6 +13,11 @@ ENDED = sa.text("state IN ('Completed', 'Failed', 'Invalid', 'Killed')")
 
 
 def upgrade() -> None:
+    op.create_table(
+        "meta",
+        sa.Column("key", sa.Text, primary_key=True),
+        sa.Column("value", sa.Text, nullable=False),
+    )
     op.create_table(
         "payloads",
         sa.Column("id", KEY, primary_key=True, autoincrement=True),
@@ -38,3 +43,4 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("payloads")
+    op.drop_table("meta")

@@ -1,27 +1,41 @@
 """HTTP connections with limits in time and number: uvicorn's h11 protocol, which has none of them.
-Knows no route; what it answers by itself is JSON, as everything else.
+Knows no route; what it answers by itself is an error of its server's, in JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import h11
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from tenuto.service.contract import ErrorCode, error_json
+ErrorBody = Callable[[str, str], Mapping[str, object]]
+"""The body of an error: from its code and its sentence."""
 
 
-def protocol_class(header_s: float, write_s: float, connections: int) -> type[H11Protocol]:
-    """A protocol with these limits: a time for the headers, one for a reader that stops, and a number."""
+class ConnectionLimits(NamedTuple):
+    """What a client may take of a server."""
+
+    header_s: float
+    """For the headers of a request to arrive."""
+    write_s: float
+    """Without a byte that a client reads."""
+    connections: int
+    """At once, of all clients."""
+
+
+def protocol_class(of: ConnectionLimits, body: ErrorBody) -> type[H11Protocol]:
+    """A protocol with these limits, which answers errors with this body."""
 
     class LimitedProtocol(_LimitedProtocol):
-        limits = (header_s, write_s, connections)
+        limits = of
+        error_body = staticmethod(body)
 
     return LimitedProtocol
 
@@ -29,7 +43,8 @@ def protocol_class(header_s: float, write_s: float, connections: int) -> type[H1
 class _LimitedProtocol(H11Protocol):
     """Closes a connection whose headers do not arrive in time, or whose client reads no more."""
 
-    limits: tuple[float, float, int]
+    limits: ConnectionLimits
+    error_body: ErrorBody
 
     def __init__(
         self,
@@ -44,8 +59,12 @@ class _LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.limits[2]:
-            self._answer(ErrorCode.TOO_MANY_CONNECTIONS, "too many connections; try again later")
+        if len(self.connections) > self.limits.connections:
+            self._answer(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "too_many_connections",
+                "too many connections; try again later",
+            )
             return
         self._arm()
 
@@ -71,18 +90,17 @@ class _LimitedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._stop_write_timer()
-        self._write_timer = self.loop.call_later(self.limits[1], self.transport.abort)
+        self._write_timer = self.loop.call_later(self.limits.write_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         self._stop_write_timer()
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        self._answer(ErrorCode.BAD_REQUEST, "the request is not valid HTTP")
+        self._answer(HTTPStatus.BAD_REQUEST, "bad_request", "the request is not valid HTTP")
 
-    def _answer(self, code: ErrorCode, message: str) -> None:
-        body = json.dumps(error_json(code, message)).encode()
-        status = HTTPStatus(code.http_status)
+    def _answer(self, status: HTTPStatus, code: str, message: str) -> None:
+        body = json.dumps(self.error_body(code, message)).encode()
         self.transport.write(
             f"HTTP/1.1 {status.value} {status.phrase}\r\n"
             "content-type: application/json\r\nconnection: close\r\n"
@@ -94,7 +112,7 @@ class _LimitedProtocol(H11Protocol):
 
     def _arm(self) -> None:
         if self._header_timer is None:
-            self._header_timer = self.loop.call_later(self.limits[0], self._headers_late)
+            self._header_timer = self.loop.call_later(self.limits.header_s, self._headers_late)
 
     def _disarm(self) -> None:
         if self._header_timer is not None:
@@ -104,7 +122,9 @@ class _LimitedProtocol(H11Protocol):
     def _headers_late(self) -> None:
         self._header_timer = None
         if not self.transport.is_closing():
-            self._answer(ErrorCode.TOO_SLOW, "the headers of the request did not arrive in time")
+            self._answer(
+                HTTPStatus.REQUEST_TIMEOUT, "too_slow", "the headers of the request did not arrive in time"
+            )
 
     def _stop_write_timer(self) -> None:
         if self._write_timer is not None:

@@ -1,0 +1,247 @@
+"""Owns which commands and routes are asked, and where: a line is a door and the arguments.
+
+A command or route that is in no table fails a test. `empty` is a place without a workspace; `new` before a
+door means a copy of its place, for a command that changes it; `holding` has a job that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+COMMANDS = {
+    "run": """
+        empty: --json sweep.py good ws
+        new experiments: --json sweep.py good ws
+        new experiments: --json sweep.py sweep ws
+        """,
+    "plan": """
+        empty: --json sweep.py good ws
+        experiments: --json sweep.py good ws
+        experiments: --json sweep.py sweep ws
+        """,
+    "status": "experiments:\nsearch:\nservice:",
+    "top": "experiments:\nsearch:\nservice:",
+    "ui": "experiments:\nsearch:\nservice:",
+    "jobs": """
+        experiments:
+        experiments: --all
+        experiments: --run sweep --sort=-lr --limit 2 task~Train
+        experiments: state=error and reason=failed
+        search:
+        search: --all --sort id
+        service:
+        """,
+    "results": "experiments:\nexperiments: --sort=-result.loss task~Train\nsearch: --all\nservice:",
+    "graph": "experiments: --run sweep\nexperiments: --run sweep --tasks\nsearch:\nservice:",
+    "files": """
+        experiments: 68022df4
+        experiments: --all 68022df4
+        search: 8d5dc292
+        """,
+    "logs": "experiments: f1dd26f0\nexperiments: --err --lines 1 f1dd26f0\nsearch: 8d5dc292",
+    "why": """
+        experiments: f1dd26f0
+        experiments: ebecf392
+        experiments: edbab96c
+        experiments: c2da655e
+        experiments: sweep.Hold
+        search: 8d5dc292
+        """,
+    "kill": """
+        experiments: 68022df4
+        experiments: --strays
+        holding: --where state=running
+        holding: --yes sweep.Hold
+        """,
+    "retry": "new experiments: f1dd26f0 5ef84bc4\nnew experiments: --failed --run sweep",
+    "clean": """
+        experiments: state=error
+        experiments: --orphans
+        experiments: --strays
+        experiments: --renamed
+        new experiments: --yes state=error
+        """,
+    "runs": "experiments:",
+    "runs list": "experiments:\nexperiments: --tag paper\nsearch:",
+    "runs show": "experiments: sweep",
+    "runs prune": "experiments: --keep-done 0 --keep-failed 0\nnew experiments: --yes --keep-done 0 good",
+    "evolve": "empty: --json packing.py\nnew search: --json packing.py",
+    "search list": "search:\nexperiments:",
+    "search show": "search: packing",
+    "search best": "search: packing\nsearch: packing --cell 1,1",
+    "search workers": "search:",
+    "launchers": "empty:",
+    "launchers list": "empty:",
+    "launchers check": "empty: duration=1h\nempty: cpu(cores=1)\nempty: 'cuda(mem=400G)*8'",
+    "launchers test": "empty: spawn",
+    "doctor": "experiments:\nservice:",
+    "demo": "empty: --dir sweep",
+    "token create": "empty: --user 1 --db db.sqlite --note laptop",
+    "token list": "service:",
+}
+"""Command -> where it is asked, with which arguments; `--json` is added where a line has none."""
+
+MONITOR = {
+    "GET /healthz": "experiments:",
+    "POST /api/login": "experiments: {'code': 'wrong'}",
+    "POST /api/logout": "",  # a test of its own logs out
+    "POST /api/codes": "experiments: {}",
+    "GET /api/about": "experiments:\nsearch:\nservice:",
+    "GET /api/overview": "experiments:\nsearch:\nservice:",
+    "GET /api/groups": "experiments:\nsearch:\nservice:\nservice: ?door=service",
+    "GET /api/jobs": """
+        experiments: ?filter=task~Train&sort=-lr
+        experiments: ?limit=1&offset=3&group={group}
+        experiments: ?filter=((
+        search: ?group={group}&limit=3
+        search: ?filter=state=error
+        service:
+        """,
+    "GET /api/job": """
+        experiments: ?key={job}
+        experiments: ?key=nothing
+        search: ?key={job}
+        service: ?key={job}
+        """,
+    "GET /api/why": "experiments: ?key={job}\nsearch: ?key={job}\nservice: ?key={job}",
+    "GET /api/log": """
+        experiments: ?key={job}
+        experiments: ?key={job}&stream=err&tail=10
+        search: ?key={job}
+        service: ?key={job}
+        """,
+    "GET /api/graph": """
+        experiments: ?group={group}
+        experiments: ?group={group}&around={job}&depth=1
+        search: ?group={group}
+        """,
+    "GET /api/score": "experiments: ?width=5\nsearch: ?width=5\nservice: ?width=5",
+    "GET /api/history": "experiments: ?group={group}&points=2\nsearch: ?group={group}&points=2",
+    "GET /api/results": """
+        experiments: ?group={group}&task=sweep.Train
+        search: ?group={group}&limit=2
+        service: ?group={group}
+        """,
+    "GET /api/tokens": "experiments:\nsearch:",
+    "GET /api/queue": "experiments:\nservice:",
+    "GET /api/nodes": "experiments:\nservice:",
+    "GET /api/care": "experiments:\nsearch:\nservice:",
+    "GET /api/archive": "experiments: ?group={group}\nsearch: ?group={group}",
+    "GET /api/carbon": "experiments:\nsearch: ?group={group}",
+    "POST /api/actions": """
+        experiments: {'action': 'retry', 'dry_run': True, 'jobs': [{'key': '{job}', 'attempt': 1}]}
+        experiments: {'action': 'kill', 'jobs': [{'key': '{job}', 'attempt': 1}]}
+        experiments: {'action': 'clean', 'dry_run': True, 'jobs': [{'key': '{job}', 'attempt': 9}]}
+        search: {'action': 'kill', 'dry_run': True, 'jobs': [{'key': '{job}', 'attempt': 1}]}
+        service: {'action': 'retry', 'dry_run': True, 'jobs': [{'key': '{job}', 'attempt': 1}]}
+        service: {'action': 'explode', 'jobs': []}
+        """,
+    "GET /api/events": "experiments:\nsearch:\nservice:",
+}
+"""Route of `tenuto ui` -> whose monitor is asked, with which query or body."""
+
+SERVER = {
+    "POST /upload": "",  # of the fixture's; those that are refused have a test of their own
+    "GET /download/{id}": "1 2 3 4 5 99 x",
+    "HEAD /download/{id}": "1 2",
+    "GET /download_partial/{id}": "1 4",
+    "GET /jobs": "? ?user_id=1&limit=1 ?status=Queued ?status=nothing",
+    "GET /jobs/{id}": "1 2 3 4 5 99",
+    "POST /terminate/{id}": "1 99",
+    "GET /jobs/{id}/logs": "1 1?stream=stderr&offset=2",
+    "GET /jobs/{id}/events": "1 2",
+    "GET /": "?",
+    "GET /health": "?",
+    "GET /openapi.json": "?",
+    "GET /swagger": "?",
+    "GET /metrics": "?",
+}
+"""Route of `tenuto serve` -> ids or queries, separated by blanks."""
+
+NODE = {
+    "GET /": "?",
+    "GET /health": "?",
+    "POST /submit": "",
+    "GET /find/{key}": "key-1 key-9",
+    "GET /retrieve/{id}": "1 2 9",
+    "GET /retrieve_partial/{id}": "1",
+    "GET /logs/{id}": "1 9",
+    "POST /kill/{id}": "1 9",
+    "GET /load": "?",
+    "GET /openapi.json": "?",
+    "GET /swagger": "?",
+}
+"""Route of `tenuto node`, likewise."""
+
+
+UNKNOWN = """
+    run nothing.py
+    plan nothing.py
+    top nothing
+    jobs --run nothing
+    jobs nothing=
+    results --run nothing
+    graph --run nothing
+    files nothing
+    logs nothing
+    why nothing
+    kill nothing
+    retry nothing
+    clean lr=
+    runs list nothing
+    runs show nothing
+    runs prune nothing
+    runs tag nothing paper
+    runs untag nothing paper
+    evolve nothing.py
+    worker --search nothing --once
+    search add nothing -c x=1
+    search best nothing
+    search cancel nothing
+    search drain nothing
+    search export nothing
+    search pause nothing
+    search priority nothing 1 2
+    search remove nothing --yes
+    search resume nothing
+    search retry nothing
+    search show nothing
+    launchers check nothing
+    launchers test nothing
+    token revoke 99
+    completion nothing
+    nothing
+    """
+"""Commands with a name that there is none of, asked in the workspace of experiments, or of searches."""
+EMPTY = """
+    status
+    top --json
+    ui --json --port 0
+    jobs
+    results
+    graph
+    files x
+    logs x
+    why x
+    kill x
+    retry --failed
+    clean state=error
+    runs list
+    runs show x
+    runs prune
+    worker --once
+    search list
+    search show x
+    search workers
+    launchers list
+    doctor
+    token list
+    """
+"""Commands that are asked where there is no workspace."""
+
+
+def lines(text: str) -> Iterator[tuple[str, str]]:
+    """The door and the arguments of each line of a table."""
+    for line in text.strip().splitlines():
+        door, _, arguments = line.strip().partition(":")
+        yield door, arguments.strip()
