@@ -178,7 +178,7 @@ class Node(Place):
         super().__init__(root)
         root.chmod(0o711)
         (root / "tenuto.toml").write_text('[node]\nslots = 4\nsandbox = "none"\n')
-        self.server = Process("node", "--port", "0", cwd=root, env=self.environment)
+        self.server = Process("node", "--insecure", "--port", "0", cwd=root, env=self.environment)
         self.submitted = [
             self._submit(number, text)
             for number, text in enumerate(("echo hello\n", "echo began; sleep 600\n"), 1)

@@ -19,7 +19,7 @@ COMMANDS = {
         experiments: --json sweep.py good ws
         experiments: --json sweep.py sweep ws
         """,
-    "status": "experiments:\nsearch:\nservice:",
+    "status": "experiments:\nexperiments: sweep\nsearch:\nsearch: packing\nservice:\nservice: example",
     "top": "experiments:\nsearch:\nservice:",
     "ui": "experiments:\nsearch:\nservice:",
     "jobs": """
@@ -29,35 +29,43 @@ COMMANDS = {
         experiments: state=error and reason=failed
         search:
         search: --all --sort id
+        search: kind=search and state=error
         service:
+        service: owner=1
         """,
     "results": "experiments:\nexperiments: --sort=-result.loss task~Train\nsearch: --all\nservice:",
     "graph": "experiments: --run sweep\nexperiments: --run sweep --tasks\nsearch:\nservice:",
     "files": """
         experiments: 68022df4
         experiments: --all 68022df4
-        search: 8d5dc292
+        search: packing#1
+        service: example#1
         """,
-    "logs": "experiments: f1dd26f0\nexperiments: --err --lines 1 f1dd26f0\nsearch: 8d5dc292",
+    "logs": "experiments: f1dd26f0\nexperiments: --err --lines 1 f1dd26f0\nsearch: packing#1\nservice: example#1",
     "why": """
         experiments: f1dd26f0
         experiments: ebecf392
         experiments: edbab96c
         experiments: c2da655e
         experiments: sweep.Hold
-        search: 8d5dc292
+        search: packing#1
+        service: example#1
         """,
     "kill": """
         experiments: 68022df4
-        experiments: --strays
+        experiments: --unowned
+        search: packing#1
+        service: example#1
         holding: --where state=running
         holding: --yes sweep.Hold
         """,
-    "retry": "new experiments: f1dd26f0 5ef84bc4\nnew experiments: --failed --run sweep",
+    "retry": "new experiments: f1dd26f0 5ef84bc4\nnew experiments: --failed --run sweep\nservice: example#1",
+    "pause": "experiments: sweep\nsearch: packing\nservice: example",
+    "resume": "experiments: sweep\nsearch: packing\nservice: example",
     "clean": """
         experiments: state=error
         experiments: --orphans
-        experiments: --strays
+        experiments: --unowned
         experiments: --renamed
         new experiments: --yes state=error
         """,
@@ -66,8 +74,6 @@ COMMANDS = {
     "runs show": "experiments: sweep",
     "runs prune": "experiments: --keep-done 0 --keep-failed 0\nnew experiments: --yes --keep-done 0 good",
     "evolve": "empty: --json packing.py\nnew search: --json packing.py",
-    "search list": "search:\nexperiments:",
-    "search show": "search: packing",
     "search best": "search: packing\nsearch: packing --cell 1,1",
     "search workers": "search:",
     "launchers": "empty:",
@@ -88,7 +94,7 @@ MONITOR = {
     "POST /api/codes": "experiments: {}",
     "GET /api/about": "experiments:\nsearch:\nservice:",
     "GET /api/overview": "experiments:\nsearch:\nservice:",
-    "GET /api/groups": "experiments:\nsearch:\nservice:\nservice: ?door=service",
+    "GET /api/groups": "experiments:\nsearch:\nservice:\nservice: ?kind=service",
     "GET /api/jobs": """
         experiments: ?filter=task~Train&sort=-lr
         experiments: ?limit=1&offset=3&group={group}
@@ -115,7 +121,7 @@ MONITOR = {
         experiments: ?group={group}&around={job}&depth=1
         search: ?group={group}
         """,
-    "GET /api/score": "experiments: ?width=5\nsearch: ?width=5\nservice: ?width=5",
+    "GET /api/timeline": "experiments: ?width=5\nsearch: ?width=5\nservice: ?width=5",
     "GET /api/history": "experiments: ?group={group}&points=2\nsearch: ?group={group}&points=2",
     "GET /api/results": """
         experiments: ?group={group}&task=sweep.Train
@@ -125,7 +131,7 @@ MONITOR = {
     "GET /api/tokens": "experiments:\nsearch:",
     "GET /api/queue": "experiments:\nservice:",
     "GET /api/nodes": "experiments:\nservice:",
-    "GET /api/care": "experiments:\nsearch:\nservice:",
+    "GET /api/cleanup": "experiments:\nsearch:\nservice:",
     "GET /api/archive": "experiments: ?group={group}\nsearch: ?group={group}",
     "GET /api/carbon": "experiments:\nsearch: ?group={group}",
     "POST /api/actions": """
@@ -197,15 +203,14 @@ UNKNOWN = """
     worker --search nothing --once
     search add nothing -c x=1
     search best nothing
-    search cancel nothing
+    status nothing
+    why nothing#1
+    pause nothing
+    resume nothing
     search drain nothing
     search export nothing
-    search pause nothing
     search priority nothing 1 2
     search remove nothing --yes
-    search resume nothing
-    search retry nothing
-    search show nothing
     launchers check nothing
     launchers test nothing
     token revoke 99
@@ -230,8 +235,8 @@ EMPTY = """
     runs show x
     runs prune
     worker --once
-    search list
-    search show x
+    status x
+    pause x
     search workers
     launchers list
     doctor

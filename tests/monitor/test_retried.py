@@ -144,7 +144,7 @@ def test_a_retried_job_that_ends_at_once_is_shown_as_it_is(
     failures = [one for failure in provider.overview()["failures"] for one in failure["jobs"]]
     assert [one["key"] if isinstance(one, dict) else one for one in failures] == [other["key"]]
     assert provider.jobs(group, filter="state=done")["matched"] == 1
-    (lane,) = provider.score([group])["lanes"]
+    (lane,) = provider.timeline([group])["lanes"]
     bars = sorted((bar[5], bar[3]) for bar in lane["bars"] if bar[4] == job["key"])
     assert bars == [(1, "error"), (2, "error"), (3, "done")]
     assert provider.history(group)["counts"]["done"][-1] == 1
