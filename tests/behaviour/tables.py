@@ -41,7 +41,12 @@ COMMANDS = {
         search: packing#1
         service: example#1
         """,
-    "logs": "experiments: f1dd26f0\nexperiments: --err --lines 1 f1dd26f0\nsearch: packing#1\nservice: example#1",
+    "logs": """
+        experiments: f1dd26f0
+        experiments: --err --lines 1 f1dd26f0
+        search: packing#1
+        service: example#1
+        """,
     "why": """
         experiments: f1dd26f0
         experiments: ebecf392
