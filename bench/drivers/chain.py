@@ -11,7 +11,7 @@ from bench_tasks import Link
 
 def main(launcher, length, slots=None):
     from tenuto import experiment
-    from tenuto.launchers.choice import choose_launcher
+    from tenuto.launchers.selection import choose_launcher
 
     account = Account()
     chosen = choose_launcher(launcher, slots or 2)

@@ -13,7 +13,7 @@ from bench_tasks import Hold
 
 def main(launcher, count):
     from tenuto import JobState, experiment
-    from tenuto.launchers.choice import choose_launcher
+    from tenuto.launchers.selection import choose_launcher
 
     with experiment("ws", "w6", launcher=choose_launcher(launcher, count)) as xp:
         jobs = [Hold.C(number=number).submit().job for number in range(count)]

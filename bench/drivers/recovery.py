@@ -18,7 +18,7 @@ from pathlib import Path
 from bench_tasks import Hold, Work
 
 from tenuto import JobState, Listener, experiment
-from tenuto.launchers.choice import choose_launcher
+from tenuto.launchers.selection import choose_launcher
 
 MOST_DEATHS = 10
 

@@ -20,7 +20,7 @@ class Square(Task):
 if __name__ == "__main__":
     from account import Account
 
-    from tenuto.launchers.choice import choose_launcher
+    from tenuto.launchers.selection import choose_launcher
 
     account = Account()
     chosen = choose_launcher("warm", int(sys.argv[2]))

@@ -50,7 +50,7 @@ def plain_experiment(count, url):
     from bench_tasks import Scored
 
     from tenuto import experiment
-    from tenuto.launchers.choice import choose_launcher
+    from tenuto.launchers.selection import choose_launcher
 
     account = Account()
     chosen = choose_launcher("warm", SLOTS)

@@ -21,7 +21,7 @@ def main(launcher, count, work_s, imports=""):
     os.environ["BENCH_IMPORT_S"] = str(IMPORT_S)
     os.environ["BENCH_IMPORTS"] = imports
     from tenuto import experiment
-    from tenuto.launchers.choice import choose_launcher
+    from tenuto.launchers.selection import choose_launcher
 
     began = time.perf_counter()
     chosen = choose_launcher(launcher, 2)

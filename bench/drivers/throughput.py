@@ -13,7 +13,7 @@ SLOTS = 2
 
 def main(launcher, kind, count):
     from tenuto import CommandTask, experiment
-    from tenuto.launchers.choice import choose_launcher
+    from tenuto.launchers.selection import choose_launcher
 
     if kind == "command":
 

@@ -22,9 +22,8 @@ from tenuto.launchers.requirements import Gpu, Host, Requirement
 from tenuto.launchers.warm.needs import ProcessVariables, needs_of
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import load_settings
-from tenuto.tasks.deserialization import no_upstream, read_value
-from tenuto.tasks.saving import from_task_dir, load
 from tenuto.tasks.serialization import document, dumps, job_document, loads, state_dict
+from tenuto.tasks.stored_configs import from_task_dir, load, no_upstream, read_value
 
 
 def documents(bench: Bench) -> list[Target]:

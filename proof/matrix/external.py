@@ -17,7 +17,7 @@ from tenuto.launchers.instructions import Limits
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, encode_manifest, read_order
 from tenuto.launchers.observation import Observer, Seen, Sighting
 from tenuto.launchers.protocols import Launcher, StartOrder
-from tenuto.launchers.requirements_values import Alternative
+from tenuto.launchers.requirements import Alternative
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.cluster import ClusterProcess
 from tenuto.workspace.derive import ClusterReport

@@ -22,7 +22,7 @@ from tenuto.database import Database
 from tenuto.database.members import Member, MemberKind, join, leave
 from tenuto.errors import RequestRefused
 from tenuto.lifecycle.service import ServiceState
-from tenuto.service import turns
+from tenuto.service import fair_share
 from tenuto.service.access import EVERYBODY
 from tenuto.service.data_owner import DataDirectory, OwnedData, claim_data
 from tenuto.service.decisions import Quota, Rest
@@ -33,7 +33,7 @@ from tenuto.service.server import Server, ServerPlan
 from tenuto.settings.service import ServiceSettings
 from tenuto.testing.clock import FakeClock, FakeRandomness
 from tenuto.testing.fake_node import FakeNode, Trouble
-from tenuto.testing.loop import run_virtually
+from tenuto.testing.simulation import run_virtually
 from tenuto.workspace.machine import this_machine
 
 PLANTED = {
@@ -126,7 +126,7 @@ class World:
             server._cleaner._rest = _Restless(0.0, 0.0)
             server._cleaner._is_young = lambda directory: False  # type: ignore[method-assign]
         elif self._plant == "no return":
-            turns.LONGEST_WAIT_MS = 10**12
+            fair_share.LONGEST_WAIT_MS = 10**12
         self.servers.append((server, calls))
         await server.start()
         self.faults[f"server {number} started"] += 0
@@ -339,11 +339,11 @@ def played(seed: int, plant: str | None = None) -> Verdict:
     """The whole life of a world."""
     memory = "/dev/shm"
     place = memory if os.access(memory, os.W_OK) else None
-    clock, patience_ms = FakeClock(), turns.LONGEST_WAIT_MS
+    clock, patience_ms = FakeClock(), fair_share.LONGEST_WAIT_MS
     with tempfile.TemporaryDirectory(prefix="tn-world-", dir=place) as root:
         world = World(Path(root), seed, clock, plant)
         run_virtually(clock, _play(world))
-        turns.LONGEST_WAIT_MS = patience_ms
+        fair_share.LONGEST_WAIT_MS = patience_ms
         counted = Counter(world.faults)
     ends = Counter(word for node in world.nodes.values() for word, _, _ in node.ledger)
     return Verdict(seed, tuple(world.problems), dict(ends), {k: n for k, n in counted.items() if n})

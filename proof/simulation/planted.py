@@ -14,13 +14,12 @@ from tenuto.launchers import fence, observation
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler import (
-    arrivals,
     attempts,
-    conditions,
     core,
     decisions,
     entries,
     handover,
+    intake,
     jobs,
     output_worker,
     pauses,
@@ -124,7 +123,7 @@ def _lock_never_released(patch: Patch) -> None:
 
 @_bug("submitting tries the lock to see whether the directory is usable, and forgets to let it go")
 def _lock_leaked_at_submission(patch: Patch) -> None:
-    look = arrivals.Arrivals.look
+    look = intake.Arrivals.look
 
     def leak(self: Any, job: Any) -> Any:
         found = look(self, job)
@@ -132,7 +131,7 @@ def _lock_leaked_at_submission(patch: Patch) -> None:
             job_directory.take_lock(self._machine, job.paths)
         return found
 
-    patch.set(arrivals.Arrivals, "look", leak)
+    patch.set(intake.Arrivals, "look", leak)
 
 
 @_bug("two schedulers lock different bytes, so that neither sees the other")
@@ -293,7 +292,7 @@ def _failure_reused(patch: Patch) -> None:
         markers_there = [machine.files.stat(path) for path in (paths.done, paths.failed)]
         return not machine.locks.is_locked(paths.lock) and any(markers_there)
 
-    patch.set(arrivals, "on_arrival", on_arrival)
+    patch.set(intake, "on_arrival", on_arrival)
     patch.set(job_directory, "is_at_rest", is_at_rest)
 
 
@@ -371,7 +370,7 @@ def _failed_once_job_runs_again(patch: Patch) -> None:
             found.derived.state is JobState.DONE or job.answered != job.attempt
         )
 
-    patch.set(arrivals, "on_arrival", as_for_others)
+    patch.set(intake, "on_arrival", as_for_others)
     patch.set(attempts, "on_arrival", as_for_others)
     for module in (attempts, watches):
         patch.set(module, "has_answer", answers_others)
@@ -511,7 +510,7 @@ def _found_done_not_awaited(patch: Patch) -> None:
 
 @_bug("who waits is not asked again when a job ends")
 def _who_waits_forgotten(patch: Patch) -> None:
-    patch.set(conditions.ExitCondition, "notify_soon", lambda self: None)
+    patch.set(shell.ExitCondition, "notify_soon", lambda self: None)
 
 
 # Tokens
@@ -582,12 +581,12 @@ def _cancellation_escapes(patch: Patch) -> None:
 
 @_bug("a job submitted again is answered by a failure that another scheduler saw before")
 def _older_failure_answers_again(patch: Patch) -> None:
-    again = arrivals.Arrivals._submit_again
+    again = intake.Arrivals._submit_again
 
     def _submit_again(self: Any, job: Any, given: Any, found: Any) -> None:
         again(self, job, given, None)
 
-    patch.set(arrivals.Arrivals, "_submit_again", _submit_again)
+    patch.set(intake.Arrivals, "_submit_again", _submit_again)
 
 
 @_bug("a cancellation ends what was submitted after it")

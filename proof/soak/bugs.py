@@ -15,8 +15,8 @@ from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler import verdicts
-from tenuto.scheduler.arrivals import Arrivals
 from tenuto.scheduler.decisions import Verdict
+from tenuto.scheduler.intake import Arrivals
 from tenuto.workspace import job_directory
 
 

@@ -23,8 +23,8 @@ from proof.soak.bugs import plant
 from proof.soak.plan import CAPACITY, Fate, Kind, PlannedJob, Wave, draw
 from proof.soak.tasks import task_of
 from tenuto import JobFailureStatus, JobState, TransientMode, experiment
-from tenuto.launchers.choice import choose_launcher
 from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.selection import choose_launcher
 from tenuto.settings import CarbonSettings, Settings
 
 SLOTS = 4

@@ -62,14 +62,13 @@ if TYPE_CHECKING:
     from tenuto.experiments.checked_arguments import RunMode
     from tenuto.experiments.environment import DirtyGitAction
     from tenuto.experiments.experiment import experiment
-    from tenuto.experiments.process_service import ProcessService
+    from tenuto.experiments.process_service import ProcessService, Service, ServiceState
     from tenuto.experiments.run_info import load_xp_info
-    from tenuto.experiments.services import Service, ServiceState
     from tenuto.experiments.submissions import SubmitHook
     from tenuto.experiments.web_service import WebService
     from tenuto.experiments.workspace import Workspace
-    from tenuto.launchers.finder import find_launcher
     from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement
+    from tenuto.launchers.selection import find_launcher
     from tenuto.launchers.slurm.launcher import SlurmLauncher
     from tenuto.launchers.slurm.options import SlurmOptions
     from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
@@ -78,13 +77,12 @@ if TYPE_CHECKING:
     from tenuto.scheduler.scheduler import Scheduler
     from tenuto.scheduler.tokens import CounterToken
     from tenuto.scheduler.watched_outputs import OutputKey
-    from tenuto.tasks.deserialization import from_state_dict
     from tenuto.tasks.documentation import describe_config
     from tenuto.tasks.explain import explain
     from tenuto.tasks.grid import grid
     from tenuto.tasks.progress import progress, tqdm
-    from tenuto.tasks.saving import deserialize, from_task_dir, load, save, serialize
     from tenuto.tasks.serialization import state_dict
+    from tenuto.tasks.stored_configs import deserialize, from_state_dict, from_task_dir, load, save, serialize
 
 _ON_DEMAND = {
     "Alternative": "tenuto.launchers.requirements",
@@ -103,8 +101,8 @@ _ON_DEMAND = {
     "ProcessService": "tenuto.experiments.process_service",
     "Requirement": "tenuto.launchers.requirements",
     "RunMode": "tenuto.experiments.checked_arguments",
-    "Service": "tenuto.experiments.services",
-    "ServiceState": "tenuto.experiments.services",
+    "Service": "tenuto.experiments.process_service",
+    "ServiceState": "tenuto.experiments.process_service",
     "Scheduler": "tenuto.scheduler.scheduler",
     "SlurmLauncher": "tenuto.launchers.slurm.launcher",
     "SlurmOptions": "tenuto.launchers.slurm.options",
@@ -113,18 +111,18 @@ _ON_DEMAND = {
     "WebService": "tenuto.experiments.web_service",
     "Workspace": "tenuto.experiments.workspace",
     "describe_config": "tenuto.tasks.documentation",
-    "deserialize": "tenuto.tasks.saving",
+    "deserialize": "tenuto.tasks.stored_configs",
     "experiment": "tenuto.experiments.experiment",
     "explain": "tenuto.tasks.explain",
-    "find_launcher": "tenuto.launchers.finder",
-    "from_state_dict": "tenuto.tasks.deserialization",
-    "from_task_dir": "tenuto.tasks.saving",
+    "find_launcher": "tenuto.launchers.selection",
+    "from_state_dict": "tenuto.tasks.stored_configs",
+    "from_task_dir": "tenuto.tasks.stored_configs",
     "grid": "tenuto.tasks.grid",
-    "load": "tenuto.tasks.saving",
+    "load": "tenuto.tasks.stored_configs",
     "load_xp_info": "tenuto.experiments.run_info",
     "progress": "tenuto.tasks.progress",
-    "save": "tenuto.tasks.saving",
-    "serialize": "tenuto.tasks.saving",
+    "save": "tenuto.tasks.stored_configs",
+    "serialize": "tenuto.tasks.stored_configs",
     "state_dict": "tenuto.tasks.serialization",
     "tqdm": "tenuto.tasks.progress",
 }

@@ -23,7 +23,6 @@ MACHINE: dict[str, set[str]] = {
     "os": {
         "clock",
         "workspace.files",
-        "workspace.filesystem",
         "workspace.inotify",
         "workspace.locks",
         "workspace.modes",

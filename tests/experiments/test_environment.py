@@ -18,13 +18,15 @@ from tenuto.experiments import environment
 from tenuto.experiments.environment import (
     DirtyGitAction,
     Environment,
+    GitState,
     capture,
     check_dirty_git,
     dirty_paths,
+    git_state,
     installed_packages,
     recorded_variables,
+    without_credentials,
 )
-from tenuto.experiments.git_state import GitState, git_state, without_credentials
 
 PLAIN = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 
@@ -130,7 +132,7 @@ def test_a_git_that_hangs_is_ended(
     fake.parent.mkdir()
     fake.write_text("#!/bin/sh\n/bin/sleep 1000 & wait\n")
     fake.chmod(0o755)
-    monkeypatch.setattr("tenuto.experiments.git_state.TIMEOUT_S", 0.2)
+    monkeypatch.setattr("tenuto.experiments.environment.TIMEOUT_S", 0.2)
     state = git_state(repository.path, {"PATH": str(fake.parent)})
     assert state.problem == "git took longer than 0.2 s"
 

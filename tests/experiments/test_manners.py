@@ -11,8 +11,7 @@ import pytest
 from tenuto import JobState, Param, ProcessService, Task, experiment
 from tenuto.errors import DeclarationError
 from tenuto.experiments.display import Shown, ShownJob, rendered
-from tenuto.experiments.environment import forget
-from tenuto.experiments.git_state import git_state
+from tenuto.experiments.environment import forget, git_state
 from tenuto.jobs.model import Counts
 from tenuto.jobs.screen import Size
 from tenuto.jobs.text import counted

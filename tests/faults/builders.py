@@ -24,8 +24,8 @@ from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import TokenDependency
 from tenuto.scheduler.work import TaskWork, Work
 from tenuto.tasks.identity import identity
+from tenuto.tasks.live import seal
 from tenuto.tasks.schema import schema_of
-from tenuto.tasks.sealing import seal
 from tenuto.testing.owner import FakeOwner
 from tenuto.workspace.job_directory import look
 from tenuto.workspace.layout import JobPaths, Layout

@@ -21,8 +21,7 @@ from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.testing.host import FakeHost
 from tenuto.testing.instant import InstantLauncher
-from tenuto.testing.loop import VirtualLoop
-from tenuto.testing.simulation import Inline, SimulatedLoop
+from tenuto.testing.simulation import Inline, SimulatedLoop, VirtualLoop
 from tenuto.workspace.machine import this_machine
 
 from .builders import Bench

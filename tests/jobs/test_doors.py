@@ -24,8 +24,8 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import CounterToken, declare
+from tenuto.tasks.live import seal
 from tenuto.tasks.ports import SubmitOptions
-from tenuto.tasks.sealing import seal
 from tenuto.testing.owner import FakeOwner
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine

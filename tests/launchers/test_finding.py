@@ -8,8 +8,7 @@ import pytest
 
 from tenuto import LauncherNotFound, Requirement, SlurmLauncher, find_launcher
 from tenuto.errors import RequirementError, SettingsError
-from tenuto.launchers.choice import Launchers
-from tenuto.launchers.finder import Finder
+from tenuto.launchers.selection import Finder, Launchers
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.settings import Settings
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto import Alternative, Gpu, Gpus, Host, Requirement, RequirementError
-from tenuto.launchers.requirements import choose_devices, unfit
-from tenuto.launchers.requirements_values import KINDS, LARGEST_BYTES, LONGEST_S
+from tenuto.launchers.requirements import KINDS, LARGEST_BYTES, LONGEST_S, choose_devices, unfit
 
 G = 1 << 30
 

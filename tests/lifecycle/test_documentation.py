@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tenuto.lifecycle import events
-from tenuto.lifecycle.events import EVENT_TYPES, CarbonMetricsData, UnknownEvent
-from tenuto.lifecycle.value_class import Value
+from tenuto.lifecycle.events import EVENT_TYPES, CarbonMetricsData, UnknownEvent, Value
 
 PAGE = Path(__file__).parents[2] / "docs" / "events.md"
 KINDS: dict[str, type[Value]] = {

@@ -24,8 +24,7 @@ from tenuto.monitor import panels
 from tenuto.monitor.provider import LocalProvider
 from tenuto.settings import Settings
 from tenuto.testing.contracts.sources import SourceContract, all_rows
-from tenuto.workspace.filesystem import remote_kind
-from tenuto.workspace.inotify import DirectoryWatches
+from tenuto.workspace.inotify import DirectoryWatches, remote_kind
 from tenuto.workspace.jobslist import JobsList
 from tenuto.workspace.layout import Layout
 from tests.jobs.runners import Runner

@@ -31,8 +31,8 @@ from typing import Any
 import tenuto
 
 PRELOADED = """
-    asyncio tenuto.cli.commands.run tenuto.cli.session tenuto.cli.summary tenuto.experiments.environment
-    tenuto.experiments.git_state tenuto.experiments.reporter tenuto.experiments.run
+    asyncio tenuto.cli.commands.run tenuto.cli.session tenuto.cli.session tenuto.experiments.environment
+    tenuto.experiments.environment tenuto.experiments.reporter tenuto.experiments.run
     tenuto.experiments.run_info tenuto.experiments.yaml_file tenuto.launchers.spawn tenuto.launchers.manifest
     tenuto.launchers.observation tenuto.launchers.warm.launcher
     tenuto.scheduler.scheduler tenuto.scheduler.shell

@@ -15,8 +15,8 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.identity import identity
+from tenuto.tasks.live import seal
 from tenuto.tasks.schema import schema_of
-from tenuto.tasks.sealing import seal
 from tenuto.testing.owner import FakeOwner
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine

@@ -22,9 +22,8 @@ from tenuto.testing.cluster_job import ClusterJob, Fate
 from tenuto.testing.disk import Crash
 from tenuto.testing.host import FakeHost
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
-from tenuto.testing.loop import VirtualLoop
 from tenuto.testing.owner import FakeOwner
-from tenuto.testing.simulation import SimulatedScheduler
+from tenuto.testing.simulation import SimulatedScheduler, VirtualLoop
 from tenuto.workspace import job_directory
 from tenuto.workspace.claims import Claim, Claimer, claimer
 from tenuto.workspace.layout import JobPaths, Layout

@@ -12,8 +12,7 @@ from tenuto.lifecycle.events import Event, JobExplainedEvent, JobStateChangedEve
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.journals import OwnerJournal
-from tenuto.scheduler.listeners import Listener, standing_of
+from tenuto.scheduler.listeners import Listener, OwnerJournal, standing_of
 from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.workers import call_safely
 from tenuto.testing.owner import FakeOwner

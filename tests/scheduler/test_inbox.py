@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tenuto.scheduler.inbox import Cancellation, Inbox
+from tenuto.scheduler.intake import Cancellation, Inbox
 
 
 class Timers:

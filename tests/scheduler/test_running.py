@@ -15,7 +15,7 @@ from tenuto.errors import DirectoryUnusable, GraphError, UnsubmittedTask
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
-from tenuto.scheduler.inbox import MOST_GATHERED
+from tenuto.scheduler.intake import MOST_GATHERED
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Listener
 from tenuto.testing.owner import FakeOwner

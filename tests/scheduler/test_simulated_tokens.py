@@ -21,9 +21,8 @@ from tenuto.scheduler.tokens import GPU_TOKEN, CounterToken, GpuToken, TokenDepe
 from tenuto.testing.cluster import ClusterLauncher, FakeCluster
 from tenuto.testing.host import FakeHost
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
-from tenuto.testing.loop import VirtualLoop
 from tenuto.testing.owner import FakeOwner
-from tenuto.testing.simulation import SimulatedScheduler
+from tenuto.testing.simulation import SimulatedScheduler, VirtualLoop
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine

@@ -13,7 +13,7 @@ import pytest
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler import logbook
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.snapshot import OwnerSnapshot, Wait, WaitsFor
+from tenuto.scheduler.scheduler import OwnerSnapshot, Wait, WaitsFor
 from tenuto.scheduler.tokens import CounterToken, TokenDependency, declare
 from tenuto.testing.launcher import Step
 from tenuto.testing.owner import FakeOwner

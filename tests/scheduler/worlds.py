@@ -12,9 +12,8 @@ from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job
 from tenuto.testing.host import FakeHost
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
-from tenuto.testing.loop import VirtualLoop
 from tenuto.testing.owner import FakeOwner
-from tenuto.testing.simulation import SimulatedScheduler
+from tenuto.testing.simulation import SimulatedScheduler, VirtualLoop
 from tenuto.workspace.attempt_files import request_stop
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.ports import Machine

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.errors import SearchError
-from tenuto.search.blocks import changed_outside
+from tenuto.search.commits import changed_outside
 from tenuto.search.openevolve import read_config, stages_of
 from tests.search.terminal import tenuto
 

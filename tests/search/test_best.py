@@ -12,10 +12,10 @@ from sqlalchemy import text
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search import Evolution, Integer, MapElites
 from tenuto.search.archive import Verdict
-from tenuto.search.best_branch import BestBranch
 from tenuto.search.replica import Replica
 from tenuto.search.rows import End
 from tenuto.search.search_overview import overview
+from tenuto.search.search_run import BestBranch
 from tenuto.search.store import Store
 from tenuto.settings import load_settings
 from tests.search.builders import added, claimed, execute, opened, succeeded

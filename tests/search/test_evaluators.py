@@ -12,7 +12,7 @@ import pytest
 from tenuto import experiment
 from tenuto.errors import SearchDiffers, SearchError
 from tenuto.search import Evolution, GridSearch, Integer
-from tenuto.search.commands import files_inside, files_outside
+from tenuto.search.commits import files_inside, files_outside
 from tests.search.programs import git, programs, repository
 from tests.search.tasks_for_search import Whole
 from tests.search.terminal import tenuto

@@ -15,7 +15,7 @@ from tenuto.service.log import ACTIONS
 from tenuto.service.metrics import Metrics
 from tenuto.service.node.routes import router as node_router
 from tenuto.service.routes import download, info, jobs, upload, watching
-from tenuto.settings.foreign import foreign_variables
+from tenuto.settings.loader import foreign_variables
 from tests.docs.test_code_blocks import blocks
 from tests.service.servers import Process
 

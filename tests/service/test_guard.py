@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tenuto.service.guard import complaint
-from tenuto.service.rates import MOST_KNOWN, Rates, Strikes
+from tenuto.service.routes.common import MOST_KNOWN, Rates, Strikes
 from tenuto.web.hosts import host_names, host_of, is_loopback
 from tests.parts.answers import NO_HOSTS
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from tenuto.clock import SystemClock
 from tenuto.errors import RequestRefused
-from tenuto.service.bodies import receive
 from tenuto.service.uploads import (
     Received,
     Receiver,
@@ -23,6 +22,7 @@ from tenuto.service.uploads import (
     boundary_of,
     check_room,
     disposition_options,
+    receive,
 )
 from tests.service.multipart import BOUNDARY, END, body, field, file, good
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tenuto.errors import InvalidSetting, SettingsError, UnknownSetting
 from tenuto.settings import Settings, Url, load_settings
-from tenuto.settings.foreign import foreign_variables
+from tenuto.settings.loader import foreign_variables
 from tenuto.settings.search import SEARCH_SECTIONS
 from tenuto.settings.service import NODE_SECTIONS, SERVER_SECTIONS
 from tenuto.settings.tree import NAMED_TABLE, SECTIONS, TABLE, ValueSource, declared

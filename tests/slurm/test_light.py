@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tenuto.launchers.manifest import Header
-from tenuto.launchers.requirements_values import Alternative
+from tenuto.launchers.requirements import Alternative
 from tenuto.launchers.slurm.attempt import SlurmAttempt
 from tenuto.launchers.slurm.cluster import SlurmCluster
 from tenuto.launchers.slurm.commands import SlurmRow

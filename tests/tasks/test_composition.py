@@ -43,9 +43,9 @@ from tenuto.errors import (
     SealedConfig,
     UnknownParameter,
 )
-from tenuto.tasks.deserialization import from_state_dict
 from tenuto.tasks.identity import partial_identity
 from tenuto.tasks.serialization import job_document, state_dict
+from tenuto.tasks.stored_configs import from_state_dict
 
 
 class Data(Config):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tenuto import Config, Param, Task, identity
-from tenuto.tasks.saving import read_job
 from tenuto.tasks.serialization import dumps, job_document
+from tenuto.tasks.stored_configs import read_job
 
 
 class Module:

@@ -53,8 +53,8 @@ from tenuto import (
 )
 from tenuto.errors import ClassNotFound, MalformedFile, NewerFormat, SerializationError
 from tenuto.tasks.ports import SubmitOptions, current_submitter
-from tenuto.tasks.saving import CONFIG_FILE, read_job
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, dumps, job_document, loads
+from tenuto.tasks.stored_configs import CONFIG_FILE, read_job
 
 SOURCES = Path(tenuto.__file__).parent
 BIG = 7**12_000  # more than 10,000 digits

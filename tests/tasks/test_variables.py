@@ -10,7 +10,7 @@ import pytest
 from tenuto import CommandTask, experiment
 from tenuto.errors import ParameterError
 from tenuto.tasks.arguments import check_variable
-from tenuto.tasks.sealing import seal
+from tenuto.tasks.live import seal
 
 BAD = [
     ("", "x"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import temporary_name, writer_of
-from tenuto.workspace.temporaries import clear_forsaken
+from tenuto.workspace.trash import clear_forsaken
 
 
 def dead_pid() -> int:

@@ -8,8 +8,7 @@ from tenuto.clock import Clock, SystemClock
 from tenuto.jobs.screen import Screen, ScreenLine, Style
 from tenuto.jobs.text import safe, truncate, width
 from tenuto.search.heatmap import HeatmapRow, heat_map, spark_line
-from tenuto.search.line_reporter import duration, last_line, number, rate
-from tenuto.search.reporter import SearchProgress
+from tenuto.search.reporter import SearchProgress, duration, last_line, number, rate
 from tenuto.search.result import SearchResult
 
 DRAW_EVERY_S = 0.15

@@ -2,8 +2,7 @@
 Knows no door's table; the only one of its own is `members`.
 """
 
-from tenuto.database.clock import now_ms
-from tenuto.database.engine import clean
+from tenuto.database.engine import clean, now_ms
 from tenuto.database.migration import Migrations, migrate, refuse_unusable
 from tenuto.database.prepared import Prepared
 from tenuto.database.transactions import Database

@@ -1,21 +1,143 @@
-"""The SQLAlchemy engine of each kind of database, with the settings that make it safe.
-Runs no transaction.
+"""The engine of each kind of database: where it is, the settings that make it safe, its clock, its errors.
+It opens connections; transactions are `transactions`' own.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sqlite3
 from collections.abc import Mapping
+from enum import Enum, unique
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import URL
+from sqlalchemy import BigInteger, Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
-from tenuto.database.database_urls import SQLITE
-from tenuto.errors import DatabaseError
+from tenuto.errors import DatabaseError, InvalidSetting
+
+SQLITE = "sqlite"
+POSTGRESQL = "postgresql"
+_DRIVERS = {SQLITE: SQLITE, POSTGRESQL: "postgresql+psycopg", "postgres": "postgresql+psycopg"}
+
+
+def database_url(given: str | Path) -> URL:
+    """The URL of a database that was given as a path or as a URL.
+
+    Raises `InvalidSetting` for another kind of database than SQLite and PostgreSQL, without its password.
+    """
+    if isinstance(given, Path) or "://" not in given:
+        return _sqlite_file(str(given))
+    try:
+        url = make_url(given)
+    except (ArgumentError, ValueError):
+        raise InvalidSetting(
+            "the URL of the database cannot be read: write postgresql://USER:PASSWORD@HOST/NAME or a path"
+        ) from None
+    kind = url.drivername.partition("+")[0]
+    if kind not in _DRIVERS:
+        raise InvalidSetting(
+            f"{kind} is no database that Tenuto can use: give postgresql://... or the path of a SQLite file"
+        )
+    if kind == SQLITE:
+        return _sqlite_file(url.database or "")
+    return url.set(drivername=_DRIVERS[kind])
+
+
+def _sqlite_file(path: str) -> URL:
+    if path in ("", ":memory:"):
+        raise InvalidSetting("a SQLite database needs a file: what is in memory does not survive its process")
+    return URL.create(SQLITE, database=path)
+
+
+def shown(url: URL) -> str:
+    """The URL for people: a SQLite database by its path, a password as ``***``."""
+    if url.drivername == SQLITE:
+        return str(url.database)
+    return url.set(drivername=POSTGRESQL).render_as_string(hide_password=True)
+
+
+def without_password(text: str, url: URL) -> str:
+    """A message of the driver, with the password of the URL taken out."""
+    password = url.password
+    return text.replace(str(password), "***") if password else text
+
+
+class now_ms(FunctionElement[int]):
+    """``now_ms()``: the instant at which the statement began."""
+
+    type = BigInteger()
+    inherit_cache = True
+    name = "now_ms"
+
+
+@compiles(now_ms, "sqlite")
+def _now_on_sqlite(element: now_ms, compiler: Any, **options: Any) -> str:
+    return "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
+
+
+@compiles(now_ms, "postgresql")
+def _now_on_postgresql(element: now_ms, compiler: Any, **options: Any) -> str:
+    # Not clock_timestamp(): it is volatile, and a comparison with it would use no index.
+    return "CAST(extract(epoch FROM statement_timestamp()) * 1000 AS BIGINT)"
+
+
+@unique
+class Fault(Enum):
+    """What happened to a transaction."""
+
+    LOST = "the connection was lost"
+    BUSY = "another transaction was in the way"
+    FULL = "the disk does not take what is written"
+    DAMAGED = "the file is damaged"
+
+
+_SQLITE = {
+    sqlite3.SQLITE_BUSY: Fault.BUSY,
+    sqlite3.SQLITE_LOCKED: Fault.BUSY,
+    sqlite3.SQLITE_PROTOCOL: Fault.BUSY,
+    sqlite3.SQLITE_FULL: Fault.FULL,
+    sqlite3.SQLITE_IOERR: Fault.FULL,
+    sqlite3.SQLITE_READONLY: Fault.FULL,
+    sqlite3.SQLITE_CANTOPEN: Fault.FULL,
+    sqlite3.SQLITE_CORRUPT: Fault.DAMAGED,
+    sqlite3.SQLITE_NOTADB: Fault.DAMAGED,
+}
+_BUSY_STATES = {"40001", "40P01", "55P03", "57014"}  # serialization, deadlock, lock and statement timeout
+_LOST_STATES = {"57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "53300"}
+_LOST_CLASS = "08"
+_FULL_STATES = {"53100", "53200"}
+_PRIMARY = 0xFF
+
+
+def fault_of(error: DBAPIError) -> Fault | None:
+    """What the error means; None: a mistake of the statement, which repeating does not mend."""
+    original = error.orig
+    if isinstance(original, sqlite3.Error):
+        code = getattr(original, "sqlite_errorcode", None)
+        return None if code is None else _SQLITE.get(code & _PRIMARY)
+    state = getattr(original, "sqlstate", None)
+    if state in _BUSY_STATES:
+        return Fault.BUSY
+    if state in _FULL_STATES:
+        return Fault.FULL
+    if state in _LOST_STATES or (state or "").startswith(_LOST_CLASS):
+        return Fault.LOST
+    if error.connection_invalidated or (state is None and _is_operational(original)):
+        return Fault.LOST
+    return None
+
+
+def _is_operational(original: BaseException | None) -> bool:
+    """Whether the server or the way to it failed, also in a class of its own: a connection that timed out."""
+    return any(one.__name__ == "OperationalError" for one in type(original).__mro__)
+
 
 WRITES = "tenuto_writes"
 """The execution option of a connection whose transaction will write."""

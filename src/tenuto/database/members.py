@@ -22,7 +22,7 @@ from sqlalchemy import (
     update,
 )
 
-from tenuto.database.clock import now_ms
+from tenuto.database.engine import now_ms
 
 metadata = MetaData()
 members = Table(

@@ -22,7 +22,7 @@ from alembic.util.exc import CommandError
 from sqlalchemy import Connection, NullPool, column, create_engine, inspect, select, table, text
 from sqlalchemy.exc import DBAPIError
 
-from tenuto.database.database_urls import SQLITE, database_url, shown
+from tenuto.database.engine import SQLITE, database_url, shown
 from tenuto.database.transactions import Database
 from tenuto.errors import ForeignDatabase, NewerDatabase
 

@@ -4,10 +4,12 @@ Knows no table; works from any thread, and blocks the one that calls it.
 
 from __future__ import annotations
 
+import itertools
 import os
+import socket
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,14 +18,78 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from tenuto.clock import SystemClock, SystemRandomness
-from tenuto.database.database_urls import SQLITE, database_url, shown, without_password
-from tenuto.database.deadlines import Deadlines
-from tenuto.database.engine import WRITES, make_engine
-from tenuto.database.faults import Fault, fault_of
-from tenuto.database.groups import Groups
-from tenuto.database.turns import turns_of
+from tenuto.database.engine import (
+    SQLITE,
+    WRITES,
+    Fault,
+    database_url,
+    fault_of,
+    make_engine,
+    shown,
+    without_password,
+)
+from tenuto.database.group_commit import Groups, turns_of
 from tenuto.database.wakeups import SENDER, Wakeups, take_announcements
 from tenuto.errors import DatabaseDamaged, DatabaseError, DatabaseUnavailable
+
+# Deadlines of transactions: a connection whose server no longer answers is cut.
+# Only for PostgreSQL: a driver that waits for a silent server waits for ever.
+
+
+class Deadlines:
+    """Watches the transactions of one database, in a thread that ends when there is nothing to watch."""
+
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
+        self._clock = SystemClock()
+        self._changed = threading.Condition()
+        self._open: dict[int, tuple[float, int]] = {}
+        self._numbers = itertools.count()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def over(self, connection: Connection) -> Iterator[None]:
+        """Cuts the connection if the block takes longer than it may."""
+        driver = connection.connection.dbapi_connection
+        assert driver is not None
+        with self._changed:
+            number = next(self._numbers)
+            self._open[number] = (self._clock.monotonic() + self._longest_s, driver.fileno())
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="deadlines", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._open.pop(number, None)
+
+    def close(self) -> None:
+        with self._changed:
+            self._open.clear()
+            self._changed.notify_all()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while self._open:
+                now = self._clock.monotonic()
+                for number, (deadline, descriptor) in list(self._open.items()):
+                    if deadline <= now:
+                        del self._open[number]
+                        _cut(descriptor)
+                # Looks now and then: to be woken for every transaction would cost more than the look.
+                self._changed.wait(max(0.05, self._longest_s / 4))
+            self._thread = None
+
+
+def _cut(descriptor: int) -> None:
+    """Shuts the socket down, so that the thread that reads from it gets an error; the owner closes it."""
+    try:
+        with socket.fromfd(descriptor, socket.AF_UNIX, socket.SOCK_STREAM) as shared:
+            shared.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it was closed meanwhile
+
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from tenuto.errors import ParameterError
 from tenuto.experiments.workspace import Workspace
-from tenuto.launchers.choice import check_launcher
 from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.selection import check_launcher
 from tenuto.lifecycle.states import TransientMode
 from tenuto.settings import Settings, load_settings
 from tenuto.tasks.arguments import check_variable, member, refused, whole_number

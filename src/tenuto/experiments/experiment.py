@@ -23,11 +23,11 @@ from tenuto.experiments.checked_arguments import (
 )
 from tenuto.experiments.environment import DirtyGitAction
 from tenuto.experiments.job_defaults import MachineTokens
+from tenuto.experiments.process_service import Service
 from tenuto.experiments.result_rows import Cells, Finished, result_rows
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_context import RunContext, RunOpening
 from tenuto.experiments.run_record import add_tags
-from tenuto.experiments.services import Service
 from tenuto.experiments.submissions import Submissions, SubmitHook, hooks_of
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.jobs_html import jobs_html
@@ -44,8 +44,8 @@ from tenuto.settings import Settings, process_environment
 from tenuto.tasks.arguments import flag, function, member, refused, seconds, text, whole_number
 from tenuto.tasks.base import caller
 from tenuto.tasks.ports import SubmitOptions, open_submitters
-from tenuto.tasks.saving import save
 from tenuto.tasks.schema import schema_of
+from tenuto.tasks.stored_configs import save
 from tenuto.tasks.task import Task
 
 if TYPE_CHECKING:

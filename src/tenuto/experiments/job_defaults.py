@@ -11,10 +11,10 @@ from tenuto.experiments.checked_arguments import RunMode
 from tenuto.jobs.former import FormerJobs
 from tenuto.jobs.reuse import Validity
 from tenuto.jobs.submission import Defaults, Placement
-from tenuto.launchers.choice import Launchers
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.selection import Launchers
 from tenuto.light import late
 from tenuto.scheduler.tokens import CounterToken, GpuToken, declare
 from tenuto.settings import Settings
@@ -25,10 +25,10 @@ from tenuto.workspace.ports import Machine
 
 if TYPE_CHECKING:
     from tenuto.jobs import placement
-    from tenuto.launchers import finder
+    from tenuto.launchers import selection
 else:
     placement = late("tenuto.jobs.placement")
-    finder = late("tenuto.launchers.finder")
+    selection = late("tenuto.launchers.selection")
 
 T = TypeVar("T", bound=CounterToken)
 
@@ -94,7 +94,7 @@ class JobDefaults:
     def _place(self, task: Any, submission: SubmitOptions, environment: Mapping[str, str]) -> Placement:
         """The place of a task that has a requirement."""
         if self._placer is None:
-            found = finder.Finder(self._settings, self._all_launchers())
+            found = selection.Finder(self._settings, self._all_launchers())
             self._placer = placement.Placer(found, self.get().limits, self._declare_gpus)
         launcher = submission.launcher or self._chosen_launcher()
         return self._placer.place(task, submission.requires, launcher, environment)

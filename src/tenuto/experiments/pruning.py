@@ -26,7 +26,7 @@ from tenuto.workspace import job_directory, trash
 from tenuto.workspace.jobslist import JobLine, read_jobs
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
-from tenuto.workspace.temporaries import clear_forsaken
+from tenuto.workspace.trash import clear_forsaken
 
 if TYPE_CHECKING:
     from tenuto.experiments import workspace_view as views

@@ -8,6 +8,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from tenuto.experiments.process_service import Service, ServiceState
 from tenuto.experiments.run_record import (
     RunState,
     RunStatus,
@@ -16,7 +17,6 @@ from tenuto.experiments.run_record import (
     write_run_status,
     writer_name,
 )
-from tenuto.experiments.services import Service, ServiceState
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
     Event,
@@ -29,8 +29,7 @@ from tenuto.lifecycle.events import (
 from tenuto.lifecycle.owner_names import run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.journals import OwnerJournal
-from tenuto.scheduler.listeners import StateListener, Subscriber
+from tenuto.scheduler.listeners import OwnerJournal, StateListener, Subscriber
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.workspace import journal
 from tenuto.workspace.carbon import job_total, read_carbon, total

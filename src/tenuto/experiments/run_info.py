@@ -21,7 +21,7 @@ from tenuto.light import late
 from tenuto.settings import load_settings
 from tenuto.tasks.arguments import text
 from tenuto.tasks.graph import configs_in, postorder
-from tenuto.tasks.saving import load
+from tenuto.tasks.stored_configs import load
 from tenuto.tasks.task import Task
 from tenuto.workspace.journal import Cursor, EventReader, JournalEntry, Position
 from tenuto.workspace.layout import Layout
@@ -93,7 +93,7 @@ def load_xp_info(workdir: Path | str | Workspace, name: str, run_id: str | None 
     return ExperimentInfo(run, tuple(view.jobs(run)), view.commits(run), view)
 
 
-# -- configs that a run keeps under a name, in the format of `tasks.saving` --------------------------
+# -- configs that a run keeps under a name, in the format of `tasks.stored_configs` --------------------------
 
 
 def place_of(run: RunPaths, name: str) -> Path:

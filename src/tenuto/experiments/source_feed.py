@@ -20,8 +20,7 @@ from tenuto.lifecycle.events import (
     ServiceAddedEvent,
     ServiceStateChangedEvent,
 )
-from tenuto.workspace.filesystem import remote_kind
-from tenuto.workspace.inotify import DirectoryWatches, watch_directories
+from tenuto.workspace.inotify import DirectoryWatches, remote_kind, watch_directories
 from tenuto.workspace.journal import EventReader
 from tenuto.workspace.layout import JournalPlace, is_job_id, name_of_directory
 from tenuto.workspace.run_paths import RunPaths

@@ -13,7 +13,7 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from tenuto.errors import ServiceError
-from tenuto.experiments.services import Service, ServiceState
+from tenuto.experiments.process_service import Service, ServiceState
 from tenuto.jobs.tcp_ports import LOCALHOST, listen
 
 logger = logging.getLogger("tenuto.experiments")

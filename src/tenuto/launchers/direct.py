@@ -24,7 +24,7 @@ from tenuto.workspace.processes import PidfdHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord
 
 if TYPE_CHECKING:
-    from tenuto.launchers.requirements_values import Alternative
+    from tenuto.launchers.requirements import Alternative
 
 NEVER = (errno.E2BIG, errno.ENOEXEC)
 """What an attempt to start a program answers that waiting will not cure."""

@@ -21,8 +21,7 @@ from tenuto.launchers.instructions import Limits
 from tenuto.launchers.leftovers import STAMP
 from tenuto.launchers.local import LocalProcess, Readable, find_local, sweep_local
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.warm.ended_runner import EndedHandle
-from tenuto.launchers.warm.fitness import MEMORY_LIMIT
+from tenuto.launchers.warm.fork_safety import MEMORY_LIMIT
 from tenuto.launchers.warm.needs import LEAN, Needs, ProcessVariables, Surroundings
 from tenuto.launchers.warm.parent import (
     Answer,
@@ -39,12 +38,38 @@ from tenuto.workspace.job_directory import read_pid
 from tenuto.workspace.json_bytes import to_json
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
-from tenuto.workspace.ports import Machine, ProcessHandle
+from tenuto.workspace.ports import Machine, ProcessHandle, ProcessIdentity
 from tenuto.workspace.processes import PidfdHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord
 
 if TYPE_CHECKING:
-    from tenuto.launchers.requirements_values import Alternative
+    from tenuto.launchers.requirements import Alternative
+
+# The handle of a runner that ended before the launcher could open it.
+# It was heard of only through what it wrote.
+
+
+class EndedHandle:
+    """A `ProcessHandle` on a process that is no more."""
+
+    def __init__(self, identity: ProcessIdentity) -> None:
+        self.identity = identity
+        self._fd = os.eventfd(1, os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def send_signal(self, signal: int) -> bool:
+        return False
+
+    def ended(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
 
 _MOST_PARENTS = 8
 """The parent that was used least recently makes room. To start one takes as long as a fresh interpreter."""

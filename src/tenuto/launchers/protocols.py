@@ -12,7 +12,7 @@ from tenuto.workspace.ports import LockHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord
 
 if TYPE_CHECKING:
-    from tenuto.launchers.requirements_values import Alternative
+    from tenuto.launchers.requirements import Alternative
 
 
 class StartOrder(NamedTuple):

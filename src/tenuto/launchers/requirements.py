@@ -4,12 +4,331 @@ Starts and chooses nothing; `choice` finds a launcher for a requirement.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tenuto.errors import RequirementError
-from tenuto.launchers.requirements_text import read_alternatives
-from tenuto.launchers.requirements_values import KINDS, Alternative, Gpus, about_size, size_text, time_text
+from tenuto.light import fractions, pattern
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+# What a job needs of the machine that runs it, as values: an alternative, and the GPUs in it.
+# Reads no text (`requirements_text` does), and knows no launcher.
+
+
+KINDS = ("cuda", "rocm", "mps", "gpu")
+"""The kinds of GPU that can be asked for; `gpu` is any of them."""
+MOST = 1_000_000
+"""Cores, or GPUs."""
+LONGEST_S = 100 * 366 * 86_400
+LARGEST_BYTES = 1 << 60
+
+_TIMES = (("d", 86_400), ("h", 3600), ("m", 60))
+_SIZES = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """GPUs of one kind, and the memory that each must have."""
+
+    kind: str = "gpu"
+    count: int = 1
+    memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            _refuse("kind", self.kind, f"one of {', '.join(KINDS)}")
+        _check_count("count", self.count)
+        _check_size(self.memory_bytes)
+
+    def __str__(self) -> str:
+        memory = f"(mem={size_text(self.memory_bytes)})" if self.memory_bytes is not None else ""
+        return f"{self.kind}{memory}{f'*{self.count}' if self.count > 1 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One way to satisfy a requirement; None is what it leaves open."""
+
+    duration_s: float | None = None
+    cores: int | None = None
+    memory_bytes: int | None = None
+    gpus: Gpus | None = None
+
+    def __post_init__(self) -> None:
+        duration = self.duration_s
+        if duration is not None and not (
+            type(duration) in (int, float) and math.isfinite(duration) and 0 < duration <= LONGEST_S
+        ):
+            _refuse("duration_s", duration, f"seconds, more than 0 and at most {LONGEST_S}")
+        if self.cores is not None:
+            _check_count("cores", self.cores)
+        _check_size(self.memory_bytes)
+        gpus: Any = self.gpus
+        if gpus is not None and not isinstance(gpus, Gpus):
+            _refuse("gpus", gpus, "Gpus(...)")
+        if duration is None and self.cores is None and self.memory_bytes is None and self.gpus is None:
+            raise RequirementError("an alternative asks for something: give it at least one value", "", 0)
+
+    def __str__(self) -> str:
+        cpu = [f"cores={self.cores}"] if self.cores is not None else []
+        cpu += [f"mem={size_text(self.memory_bytes)}"] if self.memory_bytes is not None else []
+        terms = [f"duration={time_text(self.duration_s)}"] if self.duration_s is not None else []
+        terms += [f"cpu({', '.join(cpu)})"] if cpu else []
+        terms += [str(self.gpus)] if self.gpus is not None else []
+        return " & ".join(terms)
+
+
+def time_text(seconds: float) -> str:
+    """A duration as the language writes it: ``1h30m``, ``2d``, ``0.5s``."""
+    rest = fractions.Fraction(repr(seconds))
+    text = ""
+    for unit, length in _TIMES:
+        number, rest = divmod(rest, length)
+        text += f"{number}{unit}" if number else ""
+    return f"{text}{_decimal(rest)}s" if rest else text
+
+
+def size_text(size: int) -> str:
+    """A size as the language writes it, in the largest unit of which it is a whole number."""
+    unit, length = next((known for known in _SIZES if size % known[1] == 0), _SIZES[-1])
+    return f"{_decimal(fractions.Fraction(size, length))}{unit}"
+
+
+def about_size(size: int) -> str:
+    """The size of a machine, which is rarely a round number."""
+    return f"{size / (1 << 30):.1f}G" if size >= 1 << 30 else f"{size / (1 << 20):.0f}M"
+
+
+def _decimal(number: Fraction) -> str:
+    """The digits of a fraction that has finitely many, without an exponent."""
+    whole, rest = divmod(number, 1)
+    text = str(whole)
+    digits = ""
+    while rest:
+        digit, rest = divmod(rest * 10, 1)
+        digits += str(digit)
+    return f"{text}.{digits}" if digits else text
+
+
+def as_fraction(digits: str) -> Fraction:
+    """A number of the language, exactly."""
+    return fractions.Fraction(digits)
+
+
+def _check_count(name: str, count: Any) -> None:
+    if type(count) is not int or not 0 < count <= MOST:
+        _refuse(name, count, f"an integer from 1 to {MOST}")
+
+
+def _check_size(size: Any) -> None:
+    if size is not None and (type(size) is not int or not 0 < size <= LARGEST_BYTES):
+        _refuse("memory_bytes", size, f"an integer from 1 to {LARGEST_BYTES}")
+
+
+def _refuse(name: str, value: Any, expected: str) -> None:
+    text = repr(value)[:60]
+    raise RequirementError(f"{name} must be {expected}, not {text}", text, 0)
+
+
+# Reads the requirement language: `duration=4h & cpu(cores=8, mem=32G) & cuda(mem=24G)*2 | duration=1h`.
+# It makes alternatives of a text, or says where the text breaks; it decides nothing.
+#
+#   requirement = alternative { "|" alternative }     alternative = term { "&" term }
+#   term  = "duration" "=" time | "cpu" "(" arg {"," arg} ")" | kind [ "(" "mem" "=" size ")" ] [ "*" count ]
+#   arg   = "cores" "=" count | "mem" "=" size        kind = "cuda" | "rocm" | "mps" | "gpu"
+#   time  = number unit { number unit }               size = number unit
+
+
+LONGEST = 4_000
+_SHOWN = 60
+
+_TOKEN = pattern(r"(?P<number>[0-9]+(?:\.[0-9]+)?)|(?P<word>[^\W\d_]+)|(?P<sign>\S)")
+_TIME_UNITS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hour", "hours"), 3600),
+    **dict.fromkeys(("d", "day", "days"), 86_400),
+}
+_SIZE_UNITS = {
+    f"{letter}{ending}": 1 << 10 * power
+    for power, letter in enumerate("kmgt", 1)
+    for ending in ("", "b", "ib")
+}
+_TERM = "duration=, cpu(...) or one of " + ", ".join(KINDS)
+
+
+class Lexeme(NamedTuple):
+    """A number, a word, a sign, or the end of the text (empty)."""
+
+    text: str
+    kind: str
+    position: int
+
+
+def read_alternatives(text: str) -> tuple[Alternative, ...]:
+    """The alternatives of a requirement, in order; a `RequirementError` shows where the text breaks."""
+    if len(text) > LONGEST:
+        refuse(text[:LONGEST], 0, f"the requirement is longer than {LONGEST} characters")
+    return tuple(_Reader(text).requirement())
+
+
+def refuse(text: str, position: int, problem: str) -> NoReturn:
+    """Raises the error: the text, and below it a pointer with what was expected."""
+    before, after = _plain(text[:position]), _plain(text[position:])
+    before = before if len(before) <= _SHOWN else "..." + before[3 - _SHOWN :]
+    after = after if len(after) <= _SHOWN else after[: _SHOWN - 3] + "..."
+    raise RequirementError(f"{before}{after}\n{' ' * len(before)}^ {problem}", text, position)
+
+
+def _plain(text: str) -> str:
+    """Text whose characters all take one cell of a terminal, and none of which steers it."""
+    return "".join(c if c.isascii() and c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+class _Reader:
+    """Reads one text from left to right, one lexeme ahead."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lexemes = self._lexemes()
+        self.next = next(self.lexemes)
+
+    def _lexemes(self) -> Iterator[Lexeme]:
+        for found in _TOKEN.finditer(self.text):
+            yield Lexeme(found[0], str(found.lastgroup), found.start())
+        end = Lexeme("", "end", len(self.text.rstrip()))
+        while True:
+            yield end
+
+    def requirement(self) -> Iterator[Alternative]:
+        yield self.alternative()
+        while self.next.text == "|":
+            self.take()
+            yield self.alternative()
+        if self.next.kind != "end":
+            self.refuse("expected '&', '|' or the end")
+
+    def alternative(self) -> Alternative:
+        said: dict[str, object] = {}
+        self.term(said)
+        while self.next.text == "&":
+            self.take()
+            self.term(said)
+        return Alternative(**said)  # type: ignore[arg-type]
+
+    def term(self, said: dict[str, object]) -> None:
+        word = self.next
+        if word.text == "duration":
+            self.once(said, "duration_s", "duration")
+            self.expect("=")
+            said["duration_s"] = self.time()
+        elif word.text == "cpu":
+            self.take()
+            self.expect("(")
+            self.argument(said)
+            while self.next.text == ",":
+                self.take()
+                self.argument(said)
+            self.expect(")", "expected ',' or ')'")
+        elif word.text in KINDS:
+            self.once(said, "gpus", "GPUs")
+            said["gpus"] = self.gpus(word.text)
+        else:
+            self.refuse(f"expected {_TERM}")
+
+    def argument(self, said: dict[str, object]) -> None:
+        if self.next.text == "cores":
+            self.once(said, "cores", "cores")
+            self.expect("=")
+            said["cores"] = self.count()
+        elif self.next.text == "mem":
+            self.once(said, "memory_bytes", "mem")
+            self.expect("=")
+            said["memory_bytes"] = self.size()
+        else:
+            self.refuse("expected cores= or mem=")
+
+    def gpus(self, kind: str) -> Gpus:
+        memory, count = None, 1
+        if self.next.text == "(":
+            self.take()
+            self.expect("mem")
+            self.expect("=")
+            memory = self.size()
+            self.expect(")")
+        if self.next.text == "*":
+            self.take()
+            count = self.count()
+        return Gpus(kind, count, memory)
+
+    def time(self) -> float:
+        total = fractions.Fraction(0)
+        first = self.next
+        while self.next.kind == "number" or not total:
+            number = self.number("a time, such as 4h or 1h30m")
+            total += number * self.unit(_TIME_UNITS, "s, m, h or d", "number")
+        if total > LONGEST_S:
+            self.refuse("this duration is too long", first)
+        if not float(total):
+            self.refuse("this duration is too short", first)
+        return float(total)
+
+    def size(self) -> int:
+        first = self.next
+        number = self.number("a size, such as 32G")
+        size = -(-(number * self.unit(_SIZE_UNITS, "K, M, G or T", "size")) // 1)
+        if size > LARGEST_BYTES:
+            self.refuse("this size is too large", first)
+        return int(size)
+
+    def count(self) -> int:
+        lexeme = self.next
+        if lexeme.kind != "number":
+            self.refuse("expected a number: 1, 2, ...")
+        if not lexeme.text.isdecimal() or not 0 < as_fraction(lexeme.text) <= MOST:
+            self.refuse(f"expected an integer from 1 to {MOST}")
+        return int(self.take().text)
+
+    def number(self, expected: str) -> Fraction:
+        if self.next.kind != "number":
+            self.refuse(f"expected {expected}")
+        number = as_fraction(self.next.text)
+        if not number:
+            self.refuse("expected a number more than 0")
+        self.take()
+        return number
+
+    def unit(self, units: dict[str, int], names: str, what: str) -> int:
+        if self.next.kind != "word":
+            # Behind the number, wherever the next lexeme stands: that is where the unit belongs.
+            self.refuse(f"this {what} has no unit: expected {names}", self.behind)
+        found = units.get(self.next.text.lower())
+        if found is None:
+            self.refuse(f"expected a unit: {names}")
+        self.take()
+        return found
+
+    def once(self, said: dict[str, object], key: str, name: str) -> None:
+        if key in said:
+            self.refuse(f"{name} said twice; separate alternatives by '|'")
+        self.take()
+
+    def expect(self, sign: str, problem: str | None = None) -> None:
+        if self.next.text != sign:
+            self.refuse(problem or f"expected {sign!r}")
+        self.take()
+
+    def take(self) -> Lexeme:
+        taken, self.next = self.next, next(self.lexemes)
+        self.behind = taken._replace(position=taken.position + len(taken.text))
+        return taken
+
+    def refuse(self, problem: str, at: Lexeme | None = None) -> NoReturn:
+        refuse(self.text, (at or self.next).position, problem)
 
 
 @dataclass(frozen=True, slots=True)

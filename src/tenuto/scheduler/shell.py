@@ -15,15 +15,12 @@ from tenuto.errors import TenutoError
 from tenuto.launchers.clusters import Clusters
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler import effects, inputs
-from tenuto.scheduler.arrivals import Arrivals
 from tenuto.scheduler.attempts import Attempts
-from tenuto.scheduler.conditions import ExitCondition
 from tenuto.scheduler.core import Core
 from tenuto.scheduler.decisions import Verdict
 from tenuto.scheduler.entries import Phase
-from tenuto.scheduler.followers import Followers
 from tenuto.scheduler.handover import Handovers
-from tenuto.scheduler.inbox import Cancellation, Forgetting, Inbox, Submission, Wish
+from tenuto.scheduler.intake import Arrivals, Cancellation, Forgetting, Inbox, Submission, Wish
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Announcer
 from tenuto.scheduler.logbook import LogStep, is_logged, log_state, log_step
@@ -32,16 +29,132 @@ from tenuto.scheduler.output_worker import TaskOutputsWorker
 from tenuto.scheduler.owners import Owner, OwnerCounts, OwnerLedger
 from tenuto.scheduler.pauses import BACK_OFF_S, Pauses
 from tenuto.scheduler.registry import Registry
-from tenuto.scheduler.shared_slots import SharedSlots
+from tenuto.scheduler.shared_slots import SharedSlots, TokenSlots
 from tenuto.scheduler.shortages import failure, shortage, worded
-from tenuto.scheduler.token_queue import TokenQueue
-from tenuto.scheduler.token_queues import TokenQueues
-from tenuto.scheduler.token_slots import TokenSlots
+from tenuto.scheduler.token_queue import TokenQueue, TokenQueues
 from tenuto.scheduler.tokens import Grant
 from tenuto.scheduler.watches import STOP_GRACE_S
 from tenuto.scheduler.workers import Worker
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.ports import Machine
+
+# The conditions that callers wait for in the loop, looked at after every change.
+# Decides nothing: a caller brings its condition along.
+
+
+class ExitCondition:
+    """Wakes the callers whose condition holds; to be used in the loop's thread only, but for `changed`."""
+
+    def __init__(self, loop: Loop, take_in: Callable[[], None]) -> None:
+        """`take_in`: takes in what was submitted."""
+        self._loop = loop
+        self._take_in = take_in
+        self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self.is_due = False
+        """A job ended, or fell asleep, since the conditions were looked at."""
+        self._is_asking = False
+        """The conditions are about to be looked at."""
+
+    async def wait_for(self, predicate: Callable[[], bool]) -> None:
+        """Returns once the predicate holds."""
+        if predicate():
+            return
+        waiter = (predicate, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        try:
+            await waiter[1]
+        finally:
+            self._waiters.remove(waiter)
+
+    def changed(self) -> None:
+        """Have the conditions looked at; from any thread."""
+        self._loop.post(self._look)
+
+    def notify_soon(self) -> None:
+        """Have the conditions looked at in a step of its own."""
+        self.is_due = False
+        if not self._is_asking:
+            self._is_asking = True
+            self._loop.post(self._look)
+
+    def _look(self) -> None:
+        """Look at the conditions once everything submitted is known: a callback may just have submitted more.
+
+        A job that is found done ends while others are still to be taken in. An owner that was told then that
+        nothing is unfinished left, and those others arrived at a run that was closed.
+        """
+        self._is_asking = False
+        self._take_in()
+        for predicate, future in self._waiters:
+            if not future.done() and predicate():
+                future.set_result(None)
+
+
+# Followers of a job: its outputs are handed over while it runs, and callbacks are called when it is done.
+# The owners of the job wait for them; the loop does not.
+
+
+class Followers:
+    """To be used in the loop's thread only."""
+
+    def __init__(
+        self, attempts: Attempts, outputs: TaskOutputsWorker, completions: Worker, loop: Loop
+    ) -> None:
+        self._attempts = attempts
+        self._outputs = outputs
+        self._completions = completions
+        self._loop = loop
+        self._followed: set[Job] = set()
+        """Running jobs whose outputs an owner watches."""
+
+    def read_and_follow(self, job: Job) -> None:
+        """An owner watches the outputs of a job: those that are there, and those to come."""
+        self._outputs.read(job)
+        self.follow(job)
+
+    def follow(self, job: Job) -> None:
+        """Hands over the outputs of a job while it runs, if an owner watches them."""
+        if job.state.running() and job.watched_outputs and job not in self._followed:
+            self._followed.add(job)
+            self._loop.spawn(self._follow_while_running(job))
+
+    async def _follow_while_running(self, job: Job) -> None:
+        try:
+            while job.state.running():
+                await self._attempts.changed(job.paths.private)
+                self._outputs.read(job)
+        finally:
+            self._followed.discard(job)
+
+    def after_outputs(self, job: Job, then: Callable[[], None]) -> None:
+        """Calls in the loop once the last outputs of a job, which an owner watches, were handed over."""
+        # A job that was found done counts as nothing unfinished, so its owners would not wait for this.
+        release = self._outputs.hold(job)
+
+        def handle() -> None:
+            self._outputs.read(job)
+            self._loop.post(then)
+            self._loop.post(release)
+
+        self._completions.call(handle)
+
+    def call_completed(self, job: Job) -> None:
+        """Calls the callbacks of a job, once it is settled: they may ask for its result."""
+        if job.state is not JobState.DONE or not job.completion_callbacks:
+            return
+        release = self._outputs.hold(job)
+
+        def handle() -> None:
+            try:
+                problem = job.done_handler(JobState.DONE)
+                if problem is not None:
+                    self._outputs.failed(job.owners, problem)
+            finally:
+                release()
+
+        # After the outputs that were handed over before, and yet not in their thread: it may take its time.
+        self._outputs.call(job, lambda: self._completions.call(handle))
+
 
 logger = logging.getLogger("tenuto.scheduler")
 

@@ -4,32 +4,136 @@ It holds the protocol of docs/adr/0009; the rule which job is next is in `token_
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
+from typing import NamedTuple
 
-from tenuto.lifecycle.states import JobState
+from tenuto.errors import TokenError
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.scheduler.decisions import Verdict
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.inputs import Ended, Granted, Input, Unwanted
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
-from tenuto.scheduler.shortages import shortage, worded
+from tenuto.scheduler.shared_slots import TokenSlots
+from tenuto.scheduler.shortages import failure, shortage, worded
 from tenuto.scheduler.token_alarm import Alarm
 from tenuto.scheduler.token_decisions import Absentees, Picks, decide, names_of, tokens_of, why_waiting
-from tenuto.scheduler.token_grants import (
-    GrantOutcome,
-    declare_missing,
-    is_run_by_others,
-    refusal,
-    take,
-    take_again,
-)
-from tenuto.scheduler.token_slots import TokenSlots
-from tenuto.scheduler.tokens import Grant, beyond
+from tenuto.scheduler.tokens import Grant, beyond, place_of
+from tenuto.workspace import job_directory
+from tenuto.workspace.derive_table import Action
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Ask
 from tenuto.workspace.ports import LockHandle, Machine
-from tenuto.workspace.token_files import Need, Ticket, TicketQueue, TokenFiles, TokenPlace, TokenState
+from tenuto.workspace.records import TokenUnits
+from tenuto.workspace.token_files import (
+    MOST_UNITS,
+    Need,
+    Ticket,
+    TicketQueue,
+    TokenFiles,
+    TokenPlace,
+    TokenState,
+)
+
+# The locks that a job with tokens starts with: its own and those of its units, all or none.
+# `take` and `take_again` are to be called under the mutex of the tokens.
+
+
+logger = logging.getLogger("tenuto.scheduler")
+
+
+class GrantOutcome(NamedTuple):
+    """What one look at a queue led to."""
+
+    granted: list[tuple[Job, Grant]]
+    refused: list[tuple[Job, Exception | str]]
+
+    def jobs(self) -> set[Job]:
+        """The jobs that wait no longer."""
+        return {job for job, _ in (*self.granted, *self.refused)}
+
+
+def take(machine: Machine, files: TokenFiles, job: Job, picks: Picks) -> Grant | None:
+    """The job's lock, then the units, token by token; None if a unit is not to be had.
+
+    The grant has no lock if another scheduler runs the job: then it is to be watched, and needs no units.
+    """
+    with ExitStack() as undo:
+        lock = job_directory.take_lock(machine, job.paths)
+        if lock is None:
+            return Grant(None)
+        undo.callback(lock.close)
+        handles: list[LockHandle] = []
+        for token in sorted(picks):
+            taken = files.take(token, picks[token])
+            if taken is None:
+                return None
+            for handle in taken:
+                undo.callback(handle.close)
+            handles += taken
+        undo.pop_all()
+    environment: dict[str, str] = {}
+    for token_, _ in job.tokens:
+        environment.update(token_.environment(picks[token_.name]))
+    units = [TokenUnits(name, picks[name]) for name in sorted(picks)]
+    return Grant(lock, units, handles, environment, files.place.directory)
+
+
+def take_again(machine: Machine, files: TokenFiles, job: Job) -> Grant:
+    """The units that `locks.json` says a job has, which another scheduler started on an external launcher."""
+    recorded = job_directory.read_locks(machine.files, job.paths, job.attempt)
+    handles: list[LockHandle] = []
+    for name, units in recorded.tokens if recorded else ():
+        for unit in units:
+            taken = files.take(name, (unit,))
+            if taken is None:
+                logger.warning(
+                    "unit %d of token %s is somebody else's, though %s still runs with it",
+                    unit,
+                    name,
+                    job.job_id,
+                    extra={"action": "token_lost"},
+                )
+            else:
+                handles += taken
+    return Grant(None, handles=handles)
+
+
+def declare_missing(files: TokenFiles, job: Job) -> None:
+    """Write the capacities of a job's tokens whose files a person removed."""
+    for token, _ in job.tokens:
+        if token.capacity and files.capacity(token.name) is None:
+            files.declare(token.name, token.capacity)
+
+
+def is_run_by_others(machine: Machine, job: Job, ask: Ask) -> bool:
+    """True if another scheduler runs a job, or has run it: then it needs no tokens here.
+
+    A `.done` alone does not say so: beside a `.failed` it does not count, and the job is to be run.
+    """
+    files, paths = machine.files, job.paths
+    if machine.locks.is_locked(paths.lock):
+        return True
+    is_marked = files.stat(paths.done) is not None
+    if is_marked and job_directory.look(machine, paths).derived.state is JobState.DONE:
+        return True
+    if files.stat(paths.launch) is None:
+        return False
+    found = job_directory.look(
+        machine, paths, ask=ask
+    ).derived  # a job that a cluster has is run without a lock
+    return found.external and found.action is Action.WATCH
+
+
+def refusal(job: Job, error: Exception | str) -> Verdict:
+    """The end of a job that can never have the tokens it asks for."""
+    if isinstance(error, str):
+        return Verdict(JobState.ERROR, JobFailureStatus.FAILED, error)
+    return failure(job.job_id, error)
+
 
 MOST_TICKETS = 100
 """Of one scheduler, for the same tokens, at a time."""
@@ -345,3 +449,64 @@ class TokenQueue:
         except OSError as error:  # it goes on waiting for its tokens; its start will say more
             self._tell(job, f"cannot be looked at: {worded(error)}")
             return False
+
+
+# The queues for tokens of one scheduler: one for each directory of tokens that its jobs use.
+# A scheduler whose jobs need no tokens has none.
+
+
+class TokenQueues:
+    """All queues of one scheduler; a job goes to that of its tokens."""
+
+    def __init__(self, machine: Machine, make: Callable[[TokenPlace], TokenQueue]) -> None:
+        """`make` makes the queue of a directory of tokens."""
+        self._make = make
+        self._machine = machine
+        self._queues: dict[str, TokenQueue] = {}
+
+    def check(self, job: Job) -> None:
+        """Raises `TokenError` if the job asks for what it can never get; from any thread."""
+        files = TokenFiles(self._machine, _place(job))
+        for need in job.needs:
+            capacity = files.capacity(need.token)
+            problem = beyond(need, MOST_UNITS if capacity is None else capacity)
+            if problem is not None:
+                raise TokenError(problem)
+
+    def ask(self, job: Job) -> None:
+        self._queue(job).ask(job)
+
+    def adopt(self, job: Job) -> None:
+        self._queue(job).adopt(job)
+
+    def withdraw(self, job: Job) -> None:
+        self._queue(job).withdraw(job)
+
+    def release(self, job: Job, grant: Grant | None = None) -> None:
+        """A job does not need its units any more; `grant`: only those, if it has got others meanwhile."""
+        self._queue(job).release(job, grant)
+
+    def holds(self, job: Job, grant: Grant | None) -> bool:
+        """Whether a job still has what it was given; one that was given nothing needs nothing."""
+        return grant is None or self._queue(job).holds(job, grant)
+
+    def pump(self) -> None:
+        """Jobs that wait with tokens may have a free slot, before jobs that are ready."""
+        for queue in self._queues.values():
+            if not queue.is_idle:
+                queue.pump()
+
+    def close(self) -> None:
+        for queue in self._queues.values():
+            queue.close()
+
+    def _queue(self, job: Job) -> TokenQueue:
+        place = _place(job)
+        if place.directory not in self._queues:
+            self._queues[place.directory] = self._make(place)
+        return self._queues[place.directory]
+
+
+def _place(job: Job) -> TokenPlace:
+    """A launcher's lock alone is queued for in its workspace."""
+    return place_of(job.tokens, job.layout.token_queue)

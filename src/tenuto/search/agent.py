@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import os.path
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,21 +15,141 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tenuto.errors import DatabaseError, SchedulerClosed
+from sqlalchemy import Connection
+
+from tenuto.database import Database
+from tenuto.database.members import Member, MemberKind, join, leave, see
+from tenuto.errors import DatabaseError, SchedulerClosed, SerializationError, WorkspaceError
+from tenuto.launchers.results import decoded, readable
 from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import GpuToken
-from tenuto.search.candidate_jobs import CandidateJobs
-from tenuto.search.claim_store import Wish
-from tenuto.search.evaluation import end_of, failed_end, is_answer
-from tenuto.search.membership import Membership
+from tenuto.search.candidate_jobs import LEASE_FILE, CandidateJobs
+from tenuto.search.claim_store import LOST, Wish
+from tenuto.search.kept_outcomes import judge
 from tenuto.search.moves import WORK
+from tenuto.search.outcome import Outcome, plain
+from tenuto.search.recovery import process_text
 from tenuto.search.rows import Claimed, End
 from tenuto.search.store import Store
 from tenuto.settings import Settings
-from tenuto.workspace.ports import Machine
+from tenuto.workspace.attempt_files import read_result
+from tenuto.workspace.ports import Files, Machine
+
+# How a job of the heart ended, as the end of a candidate's row.
+# Reads the job's result; writes nothing.
+
+
+_MESSAGE = 4000
+_REPEATED = (JobFailureStatus.LOST, JobFailureStatus.DELETED)
+
+
+def is_answer(job: Job, row: Claimed) -> bool:
+    """Whether the end that a job shows is news to the row, and not that of a try it knows already."""
+    return job.state is JobState.DONE or job.attempt > row.job_attempt
+
+
+def end_of(files: Files, job: Job, row: Claimed) -> End:
+    """The end of a row whose job ended."""
+    directory = os.path.join("jobs", job.task_id, job.job_id)
+    if job.state is JobState.DONE:
+        found = judge(_returned(files, job), row.definition)
+        return End(row.id, row.attempt, *found, job.attempt, directory)
+    reason = job.standing.reason or JobFailureStatus.FAILED
+    status = EvolutionStatus.CANCELLED if reason is JobFailureStatus.CANCELLED else EvolutionStatus.FAILED
+    failure = LOST if reason in _REPEATED else reason.name
+    message = (job.standing.message or reason.meaning)[-_MESSAGE:]
+    return End(
+        row.id,
+        row.attempt,
+        status,
+        failure=failure,
+        message=message,
+        job_attempt=job.attempt,
+        directory=directory,
+    )
+
+
+def failed_end(row: Claimed, message: str) -> End:
+    """The end of a row whose job could not be run."""
+    failure = JobFailureStatus.REJECTED.name
+    return End(
+        row.id,
+        row.attempt,
+        EvolutionStatus.FAILED,
+        failure=failure,
+        message=message,
+        job_attempt=row.job_attempt,
+    )
+
+
+def _returned(files: Files, job: Job) -> Any:
+    """What the task of a job that is done returned; a failure if that cannot be read."""
+    if job.marker is None:
+        return Outcome(failure="the job is done, and left no marker")
+    try:
+        raw = read_result(files, job.paths, job.marker)
+        return readable(_with_measures(raw, job.paths.directory))
+    except (OSError, WorkspaceError, SerializationError, ValueError) as error:
+        return Outcome(failure=f"what the task returned cannot be read: {error}")
+
+
+def _with_measures(raw: Any, directory: str) -> Any:
+    """What a task returned, with measures that were an array of numpy, which lies in a file, as a list."""
+    fields = raw.get("$namedtuple", [None, raw])[1] if isinstance(raw, dict) else None
+    measures = fields.get("measures") if isinstance(fields, dict) else None
+    if isinstance(measures, dict) and measures.get("$file", {}).get("codec") == "numpy":
+        fields["measures"] = plain(decoded(measures, directory))  # type: ignore[index]
+    return raw
+
+
+# The membership of one agent: its line among the members of a database, and the file that its runners watch.
+# Knows no rows.
+
+
+class Membership:
+    """An agent as others see it."""
+
+    def __init__(
+        self, database: Database, machine: Machine, workspace: Path, *, slots: int, is_leased: bool
+    ) -> None:
+        """`is_leased`: runners of the workspace end their payloads when the agent's file grows old."""
+        own = machine.processes.own()
+        self.name = f"{own.host[:32]}-{own.pid}-{machine.randomness.nonce()[:8]}"
+        self._database = database
+        self._file = workspace / LEASE_FILE if is_leased else None
+        self._member = Member(
+            self.name, MemberKind.WORKER, own.host, process_text(own), str(workspace), slots
+        )
+
+    def join(self) -> None:
+        """Is listed among the members."""
+        self._database.write(lambda connection: join(connection, self._member))
+        self._touch()
+
+    def be_seen(self) -> None:
+        """Says that the agent lives and that its leases hold; called after each renewal that succeeded."""
+        self._database.write(partial(_see, self._member))
+        self._touch()
+
+    def leave(self) -> None:
+        """Is listed no more."""
+        self._database.write(lambda connection: leave(connection, self.name))
+
+    def _touch(self) -> None:
+        if self._file is not None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.touch()
+            os.utime(self._file)
+
+
+def _see(member: Member, connection: Connection) -> None:
+    if not see(connection, member.id):
+        join(connection, member)
+
 
 T = TypeVar("T")
 _AFTER_TROUBLE_S = 1.0

@@ -9,9 +9,9 @@ from pathlib import Path
 from tenuto.clock import Clock
 from tenuto.errors import SearchError
 from tenuto.jobs.stored_work import StoredWork
-from tenuto.launchers.choice import AUTO, LOCAL, choose_launcher
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
+from tenuto.launchers.selection import AUTO, LOCAL, choose_launcher
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import GpuToken, TokenDependency, declare
 from tenuto.search.rows import Claimed

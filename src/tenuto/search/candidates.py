@@ -15,8 +15,7 @@ from typing import Any
 
 from tenuto.errors import SearchError
 from tenuto.jobs.submission import check_script, dependencies_of, tokens_of
-from tenuto.search.commands import files_outside
-from tenuto.search.commits import EvolveCommit
+from tenuto.search.commits import EvolveCommit, files_outside
 from tenuto.search.program_tasks import check_repository, complete_values, evaluator_files, program_task
 from tenuto.search.programs import Programs
 from tenuto.search.proposals import Proposal
@@ -25,13 +24,12 @@ from tenuto.search.rows import LogRow, NewCandidate, SearchRow
 from tenuto.search.spaces import Domain, Objects, Space
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.config import Config, copyconfig
-from tenuto.tasks.deserialization import from_state_dict
 from tenuto.tasks.identity import identity
-from tenuto.tasks.live import live_class
+from tenuto.tasks.live import live_class, seal
 from tenuto.tasks.location import locate
 from tenuto.tasks.schema import schema_of
-from tenuto.tasks.sealing import seal
 from tenuto.tasks.serialization import dumps, job_document, state_dict
+from tenuto.tasks.stored_configs import from_state_dict
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Files
 

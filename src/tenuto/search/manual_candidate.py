@@ -15,8 +15,8 @@ from tenuto.search.rows import Added, Caps, Refusal, SearchRow
 from tenuto.search.spaces import Choice, Dimension, Integer, Real, Space
 from tenuto.search.store import Store
 from tenuto.search.tables import jobs
-from tenuto.tasks.deserialization import from_state_dict
 from tenuto.tasks.serialization import loads
+from tenuto.tasks.stored_configs import from_state_dict
 from tenuto.workspace.layout import Layout
 
 

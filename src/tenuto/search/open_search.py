@@ -18,16 +18,14 @@ from tenuto.search.decisions import Bounds
 from tenuto.search.evolution_scheduler import EvolutionScheduler
 from tenuto.search.export import candidate_rows
 from tenuto.search.job_scheduler import Console
-from tenuto.search.line_reporter import LineReporter
 from tenuto.search.map_elites_sampler import MapElitesSampler
 from tenuto.search.opening import default_workspace, open_database
-from tenuto.search.plain_console import Plain
 from tenuto.search.program_tasks import root_of
 from tenuto.search.programs import ProgramRun, Programs
 from tenuto.search.proposals import Sampler, Setup, begin, definition_of, measures_of
 from tenuto.search.queues import Queue
 from tenuto.search.replica import Replica
-from tenuto.search.reporter import RunOptions, current_options
+from tenuto.search.reporter import LineReporter, Plain, RunOptions, current_options
 from tenuto.search.result import SearchResult
 from tenuto.search.rows import Caps, SearchRow
 from tenuto.search.store import Store

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.errors import GitError, SearchError
-from tenuto.search.commands import files_inside, files_outside
-from tenuto.search.commits import EvolveCommit
+from tenuto.search.commits import EvolveCommit, files_inside, files_outside
 from tenuto.search.git import Git
 from tenuto.search.programs import AS_IT_IS
 from tenuto.search.repository import Repository

@@ -4,11 +4,14 @@ A script that runs by itself has no reporter, and prints a few lines.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tenuto.clock import SystemClock
+from tenuto.jobs.text import safe
 from tenuto.search.archive import Archive
 from tenuto.search.result import SearchResult
 
@@ -69,3 +72,134 @@ class RunOptions:
 
 
 current_options: ContextVar[RunOptions | None] = ContextVar("tenuto_search_options", default=None)
+
+
+# A console for a reporter that reads no markup.
+# Drops what is no news to a person who watches the search.
+
+
+class Plain:
+    """A console for a reporter that reads no markup."""
+
+    def __init__(self, reporter: SearchReporter) -> None:
+        self._reporter = reporter
+
+    def print(self, *objects: Any) -> None:
+        text = " ".join(str(one) for one in objects)
+        for mark in ("[yellow]", "[red]", "[/]"):
+            text = text.replace(mark, "")
+        text = text.replace("\\[", "[")
+        if text != "Sampler returned no job":  # not news to a person who watches the search
+            self._reporter.say(text)
+
+
+# A search in lines: for logs, pipes, and scripts that are run without the command line.
+# Writes to standard error; escapes what could move a terminal's cursor.
+
+
+EVERY_S = 10.0
+
+
+def write_line(text: str) -> None:
+    """A line to standard error, if a reader is left."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return
+
+
+class LineReporter:
+    """Says when a search starts, every ten seconds how far it is, and how it ended."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._said_at = self._clock.monotonic()
+        self._failed = 0
+
+    def started(self, progress: SearchProgress) -> None:
+        self._said_at = self._clock.monotonic()
+        self._failed = progress.failed
+        write_line(f"{progress.name}: started, {progress.ended} of {_total(progress)} candidates")
+
+    def progressed(self, progress: SearchProgress) -> None:
+        now = self._clock.monotonic()
+        if now - self._said_at >= EVERY_S:
+            self._said_at = now
+            write_line(line(progress))
+            for text in new_failures(progress, self._failed):
+                write_line(text)
+            self._failed = progress.failed
+
+    def say(self, text: str) -> None:
+        write_line(safe(text))
+
+    def ended(self, progress: SearchProgress, result: SearchResult) -> None:
+        if progress.failed > self._failed:
+            for text in new_failures(progress, self._failed):
+                write_line(text)
+        write_line(last_line(progress, result))
+
+
+def new_failures(progress: SearchProgress, before: int) -> list[str]:
+    """Why candidates failed, the most frequent cause first, if any did since."""
+    if progress.failed <= before:
+        return []
+    causes = sorted(progress.failures.items(), key=lambda item: -item[1])[:3]
+    return [f"{progress.name}: {count} failed: {safe(cause)}" for cause, count in causes]
+
+
+def line(progress: SearchProgress) -> str:
+    """How far a search is, in one line."""
+    parts = [
+        f"{progress.name}: {progress.ended} of {_total(progress)}",
+        f"{progress.in_flight} in flight",
+        f"{progress.failed} failed",
+    ]
+    if progress.best_number is not None:
+        parts.append(f"best {number(progress.best_objective)} (#{progress.best_number})")
+    archive = progress.archive
+    if archive is not None and archive.cells > 1:
+        parts += [f"{len(archive)} of {archive.cells} cells", f"QD {number(archive.running_qd_score)}"]
+    parts.append(rate(progress))
+    return ", ".join(parts)
+
+
+def last_line(progress: SearchProgress, result: SearchResult) -> str:
+    """How a search ended."""
+    how = f"ended ({result.reason})" if result.state == "ENDED" else f"left {result.state.lower()}"
+    counts = (
+        f"{result.scheduled} candidates, {result.succeeded} succeeded, {result.failed} failed, "
+        f"{result.reused} reused"
+    )
+    parts = [f"{result.name}: {how}: {counts}"]
+    if result.best is not None:
+        parts.append(f"best {number(result.best.objective)} (#{result.best.number})")
+    archive = result.archive
+    if archive is not None and archive.cells > 1:
+        parts += [f"{len(archive)} of {archive.cells} cells", f"QD {number(archive.qd_score)}"]
+    parts.append(duration(progress.elapsed_s))
+    return "; ".join(parts)
+
+
+def number(value: float | None) -> str:
+    """A number as people read it."""
+    return "none" if value is None else f"{value:.4g}"
+
+
+def rate(progress: SearchProgress) -> str:
+    """Candidates a second, or a minute where they are rare."""
+    per_second = progress.ended / progress.elapsed_s if progress.elapsed_s > 0 else 0.0
+    return f"{per_second:.3g}/s" if per_second >= 0.1 else f"{per_second * 60:.3g}/min"
+
+
+def duration(seconds: float) -> str:
+    """A duration as people say it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _total(progress: SearchProgress) -> str:
+    return "any number of" if progress.max_total is None else str(progress.max_total)

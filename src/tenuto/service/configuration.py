@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from tenuto.clock import Randomness
 from tenuto.database import refuse_unusable
-from tenuto.database.database_urls import SQLITE, database_url
+from tenuto.database.engine import SQLITE, database_url
 from tenuto.errors import InvalidSetting, UnsafeService
 from tenuto.launchers.instructions import Limits
 from tenuto.service.decisions import Quota

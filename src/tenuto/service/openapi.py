@@ -4,6 +4,9 @@ FastAPI documents a validation error of its own, which no route of ours gives.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
+from html import escape
 from typing import Any
 
 from fastapi import FastAPI
@@ -28,3 +31,72 @@ def _without_foreign_errors(description: dict[str, Any]) -> dict[str, Any]:
     for name in _NEVER_SENT:
         schemas.pop(name, None)
     return description
+
+
+# The page at `/swagger`: the OpenAPI description as plain HTML, without a script from anywhere.
+# Escapes whatever it shows.
+
+
+_STYLE = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8881; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem; }
+h1 { margin-bottom: 0; } h2 { margin-top: 2rem; }
+details { border: 1px solid var(--line); border-radius: .5rem; margin: .6rem 0; }
+summary { cursor: pointer; padding: .5rem .8rem; }
+summary code { font-weight: 600; } details > div { padding: 0 1rem 1rem; }
+.method { display: inline-block; min-width: 4rem; font-weight: 700; font-size: .8rem; }
+.get { color: #1a7f64; } .post { color: #b35900; } .head { color: #6b6b6b; }
+pre { background: var(--soft); padding: .7rem; border-radius: .4rem; overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; } td, th { text-align: left; vertical-align: top;
+border-top: 1px solid var(--line); padding: .3rem .6rem .3rem 0; }
+"""
+
+
+def documentation_page(described: Mapping[str, Any], base_url: str) -> str:
+    """The page of a description; `base_url` stands in its examples."""
+    info = described["info"]
+    parts = [
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
+        f"<title>{escape(info['title'])}</title><style>{_STYLE}</style></head><body>",
+        f"<h1>{escape(info['title'])}</h1><p>{escape(info.get('description', ''))} ",
+        f"Version {escape(info['version'])}; for programs: <a href='/openapi.json'>openapi.json</a>.</p>",
+        "<h2>Routes</h2>",
+    ]
+    for path, methods in described["paths"].items():
+        for method, route in methods.items():
+            parts.extend(_route(path, method, route, base_url))
+    parts.append("<h2>Bodies</h2>")
+    for name, schema in described.get("components", {}).get("schemas", {}).items():
+        parts.append(
+            f"<details><summary><code>{escape(name)}</code></summary><div>{_code(schema)}</div></details>"
+        )
+    return "".join([*parts, "</body></html>"])
+
+
+def _route(path: str, method: str, route: Mapping[str, Any], base_url: str) -> Iterator[str]:
+    yield f"<details id='{escape(method + path)}'><summary><span class='method {escape(method)}'>"
+    yield f"{escape(method.upper())}</span> <code>{escape(path)}</code> "
+    yield f"{escape(route.get('summary', ''))}</summary>"
+    yield f"<div><pre>{escape(_example(path, method, base_url))}</pre>"
+    if parameters := route.get("parameters"):
+        yield "<table><tr><th>Parameter</th><th>In</th><th></th></tr>"
+        for one in parameters:
+            yield f"<tr><td><code>{escape(one['name'])}</code></td><td>{escape(one['in'])}</td>"
+            yield f"<td>{escape(one.get('description', ''))}</td></tr>"
+        yield "</table>"
+    yield "<table><tr><th>Answer</th><th></th></tr>"
+    for status, answer in route["responses"].items():
+        yield f"<tr><td>{escape(status)}</td><td>{escape(answer.get('description', ''))}</td></tr>"
+    yield "</table></div></details>"
+
+
+def _example(path: str, method: str, base_url: str) -> str:
+    url = base_url + path.replace("{id}", "1").replace("{key}", "KEY")
+    if path in ("/upload", "/submit"):
+        return f"curl -F user_id=1 -F service=example -F file=@run.sh {url}"
+    return {"post": f"curl -X POST {url}", "head": f"curl -I {url}"}.get(method, f"curl {url}")
+
+
+def _code(value: object) -> str:
+    return f"<pre>{escape(json.dumps(value, indent=1, ensure_ascii=False))}</pre>"

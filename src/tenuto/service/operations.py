@@ -12,7 +12,6 @@ from typing import NamedTuple
 from tenuto.errors import DatabaseError, RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Principal
-from tenuto.service.bodies import GATHERED, gathered, receive
 from tenuto.service.contract import ErrorCode
 from tenuto.service.decisions import waiting_message
 from tenuto.service.log import log
@@ -21,11 +20,14 @@ from tenuto.service.parts import Parts
 from tenuto.service.places import JobPlace
 from tenuto.service.rows import JobRow, NewJob, Page
 from tenuto.service.uploads import (
+    GATHERED,
     Received,
     Receiver,
     UploadLimits,
     boundary_of,
     check_room,
+    gathered,
+    receive,
     refused,
     too_large,
 )

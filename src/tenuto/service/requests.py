@@ -18,6 +18,7 @@ from tenuto.database import Database, Prepared, announce, now_ms
 from tenuto.database.members import MemberKind, members
 from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState, check_move
 from tenuto.service.decisions import Quota, next_jobs
+from tenuto.service.fair_share import active_jobs, is_queued, queues_of, set_turn, take_turns
 from tenuto.service.rows import JobRow, Move, NewJob, Page, Waiting
 from tenuto.service.statements import (
     ADD,
@@ -40,7 +41,6 @@ from tenuto.service.statements import (
     swapped,
 )
 from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, jobs, moves
-from tenuto.service.turns import active_jobs, is_queued, queues_of, set_turn, take_turns
 
 QUEUE_CHANNEL = "service_queue"
 """Announced when a job may be claimed: one came in, or a place became free."""

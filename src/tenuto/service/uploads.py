@@ -4,10 +4,12 @@ Writes below the given directory only, and keeps no file in memory.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import os
 import re
+from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -15,6 +17,7 @@ from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
+from tenuto.clock import Clock
 from tenuto.errors import RequestRefused
 from tenuto.service.contract import ErrorCode
 from tenuto.service.names import RUN_SCRIPT, file_name, folded
@@ -330,3 +333,70 @@ _Part = _Field | _File
 
 def too_large(limits: UploadLimits) -> RequestRefused:
     return refused(ErrorCode.TOO_LARGE, f"The upload is larger than {limits.max_bytes} bytes")
+
+
+# The body of an upload as it arrives: piece by piece, at a pace that a client must keep.
+# Reads no part of it; `uploads` does.
+
+
+SLOWEST_BYTES_S = 1 << 10
+GATHERED = 1 << 19
+"""Larger pieces are parsed in a thread, so that a slow disk holds up no other request."""
+
+
+async def receive(
+    stream: AsyncIterator[bytes], receiver: Receiver, limits: UploadLimits, clock: Clock
+) -> Received:
+    """Feeds a body to a receiver; refuses a client that is too slow."""
+    pace = _Pace(limits.idle_s, clock)
+    gathered: list[bytes] = []
+    size = 0
+    async for piece in paced(stream, pace):
+        gathered.append(piece)
+        size += len(piece)
+        if size >= GATHERED:
+            data, gathered, size = b"".join(gathered), [], 0
+            await asyncio.to_thread(receiver.feed, data)
+    receiver.feed(b"".join(gathered))
+    return receiver.finish()
+
+
+async def gathered(stream: AsyncIterator[bytes], limits: UploadLimits, clock: Clock) -> bytes:
+    """A body that is known to be small; refuses a client that is too slow."""
+    return b"".join([piece async for piece in paced(stream, _Pace(limits.idle_s, clock))])
+
+
+class _Pace:
+    """How fast a body arrives."""
+
+    def __init__(self, idle_s: float, clock: Clock) -> None:
+        self.idle_s = idle_s
+        self._now: Callable[[], float] = clock.monotonic
+        self._began = self._now()
+        self._bytes = 0
+
+    def count(self, size: int) -> None:
+        """Counts a piece; refuses a client that sent too little for its time."""
+        self._bytes += size
+        took_s = self._now() - self._began
+        if took_s > self.idle_s and self._bytes < SLOWEST_BYTES_S * took_s:
+            raise too_slow()
+
+
+def too_slow() -> RequestRefused:
+    return refused(ErrorCode.TOO_SLOW, "The upload was too slow")
+
+
+async def paced(stream: AsyncIterator[bytes], pace: _Pace) -> AsyncIterator[bytes]:
+    """The pieces of a body; refuses a client that sends none for too long, or too few."""
+    iterator = stream.__aiter__()
+    while True:
+        try:
+            async with asyncio.timeout(pace.idle_s):
+                piece = await anext(iterator)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise too_slow() from None
+        pace.count(len(piece))
+        yield piece

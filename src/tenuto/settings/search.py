@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tenuto.settings.declaration import setting
-from tenuto.settings.kinds import DATABASE_URL, SECONDS, TEXT, integer, optional, url
+from tenuto.settings.declaration import DATABASE_URL, SECONDS, TEXT, integer, optional, setting, url
 from tenuto.settings.urls import Url
 
 SEARCH_FILE = "search.db"

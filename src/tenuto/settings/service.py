@@ -7,8 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tenuto.settings.declaration import cores, found_setting, required_setting, setting
-from tenuto.settings.kinds import (
+from tenuto.settings.declaration import (
     BYTES,
     DATABASE,
     FLAG,
@@ -23,8 +22,12 @@ from tenuto.settings.kinds import (
     VARIABLES,
     WAIT,
     choice,
+    cores,
+    found_setting,
     integer,
     optional,
+    required_setting,
+    setting,
 )
 from tenuto.settings.urls import Url
 

@@ -6,8 +6,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tenuto.settings.declaration import setting
-from tenuto.settings.kinds import BYTES, FLAG, LINES, SECONDS, TEXT, WAIT, WORDS, integer, optional
+from tenuto.settings.declaration import (
+    BYTES,
+    FLAG,
+    LINES,
+    SECONDS,
+    TEXT,
+    WAIT,
+    WORDS,
+    integer,
+    optional,
+    setting,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,24 +14,22 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import SettingsError
 from tenuto.settings.declaration import (
-    Declared,
-    cores,
-    found_setting,
-    required_setting,
-    rows,
-    setting,
-)
-from tenuto.settings.kinds import (
     BYTES,
     FLAG,
     PATH,
     SECONDS,
     TEXT,
     VARIABLES,
+    Declared,
     choice,
     choice_or_plugin,
+    cores,
+    found_setting,
     integer,
     optional,
+    required_setting,
+    rows,
+    setting,
 )
 from tenuto.settings.search import DatabaseSettings, QueueSettings, SearchSettings
 from tenuto.settings.service import NodeSettings, OfferedSettings, RemoteNodeSettings, ServiceSettings

@@ -27,19 +27,18 @@ from tenuto.tasks.base import ConfigBase, ConfigState, brief, caller, class_name
 from tenuto.tasks.graph import configs_in
 from tenuto.tasks.hints import Role, field
 from tenuto.tasks.identity import forget_digest
-from tenuto.tasks.live import generated_path, instantiate
+from tenuto.tasks.live import generated_path, instantiate, seal
 from tenuto.tasks.ports import job_context
 from tenuto.tasks.schema import DEFAULT_OF_C, DeprecatedParameter, Schema, conforms, note_id, schema_of
-from tenuto.tasks.sealing import seal
 from tenuto.tasks.tags import Tagged, add_tag, tags
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from tenuto.tasks import notebook_table
+    from tenuto.tasks import html
 else:
-    notebook_table = late("tenuto.tasks.notebook_table")
+    html = late("tenuto.tasks.html")
 
 T = TypeVar("T")
 
@@ -392,7 +391,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
     def _repr_html_(self) -> str:
         """The config in a notebook."""
         # most programs are no notebooks, and every job loads this module
-        shown: str = notebook_table.config_html(self)
+        shown: str = html.config_html(self)
         return shown
 
     def __repr__(self) -> str:

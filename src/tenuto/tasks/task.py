@@ -16,9 +16,8 @@ from tenuto.tasks.deprecation import standing_for
 from tenuto.tasks.graph import folder_in, folders, postorder
 from tenuto.tasks.hints import Meta, Param, field
 from tenuto.tasks.identity import forget_digest
-from tenuto.tasks.live import note_place
+from tenuto.tasks.live import check, note_place, seal
 from tenuto.tasks.ports import SubmitOptions, SubmittedJob, job_context, submitter
-from tenuto.tasks.sealing import check, seal
 
 C = TypeVar("C", bound=Config)
 _TAKES_MORE = 0x04

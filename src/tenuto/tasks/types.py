@@ -2,19 +2,65 @@
 It checks values; it does not know which parameter they are for.
 """
 
+from __future__ import annotations
+
 import enum
 import operator
 import sys
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, Literal, NoReturn, TypeVar, Union
 
 from tenuto.errors import DeclarationError
 from tenuto.light import NamedTuple, pathlib
 from tenuto.tasks.arguments import Mismatch
 from tenuto.tasks.base import ConfigBase, is_config, key_text
-from tenuto.tasks.containers import FrozenDict, FrozenList, FrozenSet
+
+# Read-only lists, dicts and sets: how a config keeps its containers.
+# They hold values only; nothing here knows what a config is.
+#
+# A config's identity is remembered once computed. That is only safe when a list inside it
+# cannot change behind its back, so a config keeps a read-only copy of every container.
+
+
+def _refuse(self: object, *_args: object, **_kwargs: object) -> NoReturn:
+    kind = type(self).__mro__[1].__name__
+    raise TypeError(
+        f"a {kind} inside a config cannot be changed in place: assign a new {kind} to the parameter"
+    )
+
+
+class FrozenList(list[Any]):
+    """A list that refuses to change."""
+
+    __slots__ = ()
+
+    append = extend = insert = remove = pop = clear = sort = reverse = _refuse
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+
+
+class FrozenDict(dict[Any, Any]):
+    """A dict that refuses to change."""
+
+    __slots__ = ()
+
+    clear = pop = popitem = setdefault = update = _refuse
+    __setitem__ = __delitem__ = __ior__ = _refuse
+
+
+class FrozenSet(set[Any]):
+    """A set that refuses to change, yet is a ``set`` for `isinstance`."""
+
+    __slots__ = ()
+
+    add = clear = discard = pop = remove = update = _refuse
+    difference_update = intersection_update = symmetric_difference_update = _refuse
+    __iand__ = __ior__ = __isub__ = __ixor__ = _refuse
+
+    def __repr__(self) -> str:
+        return repr(set(self))
+
 
 MAX_DEPTH = 64
 """How deep containers may be nested in one value (configs may be nested without limit)."""
@@ -73,7 +119,7 @@ def _none(value: Any) -> None:
         raise Mismatch("None", value)
 
 
-def _path(value: Any) -> "pathlib.Path":
+def _path(value: Any) -> pathlib.Path:
     if type(value) is str or isinstance(value, pathlib.PurePath):
         if "\0" in str(value):
             raise Mismatch("Path", value, hint="a path cannot contain a NUL character")

@@ -17,7 +17,7 @@ from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
 
 if TYPE_CHECKING:
-    from tenuto.launchers.requirements_values import Alternative
+    from tenuto.launchers.requirements import Alternative
 
 
 class NoWork:

@@ -30,7 +30,7 @@ from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine, ProcessIdentity
 from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
 
 if TYPE_CHECKING:
-    from tenuto.launchers.requirements_values import Alternative
+    from tenuto.launchers.requirements import Alternative
 
 
 @unique

@@ -8,7 +8,21 @@ import contextlib
 
 from tenuto.errors import WorkspaceError
 from tenuto.workspace.layout import Layout
-from tenuto.workspace.ports import FileKind, Files, Machine
+from tenuto.workspace.ports import FileKind, Files, Machine, writer_of
+
+# Temporary files that a killed writer left beside the files it was about to replace.
+# Leaves alone what a process may still be writing.
+
+
+def clear_forsaken(machine: Machine, directory: str) -> int:
+    """Remove the temporary files in a directory whose writer is no process of this machine; how many."""
+    try:
+        names = machine.files.list(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    pids = {name: pid for name in names if (pid := writer_of(name)) is not None}
+    forsaken = [name for name, pid in pids.items() if machine.processes.identify(pid) is None]
+    return sum(machine.files.remove(f"{directory}/{name}") for name in forsaken)
 
 
 def discard(machine: Machine, layout: Layout, path: str) -> str | None:

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from tenuto.cli.checks import Check, CheckResult, check_machine
-from tenuto.cli.slurm_checks import check_slurm
+from tenuto.cli.checks import Check, CheckResult, check_machine, check_slurm
 from tenuto.errors import SettingsError
 from tenuto.jobs.text import safe, width
 from tenuto.settings import Settings, Url, load_settings, process_environment

@@ -13,10 +13,8 @@ from tenuto.cli.console import print_json
 from tenuto.cli.options import json_option
 from tenuto.experiments.probe import probe
 from tenuto.jobs.text import safe, width
-from tenuto.launchers.catalogue import Offer, offers
-from tenuto.launchers.choice import Launchers
-from tenuto.launchers.finder import Finder, Search
 from tenuto.launchers.requirements import Requirement
+from tenuto.launchers.selection import Finder, Launchers, Offer, Search, offers
 from tenuto.settings import load_settings
 
 

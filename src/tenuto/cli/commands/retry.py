@@ -19,7 +19,7 @@ from tenuto.jobs.retry import PreparedRetries, Retrying, prepare, submit
 from tenuto.jobs.row import SHOWN_DIGITS, Row
 from tenuto.jobs.source import Acted, ActedAs, Action
 from tenuto.jobs.text import safe
-from tenuto.launchers.choice import SLURM, Launchers
+from tenuto.launchers.selection import SLURM, Launchers
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState

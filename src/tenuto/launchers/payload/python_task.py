@@ -21,7 +21,7 @@ from tenuto.light import late, sha256, signal
 from tenuto.tasks import CommandTask, Prepare, ResumableTask
 from tenuto.tasks.location import be_process_of_a_job
 from tenuto.tasks.ports import current_job
-from tenuto.tasks.saving import build_job, read_params
+from tenuto.tasks.stored_configs import build_job, read_params
 from tenuto.tasks.task import run_to_end
 from tenuto.workspace.flags import RESULT_NOT_KEPT
 

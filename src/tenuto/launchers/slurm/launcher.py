@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.requirements_values import Alternative
+from tenuto.launchers.requirements import Alternative
 from tenuto.launchers.slurm import commands
 from tenuto.launchers.slurm.cluster import SlurmCluster, this_cluster
 from tenuto.launchers.slurm.commands import SlurmError

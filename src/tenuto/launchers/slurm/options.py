@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tenuto.errors import InvalidSetting, LauncherNotFound
 from tenuto.launchers.instructions import GRACE_S
-from tenuto.launchers.requirements_values import Alternative
+from tenuto.launchers.requirements import Alternative
 from tenuto.launchers.runner.terms import LAST_WORDS_S
 from tenuto.settings.slurm import SlurmSettings
 

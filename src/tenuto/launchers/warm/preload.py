@@ -9,18 +9,68 @@ import os
 import random
 import sys
 import time
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from tenuto.launchers.payload import (
     process_end,  # noqa: F401  or each child would load it at its end
     python_task,
 )
-from tenuto.launchers.warm import fitness
+from tenuto.launchers.warm import fork_safety
 from tenuto.launchers.warm.import_watch import ImportQuestions
-from tenuto.launchers.warm.source_files import Sources
 from tenuto.tasks.location import Location, be_process_of_a_job, find_class
 from tenuto.tasks.ports import current_job
 from tenuto.tasks.schema import schema_of
+
+# The source files that a warm parent has loaded, and whether one of them has changed since.
+# Looks at the disk; the launcher decides what follows from a change.
+
+
+_EVERY_S = 0.1
+_STANDARD = f"{os.path.dirname(os.__file__)}/"
+_PACKAGES = f"{_STANDARD}site-packages/"
+_TICK_NS = 10_000_000
+"""The time of a file's change is as coarse as the kernel's clock."""
+
+
+class Sources:
+    """Everything loaded, but for the standard library."""
+
+    def __init__(self, began_ns: int) -> None:
+        """`began_ns`: when the first of them may have been read."""
+        self._seen = {file: _state(file) for file in _files(list(sys.modules.values()))}
+        # A file written while it was read: the parent may have the old text, and here its new time. A module
+        # may also name a file that never was (`torch.ops`): that one changes when the file appears.
+        self._changed = next(
+            (file for file, state in self._seen.items() if state and state[0] > began_ns - _TICK_NS), None
+        )
+        self._looked = time.monotonic()
+
+    def changed(self) -> str | None:
+        """A file that is no longer what was imported, if there is one."""
+        now = time.monotonic()
+        if self._changed is None and now >= self._looked + _EVERY_S:
+            self._looked = now
+            self._changed = next((file for file, state in self._seen.items() if _state(file) != state), None)
+        return self._changed
+
+
+def _files(modules: list[ModuleType]) -> set[str]:
+    files = {getattr(module, "__file__", None) for module in modules}
+    return {
+        file
+        for file in files
+        if isinstance(file, str) and (not file.startswith(_STANDARD) or file.startswith(_PACKAGES))
+    }
+
+
+def _state(file: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
 
 _LONGEST_OUTPUT = 1 << 20
 
@@ -58,7 +108,7 @@ def load(
     look_like_a_job(import_path)
     os.environ.update(environment)
     random.random()  # so that the words of its state stay as they are for hundreds of numbers
-    then = fitness.before()
+    then = fork_safety.before()
     asked = ImportQuestions()
     output = Output()
     asked.watch()
@@ -70,9 +120,9 @@ def load(
         asked.stop()
         printed = output.taken()
     gc.collect()
-    why = fitness.why_unfit(then, asked, memory_limit)
+    why = fork_safety.why_unfit(then, asked, memory_limit)
     if why is not None:
-        return UnfitModules(why, fitness.why_not_ahead(then, asked) is None)
+        return UnfitModules(why, fork_safety.why_not_ahead(then, asked) is None)
     loaded = Loaded(asked, Sources(began_ns), printed, digests_of(classes), {})
     gc.collect()
     gc.freeze()

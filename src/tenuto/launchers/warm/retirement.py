@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 from tenuto.launchers.warm.needs import Needs
 from tenuto.launchers.warm.parent import WarmParent
-from tenuto.launchers.warm.spare import Spare
+from tenuto.launchers.warm.spares import Spare
 
 _retired: list[WarmParent | Spare] = []
 

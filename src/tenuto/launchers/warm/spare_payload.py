@@ -19,11 +19,10 @@ from tenuto.launchers.payload.python_task import run_task
 from tenuto.launchers.payload.report import ReportWriter
 from tenuto.launchers.runner.payload_start import payload_arguments
 from tenuto.launchers.runner.terms import SIGNALS
-from tenuto.launchers.warm import fitness
+from tenuto.launchers.warm import fork_safety
 from tenuto.launchers.warm.import_watch import ImportQuestions
 from tenuto.launchers.warm.orders import apply_variables
-from tenuto.launchers.warm.preload import digests_of, import_classes, look_like_a_job
-from tenuto.launchers.warm.source_files import Sources
+from tenuto.launchers.warm.preload import Sources, digests_of, import_classes, look_like_a_job
 from tenuto.launchers.warm.wire import Received, receive, send
 from tenuto.light import signal
 
@@ -71,7 +70,7 @@ def be_spare(fd: str, runner: str) -> int:
     else:
         if not _has_message(own):
             ahead.provenance = {SPARE: READY}
-        send(own, {"loaded": fitness.private_bytes()})
+        send(own, {"loaded": fork_safety.private_bytes()})
     order = receive(own)
     if order is None:
         return NOT_FOUND
@@ -89,7 +88,7 @@ def _import_ahead(
     began_ns = time.time_ns()
     look_like_a_job(import_path)
     os.environ.update(environment)
-    then = fitness.before()
+    then = fork_safety.before()
     asked = ImportQuestions()
     asked.watch()
     try:
@@ -98,9 +97,9 @@ def _import_ahead(
         return f"cannot be imported ({type(error).__name__})"
     finally:
         asked.stop()
-    if fitness.keeps_files_open(then):
+    if fork_safety.keeps_files_open(then):
         process_end.ask_for_full_end()  # what a module wrote into a file that it keeps open must not be lost
-    why = fitness.why_not_ahead(then, asked)
+    why = fork_safety.why_not_ahead(then, asked)
     return why or Ahead(asked, Sources(began_ns), digests_of(classes))
 
 
@@ -169,7 +168,7 @@ class _Job:
         memory_bytes = self._content["memory_bytes"]
         memory = limit_in_force(memory_bytes, self._content["nonce"])
         if memory is not None:
-            memory.count(fitness.private_bytes())
+            memory.count(fork_safety.private_bytes())
             memory.enter()
         self._open_logs(keep=True)
         apply_variables(self._content["changes"])

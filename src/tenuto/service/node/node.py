@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tenuto.launchers.choice import choose_launcher
 from tenuto.launchers.forking_launcher import ForkingLauncher
+from tenuto.launchers.selection import choose_launcher
 from tenuto.lifecycle.service import PayloadState
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.service.archive import zip_stream

@@ -19,17 +19,38 @@ from tenuto.clock import Clock, Randomness
 from tenuto.errors import DatabaseError, NodeRefusal, NotOurs, RequestRefused
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.access import bearer
-from tenuto.service.bodies import receive
 from tenuto.service.contract import MARK_HEADER, ErrorCode, NodeHealthBody, PayloadBody, PongBody
 from tenuto.service.guard import Guard
 from tenuto.service.log import log
-from tenuto.service.node.load import cpu_percent
 from tenuto.service.node.node import EmbeddedNode, next_piece
 from tenuto.service.node.payloads import PayloadRow, Sender
-from tenuto.service.openapi import described
-from tenuto.service.page import documentation_page
+from tenuto.service.openapi import described, documentation_page
 from tenuto.service.routes.common import HANDLERS, LARGEST_ID, early, errors
-from tenuto.service.uploads import Receiver, UploadLimits, boundary_of, check_room, refused
+from tenuto.service.uploads import Receiver, UploadLimits, boundary_of, check_room, receive, refused
+
+# How busy the processors of a node are, as the kernel counts it.
+# Asked by servers that share their jobs out by load.
+
+
+BETWEEN_S = 0.1
+
+
+async def cpu_percent() -> float:
+    """The share of time, in a short while, in which the processors were not idle; 0 to 100."""
+    busy, total = _ticks()
+    await asyncio.sleep(BETWEEN_S)
+    later_busy, later_total = _ticks()
+    passed = later_total - total
+    return round(100.0 * (later_busy - busy) / passed, 1) if passed > 0 else 0.0
+
+
+def _ticks() -> tuple[int, int]:
+    """Ticks of all processors since the start: busy ones, and all."""
+    with open("/proc/stat", encoding="ascii") as stat:
+        counted = [int(word) for word in stat.readline().split()[1:9]]
+    idle = counted[3] + counted[4]
+    return sum(counted) - idle, sum(counted)
+
 
 LOG_PIECE = 1 << 20
 OF_PAYLOAD = (ErrorCode.BAD_ID, ErrorCode.BAD_PARAMETER, ErrorCode.NOT_FOUND, ErrorCode.NOT_OURS)

@@ -15,7 +15,7 @@ from tenuto.service.node.packer import WORK, Place
 from tenuto.service.node.payloads import PayloadRow
 from tenuto.service.node.sandbox import Guest, Sandbox
 from tenuto.tasks import CommandTask
-from tenuto.tasks.sealing import seal
+from tenuto.tasks.live import seal
 from tenuto.workspace.markers import Durability
 
 PROGRAM = ("bash", RUN_SCRIPT)

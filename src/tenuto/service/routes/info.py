@@ -8,8 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from tenuto.service.contract import HealthBody, PongBody
-from tenuto.service.openapi import described
-from tenuto.service.page import documentation_page
+from tenuto.service.openapi import described, documentation_page
 from tenuto.service.routes.common import FrontOf, MayAdminister, errors
 
 router = APIRouter()

@@ -13,7 +13,7 @@ from typing import Any
 
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher, Process
-from tenuto.launchers.requirements_values import Alternative
+from tenuto.launchers.requirements import Alternative
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.testing.jobs import JobBench, ReadyJob
 from tenuto.workspace.claims import Claimer, claim, is_claimed

@@ -1,21 +1,82 @@
-"""Groups of writers of a SQLite file that share one commit: what waits for its turn goes along with the next.
+"""Writers of a SQLite file: they take turns, and those that wait share one commit with the next.
 Runs no SQL; a write that raises is undone with its group, whose writes then run one by one.
 
-A commit of SQLite waits for the disk, and writers take turns: without this, eight threads that each move a
-row wait for eight commits one after the other.
+A commit of SQLite waits for the disk: without groups, eight threads that each move a row wait for eight
+commits one after the other. Two threads that wait by SQLite's `busy_timeout` starve each other until one of
+them gives up with "database is locked": SQLite polls, and the thread that has just committed asks first.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any
+from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from tenuto.database.faults import fault_of
+from tenuto.database.engine import fault_of
+
+
+class Turns:
+    """A lock that is handed over in the order in which it was asked for."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._waiting: deque[threading.Event] = deque()
+        self._holder: int | None = None
+
+    def __enter__(self) -> None:
+        own = threading.get_ident()
+        with self._guard:
+            if self._holder == own:
+                raise RuntimeError("a transaction was begun inside another one of the same thread")
+            if self._holder is None:
+                self._holder = own
+                return
+            turn = threading.Event()
+            self._waiting.append(turn)
+        try:
+            turn.wait()  # ends: every holder leaves, since every transaction has a deadline
+        except BaseException:  # Ctrl-C: the turn of a thread that no longer waits goes to the next one
+            with self._guard:
+                if turn in self._waiting:
+                    self._waiting.remove(turn)
+                else:
+                    self._hand_over()
+            raise
+        self._holder = own
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._guard:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._waiting:
+            self._holder = -1  # not free: a newcomer must not pass the thread that is woken
+            self._waiting.popleft().set()
+        else:
+            self._holder = None
+
+
+_TURNS: WeakValueDictionary[str, Turns] = WeakValueDictionary()
+_GUARD = threading.Lock()
+
+
+def turns_of(path: str) -> Turns:
+    """The turns of a file, the same for every `Database` of this process on that file."""
+    with _GUARD:
+        found = _TURNS.get(path)
+        if found is None:
+            found = _TURNS[path] = Turns()
+        return found
+
 
 Write = Callable[[Connection], Any]
 MOST = 32

@@ -1,11 +1,15 @@
-"""Submissions as they come: what the directory of a job shows, which owner has it, and what the core is told.
-How a job goes on from there is decided in `core`.
+"""Submissions on their way to the core: the inbox that any thread fills, the intake that the loop empties.
+The intake reads what the directory of a job shows and which owner has it; `core` decides what happens next.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import NamedTuple
 
 from tenuto.errors import DirectoryUnusable
 from tenuto.lifecycle.states import JobState, TransientMode
@@ -21,18 +25,106 @@ from tenuto.scheduler.decisions import (
     tries_to_come,
 )
 from tenuto.scheduler.entries import Phase
-from tenuto.scheduler.inbox import Submission
 from tenuto.scheduler.inputs import Adopted, Failed, Found, Input, Locked, Promoted, Submitted, Unlocked
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.owners import Owner, OwnerLedger
 from tenuto.scheduler.registry import Registry
 from tenuto.scheduler.shortages import shortage, worded
-from tenuto.scheduler.token_queues import TokenQueues
+from tenuto.scheduler.token_queue import TokenQueues
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
+
+GATHER_S = 0.002
+"""Submissions are taken in together: two threads that take turns for each of them take twice as long."""
+GATHER_DONE_S = 0.1
+"""The same for jobs that are done: nothing waits to be started, so that there may be more of them."""
+MOST_GATHERED = 256
+"""A thread that submits more waits until the loop took these in: one thread at a time is faster."""
+
+
+class Submission(NamedTuple):
+    """An owner wants a job to be run."""
+
+    job: Job
+    """The job that counts: the first one with this identity."""
+    given: Job
+    owner: Owner
+    is_new: bool
+    """False for an identity that was known already."""
+    look: Look | None
+    """What its directory showed, if the caller looked: for a new job, and for one that had failed."""
+
+
+class Cancellation(NamedTuple):
+    """An owner wants a job to end."""
+
+    job: Job
+    message: str
+
+
+class Withdrawal(NamedTuple):
+    """An owner no longer wants a job."""
+
+    job: Job
+    owner: Owner
+    message: str
+
+
+class Forgetting(NamedTuple):
+    """An owner has no more use for a job that ended."""
+
+    job: Job
+    owner: Owner
+
+
+Wish = Submission | Cancellation | Withdrawal | Forgetting
+
+
+class Inbox:
+    """Wishes in the order they came: a cancellation ends only what was submitted before it."""
+
+    def __init__(self, loop: Loop, take_in: Callable[[], None]) -> None:
+        """`take_in` is called in a step of the loop, soon after a wish came and maybe others."""
+        self._loop = loop
+        self._take_in = take_in
+        self._lock = threading.Lock()
+        self._wishes: deque[Wish] = deque()
+        self._gathers_s = inf
+        """After what time, at most, the loop takes in what was asked for; it is told when this falls."""
+        self._round = 0
+        """How often it was emptied."""
+
+    def __len__(self) -> int:
+        return len(self._wishes)
+
+    def put(self, wish: Wish, gather_s: float = GATHER_S) -> None:
+        """From any thread; returns at once."""
+        with self._lock:
+            self._wishes.append(wish)
+            if gather_s < self._gathers_s:
+                self._gathers_s = gather_s
+                self._loop.post(self._loop.later, gather_s, self._take_in_round, self._round)
+
+    def emptied(self) -> Iterator[Wish]:
+        """Takes out one wish after the other, also those that come meanwhile."""
+        while True:
+            with self._lock:
+                if not self._wishes:
+                    self._gathers_s = inf
+                    self._round += 1
+                    return
+                wish = self._wishes.popleft()
+            yield wish
+
+    def _take_in_round(self, number: int) -> None:
+        """A round's time has come, unless it was taken in before; later wishes have a time of their own."""
+        if number == self._round:
+            self._take_in()
+
 
 REST_POLL_S = 0.05
 _NOT_LOOKED = Look(Derived(JobState.UNSCHEDULED, Action.START, "not looked"), Arrival.RUN)

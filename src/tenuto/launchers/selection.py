@@ -1,23 +1,249 @@
-"""Finds the launcher that satisfies what a job needs: `launchers.py`, this machine, Slurm.
-Loaded when the first requirement is met; it starts nothing.
+"""The selection of a launcher: those that the settings name, what each offers, the one that a job needs.
+`launchers.py` of the user comes first, then this machine, then a cluster; no process is started here.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from tenuto.errors import LauncherNotFound, RequirementError
-from tenuto.launchers.choice import AUTO, LOCAL, SLURM, Launchers
+from tenuto.errors import LauncherNotFound, RequirementError, SettingsError
+from tenuto.launchers.instructions import Limits
+from tenuto.launchers.plugins import load_plugin, plugin_names
 from tenuto.launchers.protocols import Launcher
-from tenuto.launchers.requirements import Alternative, Host, Requirement, unfit
+from tenuto.launchers.requirements import Alternative, Host, Requirement, about_size, unfit
+from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.this_host import this_host
-from tenuto.launchers.user_file import FILE_NAME, UserFile
-from tenuto.light import shutil
+from tenuto.launchers.warm.launcher import WarmLauncher
+from tenuto.light import importlib_util, late, shutil
 from tenuto.settings import Settings, load_settings, process_environment, user_directory
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+"""Each tells a numeric library how many threads to use; unset, it takes every core of the machine."""
+
+
+def limits_with(limits: Limits, alternative: Alternative) -> Limits:
+    """The limits of a job; what its requirement says holds in place of the settings."""
+    if alternative.duration_s is not None:
+        limits = limits._replace(walltime_s=alternative.duration_s)
+    if alternative.memory_bytes is not None:
+        limits = limits._replace(memory_bytes=alternative.memory_bytes)
+    return limits
+
+
+def thread_variables(alternative: Alternative, *given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that hold a job's libraries to its cores, but for those of the user."""
+    if alternative.cores is None:
+        return {}
+    return {
+        name: str(alternative.cores)
+        for name in THREAD_VARIABLES
+        if not any(name in variables for variables in given)
+    }
+
+
+if TYPE_CHECKING:
+    from tenuto.launchers.slurm import launcher as slurm
+else:
+    slurm = late("tenuto.launchers.slurm.launcher")
+
+AUTO = "auto"
+"""The setting by which each job's requirement decides."""
+LOCAL = "warm"
+"""The launcher of this machine where the requirement decides."""
+SLURM = "slurm"
+_LOCAL = {"warm": WarmLauncher, "spawn": SpawnLauncher}
+
+# Most programs never meet a cluster.
+
+
+def choose_launcher(name: str, slots: int, *, shares_slots: bool = False) -> Launcher:
+    """A launcher of this machine by its name, for as many slots.
+
+    `shares_slots`: they are those of a workspace, and count for all processes that use it on this machine.
+    """
+    return _LOCAL[name](slots=slots, shares_slots=shares_slots)
+
+
+def check_launcher(name: str) -> None:
+    """Refuses a name that no launcher has."""
+    if name not in (*_LOCAL, AUTO, SLURM):
+        load_plugin(name)
+
+
+class Launchers:
+    """The launchers of one set of settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._made: dict[str, Launcher] = {}
+
+    def named(self, name: str) -> Launcher:
+        """The launcher of that name; `auto` is the one for jobs that need nothing in particular."""
+        name = LOCAL if name == AUTO else name
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def close(self) -> None:
+        """Lets go of what the launchers keep; running jobs go on."""
+        for launcher in self._made.values():
+            launcher.close()
+
+    def _make(self, name: str) -> Launcher:
+        if name in _LOCAL:
+            return choose_launcher(name, self._settings.slots, shares_slots=True)
+        if name != SLURM:
+            plugin: Launcher = load_plugin(name)(self._settings)
+            return plugin
+        return slurm.SlurmLauncher(settings=self._settings.slurm, grace_s=self._settings.grace_s)
+
+
+FILE_NAME = "launchers.py"
+FUNCTION = "find_launcher"
+_PARTS = ("name", "external", "slots", "start", "find", "sweep", "close")
+
+
+class UserFile:
+    """The user's function, loaded when it is first asked."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE_NAME
+        self._function: Callable[..., Any] | None = None
+
+    def exists(self) -> bool:
+        return os.path.isfile(self.path)
+
+    def check(self) -> None:
+        """Raises `SettingsError` if the file cannot be loaded, or has no such function."""
+        self._loaded()
+
+    def find(self, requirement: Requirement, tags: frozenset[str]) -> Launcher | None:
+        """The launcher that the user's function returns.
+
+        Raises `SettingsError`, with file and line, if the function cannot be called or returns another thing;
+        a `LauncherNotFound` of the function's own is passed on.
+        """
+        function = self._loaded()
+        try:
+            found = function(requirement, tags)
+        except LauncherNotFound:
+            raise
+        except Exception as error:
+            raise SettingsError(self._told(error)) from error
+        if found is not None and any(not hasattr(found, part) for part in _PARTS):
+            line = function.__code__.co_firstlineno if hasattr(function, "__code__") else 1
+            raise SettingsError(
+                f"{self.path}:{line}: {FUNCTION} returned {type(found).__name__} ({found!r:.60}): return a "
+                f"launcher, such as SlurmLauncher(...), or None"
+            )
+        launcher: Launcher | None = found
+        return launcher
+
+    def _loaded(self) -> Callable[..., Any]:
+        if self._function is None:
+            spec = importlib_util.spec_from_file_location("tenuto_user_launchers", self.path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib_util.module_from_spec(spec)
+            try:
+                spec.loader.exec_module(module)
+            except Exception as error:
+                raise SettingsError(self._told(error)) from error
+            function = getattr(module, FUNCTION, None)
+            if not callable(function):
+                raise SettingsError(
+                    f"{self.path}:1: there is no function {FUNCTION}: write "
+                    f"def {FUNCTION}(requirement, tags), which returns a launcher or None"
+                )
+            self._function = function
+        return self._function
+
+    def _told(self, error: Exception) -> str:
+        line = error.lineno if isinstance(error, SyntaxError) else self._line(error)
+        return f"{self.path}:{line or 1}: {type(error).__name__}: {error}"
+
+    def _line(self, error: Exception) -> int | None:
+        """The innermost line of the file that the error passed through."""
+        line = None
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == str(self.path):
+                line = trace.tb_lineno
+            trace = trace.tb_next
+        return line
+
+
+if TYPE_CHECKING:
+    from tenuto.launchers.slurm import commands
+else:
+    commands = late("tenuto.launchers.slurm.commands")
+
+
+class Offer(NamedTuple):
+    """One launcher, as a person asks for it."""
+
+    name: str
+    usable: bool
+    offers: str
+    why: str | None
+    """Why it cannot be used."""
+    default: bool
+    """True for the launcher that the settings name."""
+
+
+def offers(settings: Settings) -> list[Offer]:
+    """Every launcher that could run a job."""
+    host = _host_text(this_host(settings.slots, with_gpus=True))
+    local = [
+        Offer(name, True, f"this machine: {host}", None, settings.launcher == name)
+        for name in ("warm", "spawn")
+    ]
+    plugins = [Offer(name, True, "a plug-in", None, settings.launcher == name) for name in plugin_names()]
+    return [*local, _slurm(settings), *plugins, _user_file()]
+
+
+def _slurm(settings: Settings) -> Offer:
+    is_default = settings.launcher == SLURM
+    if shutil.which("sbatch", path=process_environment().get("PATH")) is None:
+        return Offer(SLURM, False, "", "sbatch is not on the PATH", is_default)
+    try:
+        version = commands.configuration().get("SLURM_VERSION", "?")
+        found = commands.partitions()
+    except commands.SlurmError as error:
+        return Offer(SLURM, False, "", str(error), is_default)
+    parts = ", ".join(f"{p.name} ({p.nodes} nodes, {p.cores} cores, {p.time_limit})" for p in found)
+    return Offer(SLURM, True, f"Slurm {version}: {parts}", None, is_default)
+
+
+def _user_file() -> Offer:
+    file = UserFile(user_directory())
+    if not file.exists():
+        return Offer(FILE_NAME, False, "", f"there is no {file.path}", False)
+    try:
+        file.check()
+    except SettingsError as error:
+        return Offer(FILE_NAME, False, "", str(error), False)
+    return Offer(FILE_NAME, True, f'{file.path} has the last word under launcher = "auto"', None, False)
+
+
+def _host_text(host: Host) -> str:
+    cores = f"{host.cores} slot{'s' if host.cores != 1 else ''}"
+    memory = f", {about_size(host.memory_bytes)} of memory" if host.memory_bytes else ""
+    gpus = ", ".join(f"{gpu.kind}({about_size(gpu.memory_bytes)})" for gpu in host.gpus)
+    return f"{cores}{memory}, {gpus or 'no GPU'}"
+
 
 logger = logging.getLogger("tenuto.launchers")
 
