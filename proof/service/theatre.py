@@ -65,7 +65,8 @@ class Theatre:
             nodes = f'nodes = ["http://127.0.0.1:{self.node.port}"]'
         else:
             nodes = ""
-        (root / "server" / "tenuto.toml").write_text(SETTINGS.format(nodes=nodes))
+        beside = f'data = "{root}/node/node"\n' if case.layout == APART else ""  # where the node's secret is
+        (root / "server" / "tenuto.toml").write_text(SETTINGS.format(nodes=nodes) + beside)
         self.server = self._start_server()
 
     # Processes
