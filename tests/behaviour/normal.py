@@ -21,7 +21,9 @@ NUMBERS = re.compile(r".*_(s|ms|at|bytes)|pid|port|seq|bytes|size|load|from|to|f
 WORDS = re.compile("epoch|code|worker|result_sha256|token|advice|found|verdict|offers")
 """Keys whose words differ, some of them from machine to machine."""
 LARGEST = 1.5e9
-"""A larger number is an instant, in seconds or milliseconds since 1970, or an id that chance made."""
+"""A larger number is an instant, in seconds or milliseconds since 1970."""
+LARGEST_ID = 1000
+"""A larger id is one that chance made."""
 
 
 class Normaliser:
@@ -67,7 +69,7 @@ class Normaliser:
             case bool() | None:
                 return value
             case _:
-                differs = NUMBERS.fullmatch(key) or value > LARGEST
+                differs = NUMBERS.fullmatch(key) or value > (LARGEST_ID if key == "id" else LARGEST)
                 return "<number>" if differs else value
 
 

@@ -181,6 +181,7 @@ def test_status_shows_groups_of_every_door_and_all_of_one(made: Path) -> None:
         3,
     )
     assert "packing" in said(made, "status")
+    assert plain(made, "status", "dock")["counts"]["error"] == 1
     assert plain(made, "status", "squares")["experiment"] == "squares"
 
 

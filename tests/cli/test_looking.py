@@ -22,7 +22,7 @@ JOB_KEYS = (
 RUN_KEYS = "experiment run state live started ended host pid jobs reused failed message carbon tags".split()
 WHY_KEYS = [
     *JOB_KEYS,
-    *"directory parameters upstream dependencies dependents runs attempts most_attempts events".split(),
+    *"directory parameters upstream dependencies dependents runs attempts most_attempts".split(),
     *"earlier_logs carbon commands because reuse nearest code next".split(),
 ]
 HARMFUL = ("\x1b", "\x9b", "\x07", "\r", "\u202e")

@@ -98,7 +98,7 @@ class ServiceSource:
     def about(self, group: str) -> Mapping[str, Any]:
         panels = self.panels("queue")
         queue = panels.queue["services"] if panels.queue is not None else ()
-        return {"queue": next((one for one in queue if one["service"] == _service(group)), None)}
+        return {"queue": next((one for one in queue if one["name"] == _service(group)), None)}
 
     def listed(self) -> Iterator[Sequence[Row]]:
         yield [_row(row) for row in self._history.recent(RECENT_MS)]
@@ -126,7 +126,7 @@ class ServiceSource:
         shown = _row(row)
         sender = f"-F user_id={quote(row.user_id)} -F service={quote(row.service)}"
         fields: dict[str, Any] = {
-            "directory": self._places.job(row.directory).directory,
+            "directory": os.path.abspath(self._places.job(row.directory).directory),
             "parameters": dict(self.parameters(key)),
             "attempts": [_attempt(row, shown)] if shown.attempt else [],
             "commands": [

@@ -52,7 +52,7 @@ def command(job: str, kind: str | None, workspace: str | None, as_json: bool) ->
 def _plain(catalogue: Catalogue, key: str) -> dict[str, Any]:
     source, now = catalogue.source(key), catalogue.now()
     detail, why = source.detail(key), source.why(key)
-    fields = dict(detail.fields)
+    fields = {name: value for name, value in detail.fields.items() if name != "events"}
     for name in ("dependencies", "dependents"):
         fields[name] = [plain_row(one, now) for one in fields.get(name, ())]
     return {
