@@ -12,6 +12,7 @@ from sqlalchemy import text
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search import Evolution, Integer, MapElites
 from tenuto.search.archive import Verdict
+from tenuto.search.proposals import Proposal
 from tenuto.search.replica import Replica
 from tenuto.search.rows import End
 from tenuto.search.search_overview import overview
@@ -36,8 +37,10 @@ def failed_as_before(store: Store, objective: float) -> None:
 class Anything:
     """A sampler and its candidates, for a replica that is only told."""
 
-    def decode(self, row: Any) -> Any:
-        return row
+    domain = None
+
+    def decode(self, row: Any) -> Proposal:
+        return Proposal({})
 
     def tell(self, number: int, proposal: Any, outcome: Any) -> tuple[Any, None]:
         return (Verdict.FAILED if outcome is None else Verdict.NEW), None
