@@ -163,7 +163,7 @@ def test_22_target_cost_stall_and_failing_end_a_search(tmp_path: Path) -> None:
     assert (failing.reason, failing.succeeded) == ("FAILING", 0)
     assert failing.cost == 0.5 * failing.failed
     for result in (target, costly, stalled, failing):
-        ended = [row for row in result.rows() if row["told"] is None]
+        ended = [row for row in result.rows() if row["order"] is None]
         assert (result.state, ended) == ("ENDED", [])
 
 

@@ -122,10 +122,10 @@ def _best_row(store: Store, name: str, cell: int | None, direction: str) -> dict
         for row in candidate_rows(store, name)
         if row["objective"] is not None
         and row["status"] == EvolutionStatus.SUCCEEDED.value
-        and row["told"] is not None
+        and row["order"] is not None
         and (cell is None or row["cell"] == cell)
     ]
-    return max(rows, key=lambda row: (sign * row["objective"], -row["told"]), default=None)
+    return max(rows, key=lambda row: (sign * row["objective"], -row["order"]), default=None)
 
 
 @command.command()
