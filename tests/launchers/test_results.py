@@ -174,6 +174,12 @@ def identical(back: Any, value: Any) -> bool:
         "half \ud83d\ude00 \ud800",
         {"\ud83d\ude00": 1},
         numpy.array(3.5),
+        numpy.array(3.5, ">f4"),
+        numpy.array(-0.0, "f2"),
+        numpy.array(1 - 2j),
+        numpy.array("NaT", "m8[s]"),
+        numpy.array("a", "U3"),
+        numpy.array(1, numpy.longdouble),
         numpy.zeros((0, 3), "i2"),
         numpy.array([(1, "a")], dtype=[("x", "i4"), ("y", "U3")]),
         numpy.array(["2020-01-01", "NaT"], "M8[ns]"),
@@ -188,7 +194,9 @@ def test_a_value_is_of_the_same_class_when_it_comes_back(value: Any, tmp_path: P
 
 def test_a_table_shows_numbers_of_numpy_as_numbers() -> None:
     row = {"loss": numpy.float32(0.5), "n": numpy.int64(3), "at": numpy.datetime64("2020-01-01", "D")}
-    assert readable(kept(row, "")) == {"loss": 0.5, "n": 3, "at": "2020-01-01"}
+    shown = {"loss": 0.5, "n": 3, "at": "2020-01-01"}
+    assert readable(kept(row, "")) == shown
+    assert readable(kept({key: numpy.array(value) for key, value in row.items()}, "")) == shown
 
 
 class Words(list[str]):

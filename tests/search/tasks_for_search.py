@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -97,15 +99,41 @@ class Ball(Task):
 
 
 class Arrays(Task):
-    """Returns numbers and measures as numpy has them, in both forms."""
+    """Returns numbers and measures as numpy has them, in each form that a task may choose."""
 
     x: Param[float]
+    form: Param[str]
 
     def execute(self) -> Any:
         import numpy as np
 
-        found = Outcome(np.float32(1), np.array([self.x]), cost=np.int64(1), metrics={"a": np.zeros(2)})
-        return found if self.x > 0 else {"objective": np.array(1.0), "measures": np.array([self.x])}
+        one, array = np.array(1.0), np.array([self.x])
+        forms = {
+            "outcome": Outcome(np.float32(1), array, cost=np.int64(1), metrics={"a": np.zeros(2)}),
+            "mapping": {"objective": one, "measures": array},
+            "ordered": OrderedDict(objective=one, measures=array),
+            "dataclass": Found(one, array),
+            "tuple": Outcome(one, (array[0],), cost=one),
+            "names": Outcome(one, {"a": np.array(self.x)}),
+        }
+        return forms[self.form]
+
+
+@dataclass
+class Found:
+    """An outcome of a user's own class."""
+
+    objective: Any
+    measures: Any
+
+
+class Unkept(Task):
+    """Returns what no result keeps."""
+
+    x: Param[float]
+
+    def execute(self) -> Any:
+        return Outcome(1.0, [self.x], metrics={"model": object()})
 
 
 class Device(Task):

@@ -292,7 +292,7 @@ def test_4_a_candidate_that_another_scheduler_told_meanwhile_is_told_once(
     with monkeypatch.context() as patched:
         patched.setattr(replica, "read_on", late)
         one.tick()
-    assert sorted(row["told"] for row in first.result().rows()) == [1, 2, 3, 4, 5, 6]
+    assert sorted(row["order"] for row in first.result().rows()) == [1, 2, 3, 4, 5, 6]
     assert first.result().cost == 6.0
     first.close()
     second.close()

@@ -80,7 +80,7 @@ def test_22_each_end_has_its_exit_code_and_its_last_line(ends: Path, reason: str
     assert (summary["state"], summary["reason"]) == ("ENDED", reason)
     assert is_last_line(ran.stderr.splitlines()[-1], summary), ran.stderr
     rows = candidates(ends, "search")
-    assert all(row["told"] for row in rows), "nothing untold is left"
+    assert all(row["order"] for row in rows), "nothing untold is left"
     if reason == "COST":
         ended = [row for row in rows if row["status"] != "CANCELLED"]
         assert 3.0 <= sum(row["cost"] for row in ended) <= 3.0 + 2, "no more than what was in flight"
@@ -96,7 +96,7 @@ def test_22_a_search_that_a_person_drains_ends_stopped(ends: Path, evolving: Evo
     (summary,) = json.loads(printed)
     assert (summary["state"], summary["reason"]) == ("ENDED", "STOPPED")
     assert is_last_line(said.splitlines()[-1], summary), said
-    assert all(row["told"] for row in candidates(ends, "one"))
+    assert all(row["order"] for row in candidates(ends, "one"))
 
 
 def test_22_time_counts_over_restarts(tmp_path: Path) -> None:

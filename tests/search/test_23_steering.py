@@ -21,8 +21,13 @@ from tests.search.terminal import (
 
 
 def steer(folder: Path, verb: str, *arguments: str) -> int:
-    """The exit code of a verb about the search `one`."""
-    return tenuto(folder, "search", verb, "one", *arguments, "-w", "workspace").returncode
+    """The exit code of a verb that only searches have, about the search `one`."""
+    return do(folder, "search", verb, "one", *arguments)
+
+
+def do(folder: Path, *words: str) -> int:
+    """The exit code of a command."""
+    return tenuto(folder, *words, "-w", "workspace").returncode
 
 
 @pytest.mark.slow
@@ -32,25 +37,25 @@ def test_23_a_search_is_steered_while_it_runs(
     monkeypatch.setenv("TENUTO_SEARCH__LEASE_S", "8")  # by a quarter of it a cancelled payload is known of
     process = evolving("--slots", "1", "one.py", "400", "0.3")
     eventually(folder, succeeded=1)
-    assert steer(folder, "pause") == 0
+    assert do(folder, "pause", "one") == 0
     paused = shown(folder)
     still = until(folder, lambda found: found["running"] == 0)
     assert (still["state"], still["scheduled"]) == ("PAUSED", paused["scheduled"])
     waiting = [row["number"] for row in exported(folder) if row["status"] in ("PENDING", "QUEUED")]
     assert steer(folder, "priority", str(waiting[-1]), "5") == 0
-    assert steer(folder, "cancel", str(waiting[0])) == 0
+    assert do(folder, "kill", f"one#{waiting[0]}") == 0
     assert steer(folder, "add", "-c", "x=0.125", "--priority", "9") == 0
     assert "1 slots" in tenuto(folder, "search", "workers", "-w", "workspace").stdout
     gate = folder / "gate"
     gate.touch()  # nothing runs now, and what runs next does not end by itself
-    assert steer(folder, "resume") == 0
+    assert do(folder, "resume", "one") == 0
     eventually(folder, scheduled=paused["scheduled"] + 2, cancelled=1)
-    assert steer(folder, "retry", str(waiting[0])) == 0
+    assert do(folder, "retry", f"one#{waiting[0]}") == 0
     cancelled = until(folder, lambda found: found["running"] == 1)["cancelled"]
     (running,) = [row for row in exported(folder) if row["status"] == "RUNNING"]
     assert running["priority"] > 0, "what has a priority starts next"
     runner = eventually_there(folder, running["number"])
-    assert steer(folder, "cancel", str(running["number"])) == 0
+    assert do(folder, "kill", f"one#{running['number']}") == 0
     until(folder, lambda found: found["cancelled"] > cancelled and is_over(runner))
     best = json.loads(tenuto(folder, "search", "best", "one", "-w", "workspace", "--json").stdout)
     assert best["objective"] == max(row["objective"] or 0 for row in exported(folder))
@@ -122,7 +127,7 @@ def test_23_the_payload_of_a_cancelled_candidate_ends_in_time(
     process = evolving("--slots", "1", "stubborn.py")
     log = folder / "log"
     until(folder, lambda found: found["running"] == 1 and log.exists())
-    assert steer(folder, "cancel", "1") == 0
+    assert do(folder, "kill", "one#1", "--no-wait") == 0
     process.communicate(timeout=90)
     assert process.returncode == 1, "nothing succeeded"
     (row,) = exported(folder)

@@ -162,7 +162,7 @@ def test_6_a_search_that_is_killed_loses_nothing_and_runs_nothing_twice(
     begun = search.lines("start")
     assert len(begun) == len(set(begun)) == total
     assert len(search.lines("end")) == int(succeeded)
-    assert sorted(row["told"] for row in search.rows()) == list(range(1, total + 1))
+    assert sorted(row["order"] for row in search.rows()) == list(range(1, total + 1))
     if limit_ms is not None:
         assert longest_silence_ms(search) < limit_ms * max(slow, slowness())
 
@@ -175,7 +175,7 @@ def test_18_a_reproducible_search_repeats_itself_also_when_killed(killing: Calla
         if is_killed:
             search.kill_when(lambda: len(search.lines()) >= 12)  # noqa: B023  called at once
         search.finish()
-        keys = ("number", "values", "told", "parent", "status", "cell")
+        keys = ("number", "values", "order", "parent", "status", "cell")
         found.append([[row[key] for key in keys] for row in search.rows()])
     assert found[0] == found[1]
     assert [row[2] for row in found[0]] == list(range(1, 25))

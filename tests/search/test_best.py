@@ -12,6 +12,7 @@ from sqlalchemy import text
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search import Evolution, Integer, MapElites
 from tenuto.search.archive import Verdict
+from tenuto.search.proposals import Proposal
 from tenuto.search.replica import Replica
 from tenuto.search.rows import End
 from tenuto.search.search_overview import overview
@@ -36,8 +37,10 @@ def failed_as_before(store: Store, objective: float) -> None:
 class Anything:
     """A sampler and its candidates, for a replica that is only told."""
 
-    def decode(self, row: Any) -> Any:
-        return row
+    domain = None
+
+    def decode(self, row: Any) -> Proposal:
+        return Proposal({})
 
     def tell(self, number: int, proposal: Any, outcome: Any) -> tuple[Any, None]:
         return (Verdict.FAILED if outcome is None else Verdict.NEW), None
@@ -127,7 +130,7 @@ def test_a_search_stalls_by_candidates_that_succeeded_alone(tmp_path: Path, data
     evolution = cheats(tmp_path, database_url, "failure", stall=4, max_total_jobs=200, **more)
     result = evolution.run(slots=1)
     assert result.reason == "STALL"
-    rows = sorted((row for row in result.rows() if row["told"]), key=lambda row: row["told"])
+    rows = sorted((row for row in result.rows() if row["order"]), key=lambda row: row["order"])
     good = [row["objective"] for row in rows if row["status"] == "SUCCEEDED"]
     rises = [at for at, one in enumerate(good) if one == max(good[: at + 1])]
     assert len(good) - 1 - rises[-1] >= 4
@@ -162,10 +165,8 @@ def test_a_program_that_its_evaluator_calls_incorrect_is_not_the_best_branch(tmp
     (summary,) = json.loads(done.stdout)
     assert summary["failed"] > 0
     assert summary["best"]["objective"] < 1
-    for command in ("list", "show s", "best s"):
-        said = tenuto(tmp_path, "search", *command.split(), "-w", "w", "--json").stdout
-        found = json.loads(said)
-        found = found[0] if isinstance(found, list) else found
+    for command in ("status s", "search best s"):
+        found = json.loads(tenuto(tmp_path, *command.split(), "-w", "w", "--json").stdout)
         assert found.get("best", found)["objective"] == summary["best"]["objective"]
     program = git(tmp_path / "w" / "programs" / "s", "show", "tenuto/s/best:program.py")
     assert float(program.partition("=")[2]) == summary["best"]["objective"]

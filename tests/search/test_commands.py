@@ -129,9 +129,10 @@ def test_34_hostile_names_messages_and_artifacts_are_shown_as_text(folder: Path)
     assert "artifact    log\\x1b]0;owned\\x07: first\\n\\x1b[2Jsecond \\u202e" in best
     assert "artifact    plain: fine\n" in best
     assert max(map(len, best.splitlines())) < 300
-    shown = [["show", "one"], ["list"], ["export", "one"]]
-    for verb in shown:
-        best += tenuto(folder, "search", *verb, "-w", "workspace").stdout
+    for words in ("status one", "status", "jobs", "search export one"):
+        shown = tenuto(folder, *words.split(), "-w", "workspace")
+        assert shown.returncode == 0, shown.stderr
+        best += shown.stdout
     assert not set(ran.stderr + best) & set("\x1b\x07\x9b\r\u202e")
 
 

@@ -21,7 +21,7 @@ from tenuto.search.worker import Worker
 from tenuto.workspace.job_directory import read_status, write_status
 from tenuto.workspace.machine import this_machine
 from tests.search.builders import Console
-from tests.search.tasks_for_search import Arrays, Device, Failing, KillsItsRunner, Square, Whole
+from tests.search.tasks_for_search import Arrays, Device, Failing, KillsItsRunner, Square, Unkept, Whole
 from tests.search.terminal import is_over
 
 ROOT = Path(__file__).parents[2]
@@ -88,10 +88,17 @@ def test_a_cap_that_is_not_positive_is_refused(cap: dict[str, Any], tmp_path: Pa
         square(tmp_path, target=float("nan"))
 
 
-def test_measures_may_be_an_array(tmp_path: Path) -> None:
-    result = square(tmp_path, task=Arrays, max_total_jobs=4).run(slots=2)
-    assert (result.succeeded, result.failed) == (4, 0)
-    assert all(row["measures"] == [row["values"]["x"]] for row in result.rows())
+@pytest.mark.parametrize("form", ["outcome", "mapping", "ordered", "dataclass", "tuple", "names"])
+def test_numbers_and_measures_of_an_outcome_may_be_arrays(form: str, tmp_path: Path) -> None:
+    result = square(tmp_path, task=Arrays.C(form=form), max_total_jobs=2).run(slots=2)
+    assert (result.succeeded, result.failed) == (2, 0), result.rows()
+    for row in result.rows():
+        assert (row["objective"], row["measures"]) == (1.0, [row["values"]["x"]])
+
+
+def test_a_candidate_whose_outcome_cannot_be_kept_fails_with_the_reason(tmp_path: Path) -> None:
+    (row,) = square(tmp_path, task=Unkept, max_total_jobs=1).run(slots=1).rows()
+    assert (row["status"], "object is of no kind that is kept" in row["message"]) == ("FAILED", True)
 
 
 def test_16_candidates_of_higher_priority_start_next(tmp_path: Path) -> None:
@@ -156,7 +163,7 @@ def test_22_target_cost_stall_and_failing_end_a_search(tmp_path: Path) -> None:
     assert (failing.reason, failing.succeeded) == ("FAILING", 0)
     assert failing.cost == 0.5 * failing.failed
     for result in (target, costly, stalled, failing):
-        ended = [row for row in result.rows() if row["told"] is None]
+        ended = [row for row in result.rows() if row["order"] is None]
         assert (result.state, ended) == ("ENDED", [])
 
 

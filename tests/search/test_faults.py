@@ -40,7 +40,7 @@ def outcome(theatre: Theatre) -> Outcome:
     rows = theatre.rows()
     return (
         [(row["number"], row["status"], row["cost"]) for row in rows],
-        sorted(row["told"] for row in rows),
+        sorted(row["order"] for row in rows),
         len(theatre.noted("start")),
         len(theatre.noted("end")),
     )
@@ -164,7 +164,7 @@ def test_38_soak(stage: Callable[..., Theatre], redis: Redis, postgresql: Postgr
     rows = theatre.rows()
     assert [row["number"] for row in rows] == list(range(1, total + 1))
     assert [row["number"] for row in rows if row["status"] != "SUCCEEDED"] == []
-    assert sorted(row["told"] for row in rows) == list(range(1, total + 1)), "each told once"
+    assert sorted(row["order"] for row in rows) == list(range(1, total + 1)), "each told once"
     search = theatre.store.search("slow")
     assert search is not None
     assert search.cost == total

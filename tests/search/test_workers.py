@@ -151,7 +151,7 @@ def test_10_a_frozen_workers_job_is_adopted_on_the_same_workspace(stage: Callabl
     frozen.send_signal(signal.SIGSTOP)
     theatre.until(lambda rows: rows[0]["attempt"] == 2)
     theatre.let_go()
-    theatre.until(lambda rows: rows[0]["told"] is not None)
+    theatre.until(lambda rows: rows[0]["order"] is not None)
     (before,) = theatre.rows()
     assert before["status"] == "SUCCEEDED"
     frozen.send_signal(signal.SIGCONT)
@@ -214,7 +214,7 @@ def test_4_9_35_two_whole_searches_side_by_side_while_their_database_restarts(
         theatre.end()
     assert [row["number"] for row in rows] == list(range(1, total + 1))
     assert [row["status"] for row in rows] == ["SUCCEEDED"] * total
-    assert sorted(row["told"] for row in rows) == list(range(1, total + 1))
+    assert sorted(row["order"] for row in rows) == list(range(1, total + 1))
     started = [line[1] for line in theatre.noted("start")]
     assert len(started) == len(set(started)) == len(theatre.noted("end")) == total
     assert PASSWORD not in "".join(said)

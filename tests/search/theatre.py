@@ -131,8 +131,8 @@ class Theatre:
         told = 0
         while told < total:
             before = told
-            self.until(lambda rows: sum(bool(row["told"]) for row in rows) > before, silence_s)  # noqa: B023
-            told = sum(bool(row["told"]) for row in self.rows())
+            self.until(lambda rows: sum(bool(row["order"]) for row in rows) > before, silence_s)  # noqa: B023
+            told = sum(bool(row["order"]) for row in self.rows())
 
     def moved(self, message: str) -> bool:
         """True once a row moved for this reason."""

@@ -225,7 +225,10 @@ def _datetime_form(value: Any) -> Any:
 
 
 def _numpy_form(value: Any) -> Any:
-    """The form of a number of numpy's, as its library calls its kind; None for arrays and records."""
+    """The form of a number of numpy's, as its library calls its kind; None for records and true arrays."""
+    if type(value) is numpy.ndarray and value.ndim == 0 and value.dtype.kind in "biufcmM":
+        form = _numpy_form(value[()]) if value.dtype.isnative else None
+        return None if form is None else {"$array": form}  # a number, whose place is no file
     if not isinstance(value, numpy.generic):
         return None
     code = value.dtype.kind
@@ -323,6 +326,12 @@ def readable(raw: Any, depth: int = 0) -> Any:
         return kind.plain(next(iter(raw.values())), inner)
     except (TypeError, ValueError, KeyError, IndexError):
         return raw
+
+
+def opened(raw: Any) -> Any:
+    """The outermost level of a form as plain JSON; what it holds is still in its forms."""
+    kind = _kind_of(raw) if isinstance(raw, dict) else None
+    return raw if kind is None else kind.plain(next(iter(raw.values())), lambda item: item)
 
 
 def _kind_of(raw: dict[Any, Any]) -> _Kind | None:
@@ -458,6 +467,7 @@ _KINDS: dict[Any, _Kind] = {
     "$datetime": _by(lambda content, *_: datetime.datetime.fromisoformat(content)),
     "$zoned": _Kind(_zoned, lambda content, _: f"{content[0]} {content[1]}"),
     "$numpy": _Kind(_of_numpy, lambda content, _: content[-1]),
+    "$array": _Kind(lambda content, inner, _: numpy.asarray(inner(content)), lambda c, inner: inner(c)),
     "$pandas": _Kind(_of_pandas, lambda content, _: content[-1]),
     "$date": _by(lambda content, *_: datetime.date.fromisoformat(content)),
     "$time": _by(lambda content, *_: datetime.time.fromisoformat(content)),

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from tenuto.database import Database
 from tenuto.database.members import Member, MemberKind, join, leave, see
 from tenuto.errors import DatabaseError, SchedulerClosed, SerializationError, WorkspaceError
-from tenuto.launchers.results import decoded, readable
+from tenuto.launchers.results import decoded, opened, readable
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.jobs import Job
@@ -37,6 +37,7 @@ from tenuto.search.rows import Claimed, End
 from tenuto.search.store import Store
 from tenuto.settings import Settings
 from tenuto.workspace.attempt_files import read_result
+from tenuto.workspace.flags import RESULT_NOT_KEPT
 from tenuto.workspace.ports import Files, Machine
 
 # How a job of the heart ended, as the end of a candidate's row.
@@ -90,6 +91,8 @@ def _returned(files: Files, job: Job) -> Any:
     """What the task of a job that is done returned; a failure if that cannot be read."""
     if job.marker is None:
         return Outcome(failure="the job is done, and left no marker")
+    if RESULT_NOT_KEPT in job.marker.flags:
+        return Outcome(failure=job.marker.message)
     try:
         raw = read_result(files, job.paths, job.marker)
         return readable(_with_measures(raw, job.paths.directory))
@@ -99,10 +102,10 @@ def _returned(files: Files, job: Job) -> Any:
 
 def _with_measures(raw: Any, directory: str) -> Any:
     """What a task returned, with measures that were an array of numpy, which lies in a file, as a list."""
-    fields = raw.get("$namedtuple", [None, raw])[1] if isinstance(raw, dict) else None
+    fields = opened(raw)
     measures = fields.get("measures") if isinstance(fields, dict) else None
     if isinstance(measures, dict) and measures.get("$file", {}).get("codec") == "numpy":
-        fields["measures"] = plain(decoded(measures, directory))  # type: ignore[index]
+        return {**fields, "measures": plain(decoded(measures, directory))}
     return raw
 
 

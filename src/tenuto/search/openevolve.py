@@ -1,17 +1,21 @@
-"""OpenEvolve's configuration, as far as a search understands it, and the stages of its evaluators.
-Pure: reads texts; what is not understood is named, not refused.
+"""OpenEvolve's configuration, as far as a search understands it, the stages of its evaluators, its programs.
+What is not understood is named, not refused.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import os.path
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tenuto.errors import SearchError
+from tenuto.search.git import Git
+from tenuto.search.repository import Repository
 
 _THRESHOLDS = (0.5, 0.75)
 _MOST_STAGES = 3
@@ -93,3 +97,58 @@ def stages_of(source: str, name: str = "the evaluator") -> int:
     while count < _MOST_STAGES and f"evaluate_stage{count + 1}" in names:
         count += 1
     return count
+
+
+# One program file as a repository, so that a search can vary it: kept in the workspace, made once.
+# Leaves the file itself as it is.
+
+
+_ADAPTER = ("{python}", "-m", "tenuto.search.openevolve_evaluator")
+
+
+def program_repository(
+    program: Path,
+    evaluator: Path,
+    directory: Path,
+    *,
+    agent: list[str],
+    goal: str,
+    config: OpenEvolveConfig,
+    features: Sequence[str],
+) -> Repository:
+    """A repository in `directory` that holds the program, evaluated by a file in OpenEvolve's form.
+
+    `features`: the names of the measures, which are no part of the fitness.
+    Raises `SearchError` if the directory holds another program: its search began with that one.
+    """
+    _commit(program, directory)
+    stages = stages_of(evaluator.read_text("utf-8"), str(evaluator)) if config.cascade_evaluation else 0
+    stages = min(stages, len(config.cascade_thresholds) + 1)  # OpenEvolve runs no stage without a threshold
+    words: tuple[str, ...] = (*_ADAPTER, os.path.abspath(evaluator), f"{{directory}}/{program.name}")
+    last = ("--features", ",".join(features))
+    commands = [(*words, str(stage), *last) for stage in range(1, stages + 1)] or [(*words, *last)]
+    return Repository(
+        directory,
+        agent=agent,
+        evaluate=commands,
+        goal=goal,
+        evaluate_s=config.timeout,
+        thresholds=config.cascade_thresholds[: len(commands) - 1],
+    )
+
+
+def _commit(program: Path, directory: Path) -> None:
+    text = program.read_bytes()
+    git = Git(directory)
+    if (directory / ".git").exists() and git.ask("rev-parse", "--verify", "--quiet", "HEAD"):
+        if (directory / program.name).is_file() and (directory / program.name).read_bytes() == text:
+            return
+        raise SearchError(
+            f"{program} changed since its search began with what lies in {directory}: "
+            f"give the search another name (--name)"
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    git("init", "--quiet")
+    (directory / program.name).write_bytes(text)
+    git("add", "--", program.name)
+    git("commit", "--quiet", "--no-verify", "--message", f"Begin with {program.name}")

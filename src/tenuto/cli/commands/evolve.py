@@ -26,10 +26,10 @@ from tenuto.jobs.screen import Screen
 from tenuto.jobs.text import safe, safe_lines
 from tenuto.search.evolution import Evolution
 from tenuto.search.map_elites import MapElites
-from tenuto.search.openevolve import OpenEvolveConfig, read_config
+from tenuto.search.openevolve import OpenEvolveConfig, program_repository, read_config
 from tenuto.search.opening import default_workspace
 from tenuto.search.reporter import RunOptions, SearchReporter, current_options, current_reporter
-from tenuto.search.repository import DEFAULT_MEASURES, DEFAULT_RANGES, Repository, program_repository
+from tenuto.search.repository import DEFAULT_MEASURES, DEFAULT_RANGES, Repository
 from tenuto.settings import load_settings, process_environment
 from tenuto.settings.search import SEARCH_SECTIONS
 
