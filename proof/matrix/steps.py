@@ -241,7 +241,9 @@ _CLAIMING = [
 ]
 _RUNNING = [
     *"open oracle.out, open oracle.err, open oracle.pid, write oracle.pid, close oracle.pid".split(", "),
-    *"open bell, write bell, close bell, fork, close oracle.lock, setpgid, read launch.json".split(", "),
+    *"open bell, write bell, close bell, fork, close oracle.lock, setpgid".split(", "),
+    # was it asked to end before that?
+    *"read stop.json, read launch.json".split(", "),
     *"open oracle.reserve, write oracle.reserve, ftruncate oracle.reserve".split(", "),
     *"fsync oracle.reserve, close oracle.reserve, rename oracle.done".split(", "),
 ]
@@ -257,13 +259,11 @@ FAILING_RUNNER = [
 STOPPED_RUNNER = [
     step
     for ended in FAILING_RUNNER
-    for step in (
-        ["read stop.json", "read stop.json #2", ended] if ended == "read launch.json #4" else [ended]
-    )
+    for step in ([ended, "read stop.json #2"] if ended == "read stop.json" else [ended])
 ]
 """A runner whose cluster sends it TERM."""
-LATE_RUNNER = numbered(["begin", *_CLAIMING[:4], "_exit"])
-"""A runner of an attempt whose claim another has made."""
+LATE_RUNNER = numbered(["begin", *_CLAIMING[:4], "read claim", "_exit"])
+"""A runner of an attempt whose claim another has made, which it reads to know whose."""
 _LEAVING_JOB = "close oracle.lock, close oracle.out, close oracle.err, open taken, write taken".split(", ")
 _TAKING = [*_CLAIMING[:6], "close taken", *_CLAIMING[6:]]
 FURTHER_RUNNER = numbered(

@@ -35,6 +35,7 @@ PLANTED = {
     "timed out, retried, though cancelled": "`_verdict` retries a timeout without asking for the wish",
     "a late wish replaces another": "`request_stop` replaces stop.json, also that of a later attempt",
     "a returned task is cancelled": "`judge` believes the signal rather than the task's own report",
+    "an end that was asked for is good": "`judge` believes a good end, whatever was asked for before it",
 }
 
 
@@ -66,12 +67,16 @@ class Work(NamedTuple):
     """A TERM is pending: signals are blocked from the first moment."""
     stop: JobFailureStatus | None = None
     """Why the supervisor ends the payload."""
+    late: bool = False
+    """The payload had ended, or had reported its result, before the supervisor was to end it."""
     deaf: bool = False
     """Never ends by itself, and does not hear TERM."""
     payload: str = "none"
-    """none, running, returned, ok, tidy, bad, killed"""
+    """none, running, returned, ok, zero, bad, killed; zero: a command's, which reports nothing"""
     asked: bool = False
     """TERM was sent to the payload."""
+    disturbed: bool = False
+    """It was sent before the payload returned or ended."""
 
 
 class State(NamedTuple):
@@ -371,15 +376,12 @@ class CancelAgainstFinish:
     def _supervisor(self, state: State, w: Work, name: str) -> Iterator[Step[State]]:
         if w.payload not in ("running", "returned"):
             yield Step(f"{name} sees the end", state._replace(work=w._replace(runner="ended")))
-            return
         if w.term:
             stop = w.stop
             # The first reason counts, but a person's wish outranks the clock.
             if stop is None or (stop is TIMEOUT and self._planted != "the walltime overwrites the wish"):
                 stop = self._read_wish(state, w.attempt) or w.stop or CANCELLED
-            yield Step(
-                f"{name} takes TERM", state._replace(work=w._replace(term=False, stop=stop, asked=True))
-            )
+            yield Step(f"{name} takes TERM", state._replace(work=_noted(w, stop)._replace(term=False)))
         if w.stop is None and not w.deaf:
             yield Step(f"{name} finds the time is up", self._time_is_up(state, w))
         if w.asked and w.payload == "running" and self._planted != "no KILL after the grace":
@@ -388,18 +390,20 @@ class CancelAgainstFinish:
     def _time_is_up(self, state: State, w: Work) -> State:
         wish = self._read_wish(state, w.attempt)
         if wish is None or self._planted == "the walltime overwrites the wish":
-            return state._replace(wish=(w.attempt, TIMEOUT), work=w._replace(stop=TIMEOUT, asked=True))
-        return state._replace(work=w._replace(stop=wish, asked=True))
+            return state._replace(wish=(w.attempt, TIMEOUT), work=_noted(w, TIMEOUT))
+        return state._replace(work=_noted(w, wish))
 
     def _runner_marks(self, state: State, w: Work) -> State:
-        verdict = judge_ending(_ENDINGS[w.payload, w.stop])
-        reason = verdict.reason
+        is_late = w.late or self._planted == "an end that was asked for is good"
+        reason = judge_ending(_ENDINGS[w.payload, w.stop, is_late]).reason
         if self._planted == "a returned task is cancelled" and w.stop is not None:
             reason = w.stop
         mark = Mark(w.attempt, w.nonce, reason)
         state = state._replace(work=w._replace(runner="marked"))
-        if w.payload == "ok" and reason is not None:
+        if w.payload in ("ok", "zero") and reason is not None and not w.disturbed:
             return state._replace(wrong="a task returned, and its work is thrown away")
+        if reason is None and w.disturbed:
+            return state._replace(wrong="a job was asked to end before its end, and is done")
         if reason is None:
             return state._replace(done=mark)
         return self._noted(state._replace(failed=mark), mark)
@@ -408,15 +412,14 @@ class CancelAgainstFinish:
         name = f"payload {w.attempt}"
 
         def ends(how: str) -> State:
-            return state._replace(work=w._replace(payload=how))
+            return state._replace(work=w._replace(payload=how, disturbed=w.asked))
 
         if w.payload == "running" and not w.deaf:
             yield Step(f"{name} returns", ends("returned"))
             yield Step(f"{name} fails", ends("bad"))
-            if w.asked:
-                yield Step(f"{name} hears TERM and exits with 0", ends("tidy"))
+            yield Step(f"{name} exits with 0", ends("zero"))
         elif w.payload == "returned":
-            yield Step(f"{name} exits", ends("ok"))
+            yield Step(f"{name} exits", state._replace(work=w._replace(payload="ok")))
 
     # What can be seen
 
@@ -434,15 +437,23 @@ class CancelAgainstFinish:
 
 
 _ENDINGS = {
-    (payload, stop): Ending(
+    (payload, stop, is_late): Ending(
         exit_code=None if payload == "killed" else 1 if payload == "bad" else 0,
         signal=9 if payload == "killed" else None,
         report=Report(done=payload == "ok"),
         stop=None if stop is None else PayloadStop(stop, "stopped"),
+        is_stop_late=is_late,
     )
-    for payload in ("ok", "tidy", "bad", "killed")
+    for payload in ("ok", "zero", "bad", "killed")
     for stop in (None, CANCELLED, TIMEOUT)
+    for is_late in (False, True)
 }
+
+
+def _noted(w: Work, stop: JobFailureStatus | None) -> Work:
+    """The supervisor remembers why, and whether that is too late, which the first request decides."""
+    late = w.late if w.stop else w.payload != "running"
+    return w._replace(stop=stop, late=late, asked=True)
 
 
 def _signalled(state: State, nonce: int) -> State:

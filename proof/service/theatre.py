@@ -28,8 +28,8 @@ SETTINGS = """[service]
 poll_s = 0.1
 terminate_wait_s = 0.2
 [services.example]
-{nodes}
 runs_per_user = 10
+{nodes}
 [node]
 slots = 4
 """
@@ -62,7 +62,11 @@ class Theatre:
         (root / "node" / "tenuto.toml").write_text("[node]\nslots = 4\n")
         if case.layout == APART:
             self.node = self._started("node", ["node", "--sandbox", "none", "--port", "0"])
-            nodes = f'nodes = ["http://127.0.0.1:{self.node.port}"]'
+            secret = root / "node" / "node" / "node.token"
+            nodes = (
+                f'nodes = ["far"]\n[nodes.far]\n'
+                f'url = "http://127.0.0.1:{self.node.port}"\ntoken_file = "{secret}"'
+            )
         else:
             nodes = ""
         beside = f'data = "{root}/node/node"\n' if case.layout == APART else ""  # where the node's secret is
