@@ -69,8 +69,7 @@ class Theatre:
             )
         else:
             nodes = ""
-        beside = f'data = "{root}/node/node"\n' if case.layout == APART else ""  # where the node's secret is
-        (root / "server" / "tenuto.toml").write_text(SETTINGS.format(nodes=nodes) + beside)
+        (root / "server" / "tenuto.toml").write_text(SETTINGS.format(nodes=nodes))
         self.server = self._start_server()
 
     # Processes
