@@ -97,7 +97,9 @@ class ExperimentSource(Source):
             yield rows
 
     def every(self) -> Iterator[Sequence[Row]]:
-        yield self.view.all_jobs(key for key in self.view.job_keys() if not self._is_shown_elsewhere(key))
+        listed = self.view.listed() if self.beside else set()
+        keys = (key for key in self.view.job_keys() if key in listed or not self._is_shown_elsewhere(key))
+        yield self.view.all_jobs(keys)
 
     def find(self, name: str) -> Sequence[str]:
         found = self.view.find(name) or self._listed_as(name)
