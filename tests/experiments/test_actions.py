@@ -64,7 +64,7 @@ def test_an_orphan_that_a_run_asks_for_meanwhile_is_none_any_more(workspace: Bui
     key = workspace.job("done")
     (orphan,) = workspace.view.orphans()
     workspace.run(line("done"), experiment="again", run_id="20260101_000000")
-    (acted,) = delete(workspace.view, [orphan.key], really=True, used=partial(askers, workspace.view))
+    (acted,) = delete(workspace.view, [orphan.job_key], really=True, used=partial(askers, workspace.view))
     assert (acted.outcome, acted.detail) == (Outcome.IN_USE, "again/20260101_000000 asked for it")
     (acted,) = delete(workspace.view, [key], really=True, used=partial(users, workspace.view))
     assert acted.outcome is Outcome.DELETED, "asked for by name it goes: the run has ended"

@@ -133,7 +133,7 @@ for number in range(2):
     script.unlink()
     info = load_xp_info(place.workspace, "training")
     assert (info.run_id, info.state.value) == (second, "done")
-    assert [(job.task_id, job.state, dict(job.tags)) for job in info.jobs] == [
+    assert [(job.task, job.state, dict(job.tags)) for job in info.jobs] == [
         ("script.Train", JobState.DONE, {"lr": "0.1"}),
         ("script.Train", JobState.DONE, {"lr": "0.2"}),
     ]

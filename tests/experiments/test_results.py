@@ -9,29 +9,18 @@ import polars
 import pytest
 
 from tenuto.experiments.result_rows import Finished, result_rows
+from tenuto.launchers.results import readable
 from tenuto.lifecycle.states import JobState
-from tenuto.testing import FakeHost
-from tenuto.workspace.layout import Layout
-from tenuto.workspace.markers import Marker
 
 from .scripts import TASKS, Place, python, run
-
-LAYOUT = Layout("/ws")
 
 
 def rows(*results: Any, tags: Any = ()) -> list[dict[str, Any]]:
     finished = [
-        Finished(
-            "Task",
-            f"job{number}",
-            JobState.DONE,
-            tags[number] if tags else {},
-            LAYOUT.job("Task", f"job{number}"),
-            Marker(attempt=1, nonce="n", result=result),
-        )
+        Finished("Task", f"job{number}", JobState.DONE, tags[number] if tags else {}, readable(result))
         for number, result in enumerate(results)
     ]
-    return result_rows(FakeHost().disk, finished)
+    return result_rows(finished)
 
 
 def frames(made: list[dict[str, Any]]) -> tuple[pandas.DataFrame, polars.DataFrame]:

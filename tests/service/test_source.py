@@ -96,11 +96,11 @@ def test_states_are_shown_in_both_words(source: ServiceSource, group: str) -> No
     assert sum(node["running"] for node in panels.nodes) <= 1
 
 
-def test_each_upload_is_one_note_of_the_timeline(source: ServiceSource, group: str) -> None:
+def test_each_upload_is_one_bar_of_the_timeline(source: ServiceSource, group: str) -> None:
     provider = LocalProvider([source])
     try:
         assert provider.wait_until_loaded(30)
-        (lane,) = provider.score([group])["lanes"]
+        (lane,) = provider.timeline([group])["lanes"]
         rows = all_rows(source, group)
         assert sorted((bar[4], bar[5]) for bar in lane["bars"]) == [
             (row.key, row.attempt) for row in rows[:3]
