@@ -11,12 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import Ambiguous, NotFound
+from tenuto.errors import Ambiguous, BadQuestion, NotFound
 from tenuto.experiments.source import ExperimentSource
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.query import Question, find, group_names, unknown_names
+from tenuto.jobs.query import KINDS, Question, find, group_names, unknown_names
 from tenuto.jobs.result_table import ResultReader, ResultRow, result_of
 from tenuto.jobs.row import Detail, Group, Row, Why, group_key
 from tenuto.jobs.source import Acted, Action, Source, Target
@@ -50,10 +50,17 @@ class Catalogue:
     """The jobs of one workspace: of its experiments, and of its searches and services where there are any."""
 
     def __init__(self, path: Path | str | WorkspaceView | None = None, *, settings: Settings | None = None):
-        """`path`: the workspace, or its name in the settings. `settings`: by default those that hold here."""
+        """`path`: the workspace, or its name in the settings. `settings`: by default those that hold here.
+
+        Raises `NotFound` if there is neither such a workspace nor a service or a search in the settings.
+        """
         settings = settings or load_settings()
         if not isinstance(path, WorkspaceView):
             path = WorkspaceView(Workspace.named(path, settings).layout, this_machine())
+            if not Path(path.layout.root).is_dir() and not has_databases(settings):
+                raise NotFound(
+                    f"there is no workspace {path.layout.root}: give the path of one, or run something there"
+                )
         self.view = path
         self.experiments = ExperimentSource(path, settings)
         self.missing: dict[str, str] = {}
@@ -258,7 +265,7 @@ class Catalogue:
         `action`: ``kill``, ``retry`` or ``clean``. `rows`: jobs, as rows or by name. `dry_run`: only says
         what would happen. `by`: the person that is noted.
         """
-        action = Action(action)
+        action = _action(action)
         targets: dict[str, list[Target]] = {}
         for one in rows:
             row = one if isinstance(one, Row) else self.row(one)
@@ -275,7 +282,7 @@ class Catalogue:
         `action`: ``pause`` or ``resume``. `group`: as `group` and `groups` give it. `by`: the person that is
         noted.
         """
-        (acted,) = self.source(group.group).act(Action(action), [Target(group.group)], dry_run=False, by=by)
+        (acted,) = self.source(group.group).act(_action(action), [Target(group.group)], dry_run=False, by=by)
         return acted
 
     # Where a question goes
@@ -285,6 +292,8 @@ class Catalogue:
         return {source.door.value: source for source in self.sources}
 
     def _of(self, kind: str | None) -> Iterator[Source]:
+        if kind is not None and kind not in KINDS:
+            raise BadQuestion(f"{kind!r:.40} is no kind of job: it is one of {', '.join(sorted(KINDS))}")
         return (source for source in self.sources if kind in (None, source.door.kind))
 
     def source(self, key: str) -> Source:
@@ -293,6 +302,14 @@ class Catalogue:
         if found is None:
             raise NotFound(f"no open door has {key!r:.200}")
         return found
+
+
+def _action(action: Action | str) -> Action:
+    try:
+        return Action(action)
+    except ValueError:
+        known = ", ".join(one.value for one in Action)
+        raise BadQuestion(f"{action!r:.40} is no action: it is one of {known}") from None
 
 
 def _newest_first(rows: Iterable[Row]) -> list[Row]:

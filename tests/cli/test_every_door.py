@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tenuto import Catalogue, experiment
-from tenuto.errors import Ambiguous, NotFound, ParameterError
+from tenuto.errors import Ambiguous, BadQuestion, FilterError, NotFound, ParameterError
 from tenuto.lifecycle.service import ServiceState
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.provider import LocalProvider
@@ -321,3 +321,16 @@ def test_a_catalogue_asks_and_steers_from_a_script(folder: Path, monkeypatch: py
         assert [acted.outcome.value for acted in catalogue.act("retry", [failed])] == ["retried"]
         with pytest.raises(Ambiguous):
             catalogue.row("Square")
+        with pytest.raises(BadQuestion, match="one of experiment, search, service"):
+            catalogue.groups("experiments")
+        with pytest.raises(BadQuestion, match="one of kill, retry"):
+            catalogue.act("explode", ["dock#3"])
+        with pytest.raises(FilterError):
+            catalogue.rows("state=")
+
+
+def test_a_catalogue_of_no_workspace_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotFound, match="no workspace"):
+        Catalogue("nothing")
+    assert not (tmp_path / "nothing").exists()
