@@ -259,7 +259,7 @@ def test_clean_keeps_candidates_and_payloads(folder: Path) -> None:
     assert "tenuto search remove" in words
     assert "max_age" in words
     failed = {job["kind"]: job["reason"] for job in plain(folder, "jobs", "--all", "state=error")}
-    assert failed == {"experiment": "deleted", "search": "failed", "service": "failed"}
+    assert failed == {"search": "failed", "service": "failed"}
 
 
 def test_only_a_search_can_be_paused(folder: Path) -> None:

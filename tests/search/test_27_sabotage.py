@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import pytest
 
 from tenuto.errors import SearchError
-from tenuto.search.commits import Evaluation, EvolveCommit
 from tests.search.programs import git, programs, repository
 from tests.search.terminal import tenuto
 
@@ -228,6 +228,14 @@ def test_27_repositories_of_every_kind_are_evolved(tmp_path: Path, kind: str) ->
     assert result.succeeded == 3, result.rows()
 
 
+EVALUATE = """
+import json, sys
+from pathlib import Path
+from tenuto.search.commits import Evaluation, EvolveCommit
+sys.exit(Evaluation(EvolveCommit.C(**json.loads(sys.argv[1])), Path(sys.argv[2])).run().failure)
+"""
+
+
 def test_27_links_that_an_earlier_attempt_left_in_the_job_are_not_followed(tmp_path: Path) -> None:
     path = users(tmp_path)
     before = bytes_of(path)
@@ -241,21 +249,23 @@ def test_27_links_that_an_earlier_attempt_left_in_the_job_are_not_followed(tmp_p
     }.items():
         (job / name).symlink_to(path / target)
     root = git(path, "rev-parse", "HEAD")
-    task = EvolveCommit.C(
-        parent=root,
-        inspirations=[],
-        agent=["sh", "-c", EDIT],
-        evaluate=[["sh", "-c", SCORE]],
-        goal="",
-        draw=1,
-        evaluators={},
-        protect=[],
-        thresholds=[],
-        is_smaller_better=False,
-        root=root,
-        repository=str(path),
-        search="s",
-    )
-    assert Evaluation(task, job).run().failure is None
+    task = {
+        "parent": root,
+        "inspirations": [],
+        "agent": ["sh", "-c", EDIT],
+        "evaluate": [["sh", "-c", SCORE]],
+        "goal": "",
+        "draw": 1,
+        "evaluators": {},
+        "protect": [],
+        "thresholds": [],
+        "is_smaller_better": False,
+        "root": root,
+        "repository": str(path),
+        "search": "s",
+    }
+    # In a process of its own, as in a job: it ends all processes below it, and here these are the servers
+    # that other tests have started.
+    subprocess.run([sys.executable, "-c", EVALUATE, json.dumps(task), str(job)], check=True)
     assert bytes_of(path) == before
     assert sorted(os.listdir(job)) == ["metrics.json", "prompt.md"]

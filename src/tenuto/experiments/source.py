@@ -99,16 +99,7 @@ class ExperimentSource(Source):
     def every(self) -> Iterator[Sequence[Row]]:
         listed = self.view.listed() if self.beside else set()
         keys = (key for key in self.view.job_keys() if key in listed or not self._is_shown_elsewhere(key))
-        there = self.view.all_jobs(keys)
-        yield there
-        yield from self._without_directories({row.key for row in there})
-
-    def _without_directories(self, known: Collection[str]) -> Iterator[Sequence[Row]]:
-        """The jobs that the last runs list, and whose directories were removed."""
-        for run in self.view.find_runs(None):
-            lines = self.view.lines(run)
-            if any(row_key(Door.EXPERIMENTS, one.task_id, one.job_id) not in known for one in lines):
-                yield [row for row in self.view.jobs(run) if row.key not in known]
+        yield self.view.all_jobs(keys)
 
     def find(self, name: str) -> Sequence[str]:
         found = self.view.find(name) or self._listed_as(name)

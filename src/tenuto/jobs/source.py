@@ -151,7 +151,7 @@ class Source(Protocol):
         ...
 
     def every(self) -> Iterator[Sequence[Row]]:
-        """All jobs of the door, each once."""
+        """All jobs of the door that something is left of, each once."""
         ...
 
     def find(self, name: str) -> Sequence[str]:
