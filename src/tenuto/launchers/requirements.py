@@ -1,5 +1,5 @@
 """Requirements: what a job needs, as alternatives in the order of preference, and the hosts that satisfy one.
-Starts and chooses nothing; `choice` finds a launcher for a requirement.
+Starts and chooses nothing; `selection` finds a launcher for a requirement.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 # What a job needs of the machine that runs it, as values: an alternative, and the GPUs in it.
-# Reads no text (`requirements_text` does), and knows no launcher.
+# Knows no launcher.
 
 
 KINDS = ("cuda", "rocm", "mps", "gpu")

@@ -17,8 +17,7 @@ from tenuto.settings.tree import FILE_NAME, Origin, ValueSource, declared, is_en
 
 # The line on which each key of a TOML text stands, since `tomllib` does not say.
 # Reads statement by statement and trusts that `tomllib` found the text valid; where it loses its way it
-# stops,
-# and a value is shown with the line of its table.
+# stops, and a value is shown with the line of its table.
 
 
 _STRING = r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}" r'|"(?:\\.|[^"\\\n])*"' r"|'[^'\n]*'"
