@@ -1,4 +1,4 @@
-"""Owns the figures of docs/performance.md and docs/slurm.md, from the newest kept results that have them.
+"""Owns the figures of docs/performance.md and docs/clusters.md, from the newest kept results that have them.
 `python -m bench.docs` draws both, and with the path of a result what that one has. Measures nothing.
 """
 
@@ -19,7 +19,7 @@ from bench.table import bullets, columns, markdown, number_text, time_text, valu
 from tenuto.lifecycle.diagram import refreshed
 
 PAGE = ROOT.parent / "docs" / "performance.md"
-SLURM_PAGE = ROOT.parent / "docs" / "slurm.md"
+SLURM_PAGE = ROOT.parent / "docs" / "clusters.md"
 WORKLOADS = {PAGE: "W1", SLURM_PAGE: "W12"}
 """Page -> a workload that a result has if the page can be drawn from it."""
 PART = "figures"

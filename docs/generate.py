@@ -3,11 +3,47 @@ A test fails while a page is stale.
 """
 
 from pathlib import Path
+from typing import Any
 
+from tenuto.jobs.row import PlainService
 from tenuto.lifecycle import diagram as lifecycle
-from tenuto.monitor import diagram as monitor
-from tenuto.monitor.tui.keys import keys_table
+from tenuto.monitor import shapes
+from tenuto.monitor.tui.help import keys_table
 from tenuto.workspace import derive_diagram as workspace
+
+_SHARED = (
+    shapes.Job,
+    shapes.Group,
+    PlainService,
+    shapes.Attempt,
+    shapes.Failure,
+    shapes.Token,
+    shapes.Node,
+    shapes.Edge,
+    shapes.Lane,
+    shapes.Column,
+    shapes.Outcome,
+    shapes.Delta,
+    shapes.Reset,
+)
+_NAMES: dict[Any, str] = {shapes.Job: "job", shapes.Group: "group", PlainService: "service"}
+
+
+def answers_table() -> str:
+    """Route -> the fields of its answer."""
+    rows = [f"| `{route}` | {_fields(shape)} |" for route, shape in shapes.ANSWERS.items()]
+    return "\n".join(["| Route | Fields |", "|---|---|", *rows])
+
+
+def shapes_table() -> str:
+    """The values inside answers, and their fields."""
+    rows = [f"| {_NAMES.get(shape) or shape.__name__.lower()} | {_fields(shape)} |" for shape in _SHARED]
+    return "\n".join(["| Value | Fields |", "|---|---|", *rows])
+
+
+def _fields(shape: Any) -> str:
+    return " ".join(f"`{name}`" for name in shape.__annotations__)
+
 
 PAGES = {
     "lifecycle.md": {
@@ -19,8 +55,8 @@ PAGES = {
         "derive": workspace.derive_table,
     },
     "monitor.md": {
-        "answers": monitor.answers_table,
-        "values": monitor.shapes_table,
+        "answers": answers_table,
+        "values": shapes_table,
         "keys": keys_table,
     },
     "service.md": {

@@ -25,6 +25,8 @@ VIEWS = {
     "job": f"#/job?key={JOB}",
     "failed": f"#/job?key={FAILED}",
     "timeline": "#/timeline",
+    "curves": f"#/curves?group={SWEEP}",
+    "compare": f"#/compare?key={JOB}&key={FAILED}",
     "graph": f"#/graph?group={SWEEP}",
     "around": f"#/graph?group={SWEEP}&around={JOB}",
     "results": f"#/results?group={SWEEP}&task=demo.Evaluate",
@@ -39,7 +41,8 @@ PICTURE_SIZE: ViewportSize = {"width": 1100, "height": 620}
 LOOKS: dict[str, tuple[ViewportSize, bool]] = {
     "desktop": ({"width": 1280, "height": 800}, False),
     "dark": ({"width": 1280, "height": 800}, True),
-    "narrow": ({"width": 360, "height": 740}, False),
+    "wide": ({"width": 1920, "height": 1080}, False),
+    "narrow": ({"width": 390, "height": 780}, False),
 }
 
 
@@ -88,6 +91,8 @@ def _take(browser: Browser, link: str, folder: Path | None, wanted: list[str]) -
             page.locator("#live", has_text="live" if view != "login" else "logged out").wait_for()
             if view == "ask":
                 page.get_by_role("button", name="Kill").click()
+            if view == "jobs" and look != "narrow":
+                page.locator(".rows .row").nth(14).click()
             page.wait_for_timeout(600)
             page.screenshot(path=folder / f"{view}-{look}.png", full_page=look == "narrow")
             context.close()

@@ -1,6 +1,6 @@
 """Screenshots of every view of the terminal: ``python docs/terminal_screenshots.py FOLDER [VIEW]...``.
-It shows the made-up jobs of `tenuto.testing.monitor_demo` at 80x24 and 200x50, as SVG and text, and as PNG
-by the Chromium of this machine where there is one; nothing is run.
+It shows the made-up jobs of `tenuto.testing.monitor_demo` at 80x24, 120x40 and 200x50, as SVG and text, and
+as PNG by the Chromium of this machine where there is one; nothing is run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.tui.app import Top
 from tenuto.testing.monitor_demo import demo_sources
 
-SIZES = {"80x24": (80, 24), "200x50": (200, 50)}
+SIZES = {"80x24": (80, 24), "120x40": (120, 40), "200x50": (200, 50)}
 SWEEP = "experiments:sweep/20260101_1402"
 RUNNING = "id=00000006aaaaaaaa"
 VIEWS: dict[str, tuple[dict[str, str], list[str]]] = {

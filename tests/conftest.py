@@ -91,7 +91,7 @@ def pytest_collection() -> Iterator[object]:
 # -- what is left to `make test` and `make prove` ----------------------------------------------------
 
 PROGRAMS = """
-    behaviour bench database docs experiments faults proof search service slurm typing
+    behaviour bench database docs experiments faults proof search service slurm clusters typing
     monitor/page monitor/tui cli/test_run.py
     launchers/test_exits.py launchers/test_habits.py launchers/test_interpreters.py
     launchers/test_libraries.py launchers/test_plugins.py launchers/test_spares.py launchers/test_warm.py
@@ -172,6 +172,7 @@ COMPONENTS: dict[str, Callable[[], bool]] = {
     "codecarbon": _module("codecarbon"),
     "curl": _command("curl"),
     "git": _command("git"),
+    "gridengine": lambda: Path("/usr/lib/gridengine/sge_qmaster").exists(),
     "right to mount a disk": lambda: os.geteuid() == 0 and _works("unshare", "--mount", "true")(),
     "pid namespace": _works(*"unshare --user --map-root-user --pid --fork --mount-proc true".split()),
     "loop device": lambda: _can_mount() and _command("mkfs.ext4")() and _works("losetup", "--find")(),
@@ -185,6 +186,7 @@ COMPONENTS: dict[str, Callable[[], bool]] = {
     "redis": _command("redis-server"),
     "slurm": lambda: all(map(shutil.which, ("slurmctld", "slurmd", "munged", "sbatch"))),
     "slurmdbd": lambda: all(map(shutil.which, ("slurmdbd", "mariadbd", "sacct"))),
+    "sshd": lambda: _command("ssh")() and shutil.which("sshd", path="/usr/sbin:/sbin") is not None,
     "tmpfs": _can_mount,
     "tmux": _command("tmux"),
     "unzip": _command("unzip"),

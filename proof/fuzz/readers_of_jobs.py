@@ -7,10 +7,11 @@ import os
 from typing import Any
 
 from proof.fuzz.targets import NONCE, NOW, Bench, Target, Wrong
+from tenuto.jobs.validity import claim_class
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.payload.report import ReportWriter, open_report, read_report
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.workspace import attempt_files, classes, job_directory
+from tenuto.workspace import attempt_files, job_directory
 from tenuto.workspace.carbon import Measured, read_carbon, write_carbon
 from tenuto.workspace.layout import directory_name, name_of_directory
 from tenuto.workspace.markers import Marker
@@ -54,6 +55,7 @@ def _marker(reason: JobFailureStatus | None) -> Marker:
         {"a": [1]},
         False,
         {"git": "abc"},
+        {"code": "abc"},
         ("truncated",),
     )
 
@@ -110,7 +112,7 @@ def directory(bench: Bench) -> list[Target]:
         path = bench.layout.task_class("a.Task")
         files.make_directory(path.rpartition("/")[0])
         files.write(path, data)
-        classes.claim_task_id(files, bench.layout, "a.Task", f"{bench.root}/script.py")
+        claim_class(files, bench.layout, "a.Task", f"{bench.root}/script.py")
 
     def report(data: bytes) -> None:
         fd = open_report()
@@ -133,7 +135,7 @@ def directory(bench: Bench) -> list[Target]:
 
     def claimed() -> list[bytes]:
         files.write(f"{bench.root}/script.py", b"x = 1\n")
-        classes.claim_task_id(files, bench.layout, "b.Task", f"{bench.root}/script.py")
+        claim_class(files, bench.layout, "b.Task", f"{bench.root}/script.py")
         return [files.read(bench.layout.task_class("b.Task"), 10_000)]
 
     def carbon(data: bytes) -> None:

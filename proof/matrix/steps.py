@@ -157,9 +157,9 @@ _EVIDENCE = [
 ]
 
 _EVIDENCE_ELSEWHERE = [
-    *"read launch.json, read claim, read oracle.lock, look0, read oracle.pid, read oracle.lock, look1".split(
-        ", "
-    ),
+    # Whether an attempt that had begun was heard of of late, before the lock is looked at.
+    *"read launch.json, read claim, read oracle.pid, read oracle.pid, read oracle.lock, look0".split(", "),
+    *"read oracle.lock, look0, read oracle.pid, read oracle.lock, look1".split(", "),
     *"read claim, read oracle.done, read oracle.failed".split(", "),
 ]
 _LOCAL = ("open oracle.lock #3", "lock1 oracle.lock")

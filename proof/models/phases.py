@@ -19,6 +19,7 @@ from tenuto.workspace.token_files import Need
 DONE = Verdict(JobState.DONE)
 FAILED = Verdict(JobState.ERROR, JobFailureStatus.FAILED)
 AGAIN = Verdict(JobState.ERROR, JobFailureStatus.TIMEOUT, tries=Tries(1))
+LATER = AGAIN._replace(after_s=1.0)
 
 PLANTED = {
     "sleepers are not woken": "`_with_sleepers` returns the job that enters, and none that it needs",
@@ -30,6 +31,7 @@ PLANTED = {
     "a pause forgets its job": "`_short` does not queue the job whose start was refused",
     "a running job is ended": "`_cancelled` ends a job while an attempt of it runs",
     "unneeded jobs are tried again": "`_has_spared` puts no job to sleep",
+    "a rest is no wait": "`_rested` makes a job ready that was cancelled while it rested",
 }
 
 
@@ -78,6 +80,8 @@ class State(NamedTuple):
     settling: tuple[tuple[int, Verdict], ...] = ()
     waiting: tuple[int, ...] = ()
     """Jobs that wait for the token's only unit."""
+    resting: tuple[int, ...] = ()
+    """Jobs that wait before their next attempt; a timer knows nothing of a cancellation."""
     submitted: int = 0
     grants: int = 0
     wishes: int = 0
@@ -126,7 +130,7 @@ class Phases:
     def at_rest(self, state: State) -> bool:
         if state.submitted < len(self._plans) or state.is_paused or state.taken:
             return False
-        if state.starts or state.attempts or state.settling or state.waiting:
+        if state.starts or state.attempts or state.settling or state.waiting or state.resting:
             return False
         return all(seen.phase in (Phase.ENDED, Phase.ASLEEP) and not seen.missing for seen in state.entries)
 
@@ -162,6 +166,9 @@ class Phases:
         for job in state.waiting:
             if not any(seen.grant for seen in state.entries):
                 yield self._step(f"{self._plans[job].name} gets the token", state, "grant", job)
+        for job in state.resting:
+            left = state._replace(resting=tuple(one for one in state.resting if one != job))
+            yield self._step(f"{self._plans[job].name} has rested", left, "rested", job)
         if state.is_paused:
             yield self._step("the machine recovers", state, "feed", inputs.Recovered())
 
@@ -179,7 +186,8 @@ class Phases:
             yield self._step(f"{name} succeeds", left, "end_attempt", job, grant, DONE)
             if state.faults < self._faults:
                 worse = left._replace(faults=state.faults + 1)
-                for label, verdict in (("fails", FAILED), ("runs out of time", AGAIN)):
+                ends = ("fails", FAILED), ("runs out of time", AGAIN), ("is to rest", LATER)
+                for label, verdict in ends:
                     yield self._step(
                         f"{name} {label}", worse, "end_attempt", job, grant, verdict, is_fault=True
                     )
@@ -322,6 +330,9 @@ class Stage:
         self.feed(inputs.AttemptEnded(self.jobs[number], verdict))
         self._give_back(number, grant)
 
+    def rested(self, number: int) -> None:
+        self.feed(inputs.Rested(self.jobs[number]))
+
     def run_short(self, number: int, grant: int) -> None:
         self.feed(inputs.Short(self.jobs[number], "short", of_descriptors=False))
         self._give_back(number, grant)
@@ -352,7 +363,11 @@ class Stage:
 
     def _retry(self, number: int, effect: effects.Retry) -> None:
         self._move(number, JobState.WAITING)
-        self._move(number, JobState.READY)
+        if not effect.verdict.after_s:
+            self._move(number, JobState.READY)
+
+    def _rest(self, number: int, effect: effects.Rest) -> None:
+        self.state = self.state._replace(resting=(*self.state.resting, number))
 
     def _settle(self, number: int, effect: effects.Settle) -> None:
         self.state = self.state._replace(settling=(*self.state.settling, (number, effect.verdict)))
@@ -460,6 +475,11 @@ class _Insisting(Core):
         return False
 
 
+class _Hasty(Core):
+    def _rested(self, job: Any) -> None:
+        self._enter(job)
+
+
 _CORES: dict[str, type[Core]] = dict(
     zip(
         PLANTED,
@@ -473,6 +493,7 @@ _CORES: dict[str, type[Core]] = dict(
             _Forgetting,
             _Ending,
             _Insisting,
+            _Hasty,
         ),
         strict=True,
     )

@@ -17,9 +17,10 @@ from tenuto.experiments.run_record import (
     read_run_status,
     write_run_status,
 )
+from tenuto.jobs.validity import claim_class
 from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.workspace import attempt_files, claims, classes, job_directory, journal, trash
+from tenuto.workspace import attempt_files, claims, job_directory, journal, trash
 from tenuto.workspace.claims import Claimer
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.event_writer import EventWriter
@@ -54,7 +55,7 @@ class Place:
         self.files.make_directory(self.job.private)
         self.files.make_directory(self.run.directory)
 
-    def open_attempt(self) -> LaunchRecord:
+    def open_attempt(self, *, empties: bool = False) -> LaunchRecord:
         lock = job_directory.take_lock(self.machine, self.job)
         if lock is None:
             raise LockLost("the job's lock is held, and by nobody")
@@ -68,6 +69,7 @@ class Place:
                 launcher="proof",
                 job_name="ab12",
                 journal=self.layout.job_journal("a.Task", "ab12"),
+                empties=empties,
             )
 
     def full_attempt(self, reason: JobFailureStatus | None = JobFailureStatus.FAILED) -> LaunchRecord:
@@ -216,6 +218,37 @@ class AttemptOpened(Scenario):
             logs = [name for name in place.files.list(place.job.directory) if ".out" in name]
             assert logs, "the logs of the attempt before are gone"
         self._last = derived.attempt
+
+
+class DirectoryEmptied(Scenario):
+    """A job that is done is run again: what it had is whole, in its place or aside, or on the way."""
+
+    def prepare(self, place: Place) -> None:
+        place.full_attempt(None)
+        place.files.make_directory(f"{place.job.directory}/deep")
+        place.files.write(f"{place.job.directory}/deep/output", b"left by the task")
+
+    def act(self, place: Place) -> None:
+        place.open_attempt(empties=True)
+
+    def check(self, place: Place, *, finished: bool) -> None:
+        derived = job_directory.look(place.machine, place.job).derived
+        directory, aside = place.job.directory, place.job.aside
+        script = place.job.script_name
+        for name, there in (
+            ("deep/output", f"{directory}/deep/output"),
+            (f"{script}.done", place.job.done),
+            ("result.json", place.job.result),
+            ("params.json", place.job.params),
+        ):
+            places = [path for path in (there, f"{aside}/{name}") if place.files.stat(path) is not None]
+            assert len(places) == 1, f"{name} is in {len(places)} places"
+            if derived.state is JobState.DONE or finished:
+                wanted = there if derived.state is JobState.DONE else f"{aside}/{name}"
+                assert places == [wanted], f"{name} is in {places[0]} of a job that is {derived.state.name}"
+        if finished:
+            assert derived.attempt > 1
+            assert place.files.stat(place.job.emptying) is None
 
 
 class CorruptSettled(Scenario):
@@ -418,14 +451,14 @@ class Claimed(Scenario):
             place.files.write(f"{place.layout.root}/{name}.py", name.encode())
 
     def act(self, place: Place) -> None:
-        taken = classes.claim_task_id(place.files, place.layout, "a.Task", f"{place.layout.root}/one.py")
+        taken = claim_class(place.files, place.layout, "a.Task", f"{place.layout.root}/one.py")
         assert taken is None, "a task id belongs to a script that never claimed it"
 
     def check(self, place: Place, *, finished: bool) -> None:
-        other = classes.claim_task_id(place.files, place.layout, "b.Task", f"{place.layout.root}/two.py")
+        other = claim_class(place.files, place.layout, "b.Task", f"{place.layout.root}/two.py")
         assert other is None
         if finished:
-            two = classes.claim_task_id(place.files, place.layout, "a.Task", f"{place.layout.root}/two.py")
+            two = claim_class(place.files, place.layout, "a.Task", f"{place.layout.root}/two.py")
             assert two == f"{place.layout.root}/one.py"
 
 
@@ -548,6 +581,7 @@ def scenarios() -> list[Scenario]:
         MarkerWritten(".failed", JobFailureStatus.FAILED, Durability.MARKER),
         AttemptOpened("first attempt", 0),
         AttemptOpened("third attempt", 2),
+        DirectoryEmptied("directory emptied"),
         CorruptSettled("unreadable marker"),
         Looked("look at nothing", JobState.UNSCHEDULED, lambda place: None),
         Looked("look at a running job", JobState.RUNNING, _running),

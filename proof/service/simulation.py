@@ -25,7 +25,7 @@ from tenuto.lifecycle.service import ServiceState
 from tenuto.service import fair_share
 from tenuto.service.access import EVERYBODY
 from tenuto.service.data_owner import DataDirectory, OwnedData, claim_data
-from tenuto.service.decisions import Quota, Rest
+from tenuto.service.decisions import Quota, Rest, plan_nodes
 from tenuto.service.nodes import Outgoing
 from tenuto.service.parts import Offered
 from tenuto.service.rows import JobRow, NewJob, Page
@@ -362,7 +362,7 @@ def _without_find(server: Server) -> None:
     send = handover.send
 
     async def anew(row: JobRow, *, may_be_there: bool, is_unwanted: bool) -> JobRow | None:
-        other = server.parts.book.plan("s", tuple(server.parts.book.nodes), 1)[0]
+        other = plan_nodes(server.parts.book.well(server.parts.book.nodes), {}, 1)[0]
         return await send(row._replace(node=other), may_be_there=False, is_unwanted=is_unwanted)
 
     handover.send = anew  # type: ignore[method-assign]

@@ -27,7 +27,7 @@ OBEYS_WITHIN_S = GRACE_S + STOP_GRACE_S + 1.0
 class Payload:
     """One run of a job's payload, as the payload itself saw it."""
 
-    __slots__ = ("attempt", "began_s", "completed", "identity", "nonce", "runner", "starter")
+    __slots__ = ("attempt", "began_s", "completed", "identity", "memory", "nonce", "runner", "starter")
 
     def __init__(
         self,
@@ -37,6 +37,7 @@ class Payload:
         nonce: str,
         identity: ProcessIdentity,
         began_s: float,
+        memory: int = 0,
     ) -> None:
         self.starter = starter
         self.runner = runner
@@ -44,6 +45,7 @@ class Payload:
         self.nonce = nonce
         self.identity = identity
         self.began_s = began_s
+        self.memory = memory
         self.completed = False
 
 
@@ -146,15 +148,32 @@ class Judge:
         for earlier in self.ledger[name]:
             if earlier.attempt == payload.attempt and not self.excuses.power_losses:
                 self.broken(f"{name} has two attempts with the number {payload.attempt}")
+        self._look_at_growth(name, payload)
         self.ledger[name].append(payload)
         self._count_tokens(name)
         job = self._jobs[name]
         blameless = 0 if job.fate is None else MAX_BLAMELESS
-        most = self.submissions[name] * (1 + job.max_retries + job.max_lost_retries + blameless)
+        grown = 0 if job.grows is None else (job.grows[1] // job.grows[0]).bit_length()
+        most = self.submissions[name] * (1 + job.max_retries + job.max_lost_retries + blameless + grown)
         if job.once and len(self.ledger[name]) > 1 and not self.excuses.power_losses:
             self.broken(f"{name} runs once, and began {len(self.ledger[name])} times")
         elif len(self.ledger[name]) > most and not self.excuses.power_losses:
             self.broken(f"{name} ran {len(self.ledger[name])} times for {self.submissions[name]} submissions")
+
+    def _look_at_growth(self, name: str, payload: Payload) -> None:
+        """More memory follows an attempt that ran out of it only, and then twice as much."""
+        job, before = self._jobs[name], self.ledger[name]
+        if job.grows is None:
+            return
+        first, most, _ = job.grows
+        if payload.memory > most:
+            self.broken(f"{name} may use {payload.memory}, and is to grow to {most} at most")
+        if not before or self.excuses.power_losses:
+            return
+        last = before[-1].memory
+        allowed = {first, last} | ({min(2 * last, most)} if last < job.wants else set())
+        if payload.memory not in allowed:
+            self.broken(f"{name} may use {payload.memory} after {last}, of which it wants {job.wants}")
 
     def _count_tokens(self, begun: str) -> None:
         """The units of all whose runner lives are no more than there are."""
@@ -253,6 +272,8 @@ class Judge:
             return any(need in self.failed_here[scheduler] for need in job.needs)
         if reason is JobFailureStatus.CANCELLED:
             return name in self.ever_cancelled
+        if reason is JobFailureStatus.MEMORY:
+            return bool(self.ledger[name]) and (job.once or self._starves(job))
         if reason is JobFailureStatus.TIMEOUT:
             return job.walltime_s is not None and bool(self.ledger[name])
         if reason is JobFailureStatus.LOST:
@@ -281,7 +302,14 @@ class Judge:
             return JobState.ERROR, JobFailureStatus.FAILED
         if job.does is Does.HANGS:
             return JobState.ERROR, JobFailureStatus.TIMEOUT
+        if self._starves(job):
+            return JobState.ERROR, JobFailureStatus.MEMORY
         return JobState.DONE, None
+
+    @staticmethod
+    def _starves(job: JobPlan) -> bool:
+        """Whether a job wants more than it may grow to."""
+        return job.grows is not None and job.wants > job.grows[1]
 
     def _recorded_end(self, name: str) -> tuple[JobState, JobFailureStatus | None] | None:
         """What the directory of a job that runs once says, if an attempt ended: no later one changes it."""

@@ -12,8 +12,10 @@ from proof.simulation.judge import Payload, left_by
 from proof.simulation.loop import Actor, Process, Timer
 from proof.simulation.person import TOKENS
 from proof.simulation.scenario import Does
+from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.verdict import Ending
+from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.cluster import ClusterLauncher, ClusterProcess, ClusterView
 from tenuto.testing.cluster_job import ClusterJob
 from tenuto.testing.launcher import FakeLauncher, FakePayload, FakeProcess, FakeRunner, Step
@@ -102,9 +104,11 @@ class SimulatedLauncher(FakeLauncher):
         plan = self.world.jobs[name]
         begun = len(self.world.judge.ledger[name])
         hangs = plan.does is Does.HANGS or (plan.does is Does.STALLS and begun < plan.stalls)
+        starves = plan.does is Does.STARVES and memory_of(order) < plan.wants
         return FakePayload(
             duration_s=1e6 if hangs else plan.duration_s,
-            exit_code=3 if plan.does is Does.BADLY else 0,
+            exit_code=3 if plan.does is Does.BADLY or starves else 0,
+            reason=JobFailureStatus.MEMORY if starves else None,
             stops_after_s=plan.stops_after_s,
             leaves_daemon=plan.lingers,
             on_start=self._begins,
@@ -125,6 +129,7 @@ class SimulatedLauncher(FakeLauncher):
             order.launch.nonce,
             identity,
             now,
+            memory_of(order),
         )
         self.world.judge.begins(now, name, payload)
         self.world.payload_begins(name)
@@ -133,7 +138,8 @@ class SimulatedLauncher(FakeLauncher):
 
     def _ends(self, machine: Machine, order: StartOrder) -> None:
         name = _name(order)
-        if self.world.jobs[name].does is not Does.BADLY:
+        plan = self.world.jobs[name]
+        if plan.does is not Does.BADLY and memory_of(order) >= plan.wants:
             payload = next(p for p in self.world.judge.ledger[name] if p.nonce == order.launch.nonce)
             self.world.note(f"payload of {name} attempt {order.launch.attempt} completes")
             self.world.disk.leave(*left_by(order.paths, order.launch.nonce))
@@ -196,6 +202,11 @@ class FarLauncher(ClusterLauncher):
     def node_lost(self, job: ClusterJob) -> None:
         self.world.note(f"the node of {_name(job.order)} dies")
         self.world.judge.kills[_name(job.order)] += 1
+
+
+def memory_of(order: StartOrder) -> int:
+    """The memory that an attempt may use; 0: without limit."""
+    return Instructions.of(order.launch).limits.memory_bytes or 0
 
 
 def _name(order: StartOrder) -> str:

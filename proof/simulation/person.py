@@ -12,7 +12,7 @@ from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.instructions import Command, Limits
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.states import JobState, TransientMode
-from tenuto.scheduler.decisions import RetryLimits
+from tenuto.scheduler.decisions import Allowance, Growth, RetryLimits, RetryRules, Rule
 from tenuto.scheduler.effects import Effect
 from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job
@@ -279,7 +279,7 @@ class Person:
             dependencies=[JobDependency(self.jobs[need]) for need in plan.needs],
             tokens=[TokenDependency(self.tokens[name], units) for name, units in plan.tokens],
             limits=Limits(walltime_s=plan.walltime_s),
-            retry=RetryLimits(plan.max_retries > 0, plan.max_retries, plan.max_lost_retries),
+            retry=_retry(plan),
             transient=TransientMode(plan.transient),
             once=plan.once,
         )
@@ -295,3 +295,13 @@ class Person:
     def failed(self) -> list[str]:
         """What this person would submit again."""
         return [name for name in self.plan.jobs if self.jobs[name].state is JobState.ERROR]
+
+
+def _retry(plan: JobPlan) -> RetryLimits:
+    """How often the job of a plan is tried again, and what it grows to."""
+    limits = RetryLimits(plan.max_retries > 0, plan.max_retries, plan.max_lost_retries)
+    if plan.grows is None:
+        return limits
+    first, most, after_s = plan.grows
+    rule = Rule(growth=Growth("memory_bytes", 2.0, most), after_s=after_s)
+    return limits._replace(rules=RetryRules(memory=rule), needs=Allowance(memory_bytes=first))

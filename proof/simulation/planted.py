@@ -712,3 +712,44 @@ def _launch_rewritten_after_the_submission(patch: Patch) -> None:
         return process
 
     patch.set(cluster.ClusterLauncher, "start", rewrite)
+
+
+# Needs that grow
+
+
+@_bug("a job that its cluster lost asks for more memory the next time")
+def _grown_after_preemption(patch: Patch) -> None:
+    after = decisions.after_attempt
+
+    def after_attempt(found: Any, tries: Tries, limits: Any) -> Verdict:
+        verdict = after(found, tries, limits)
+        if verdict.tries is not None and found.reason is JobFailureStatus.LOST:
+            return verdict._replace(tries=verdict.tries.after(decisions.Cause.MEMORY))
+        return verdict
+
+    patch.set(verdicts, "after_attempt", after_attempt)
+    patch.set(decisions, "after_attempt", after_attempt)
+
+
+@_bug("one failure counts twice, and the next attempt asks for four times as much")
+def _grown_twice_for_one_failure(patch: Patch) -> None:
+    after = decisions.Tries.after
+
+    def after_twice(self: Tries, cause: Any) -> Tries:
+        return after(after(self, cause), cause)
+
+    patch.set(decisions.Tries, "after", after_twice)
+
+
+@_bug("an attempt asks for more than the bound of its rule")
+def _grown_beyond_the_bound(patch: Patch) -> None:
+    def grown(self: Any, needs: Any, times: int) -> Any:
+        before = getattr(needs, self.need)
+        return needs if before is None else needs._replace(**{self.need: int(before * self.factor**times)})
+
+    patch.set(decisions.Growth, "grown", grown)
+
+
+@_bug("a job that rests before its next attempt is forgotten")
+def _rest_without_end(patch: Patch) -> None:
+    patch.set(shell.Shell, "_rest", lambda self, job, after_s: None)

@@ -22,6 +22,8 @@ ONCE, ONCE_AT = 8, 5
 """One world in so many, and which, has jobs that run once."""
 REOPENED, REOPENED_AT = 16, 9
 """One world in so many, and which, has two schedulers that both try again what failed."""
+GROWN, GROWN_AT = 11, 6
+"""One world in so many, and which, has jobs that run out of memory until they have enough."""
 
 
 @unique
@@ -32,6 +34,7 @@ class Does(Enum):
     BADLY = "exits with 3"
     STALLS = "runs into its walltime a few times, then ends well"
     HANGS = "runs into its walltime every time"
+    STARVES = "runs out of memory until it may use what it wants"
 
 
 class JobPlan(NamedTuple):
@@ -57,6 +60,10 @@ class JobPlan(NamedTuple):
     """What a cluster does to it, if one is to run it; None: this machine runs it."""
     once: bool = False
     """The attempt that its directory shows is the answer, for every scheduler."""
+    wants: int = 0
+    """Memory with which it ends well, if it starves otherwise."""
+    grows: tuple[int, int, float] | None = None
+    """Memory of its first attempt, the most that doubling leads to, and seconds before a further attempt."""
 
 
 class RunPlan(NamedTuple):
@@ -144,6 +151,8 @@ def draw(seed: int) -> Scenario:
         scenario = _with_orders_taken(scenario)
     if seed % ONCE == ONCE_AT:
         scenario = _with_once(scenario)
+    if seed % GROWN == GROWN_AT:
+        scenario = _with_growth(scenario)
     if seed % REOPENED == REOPENED_AT:
         scenario = _reopened(scenario)
     return _crowd(scenario) if seed % CROWDED == CROWDED_AT else scenario
@@ -208,6 +217,19 @@ def _with_once(scenario: Scenario) -> Scenario:
     """The same world, in which half of the jobs run once: as a node of a service and a search submit them."""
     random = Random(f"once {scenario.seed}")
     return scenario._replace(jobs=tuple(job._replace(once=random.random() < 0.5) for job in scenario.jobs))
+
+
+def _with_growth(scenario: Scenario) -> Scenario:
+    """The same world, in which half of the jobs need more memory than they ask for at first."""
+    random = Random(f"growth {scenario.seed}")
+
+    def grown(job: JobPlan) -> JobPlan:
+        if random.random() < 0.5 or job.does is not Does.WELL:
+            return job
+        grows = 4, random.choice((8, 20, 64)), random.choice((0.0, 0.0, 0.5, 5.0))
+        return job._replace(does=Does.STARVES, wants=random.choice((4, 7, 16, 40, 80)), grows=grows)
+
+    return scenario._replace(jobs=tuple(map(grown, scenario.jobs)))
 
 
 def _crowd(scenario: Scenario) -> Scenario:

@@ -88,7 +88,7 @@ def _plainer(job: JobPlan) -> Iterator[JobPlan]:
     if job != plain:
         yield plain
     if job.does is not Does.WELL:
-        yield job._replace(does=Does.WELL, walltime_s=None, stalls=0, max_retries=0)
+        yield job._replace(does=Does.WELL, walltime_s=None, stalls=0, max_retries=0, wants=0, grows=None)
     for field in (
         "tokens",
         "duration_s",

@@ -7,17 +7,23 @@ Names that most programs do not need are imported when they are first asked for.
 from typing import TYPE_CHECKING
 
 from tenuto.errors import (
+    DefaultChanged,
     DirtyGitError,
+    ExperimentLocked,
     FailedExperiment,
     GracefulExperimentExit,
     GracefulTimeout,
+    InvalidOption,
+    InvalidValue,
     LauncherNotFound,
+    NoResult,
     PortTaken,
     RequirementError,
     ServiceError,
     SubmissionRefused,
     TaskCancelled,
     TenutoError,
+    TokenError,
 )
 from tenuto.light import on_demand
 from tenuto.tasks import (
@@ -32,6 +38,7 @@ from tenuto.tasks import (
     LightweightTask,
     Meta,
     Option,
+    Output,
     Param,
     PathGenerator,
     Prepare,
@@ -59,18 +66,21 @@ from tenuto.tasks import (
 
 if TYPE_CHECKING:
     from tenuto.catalogue import Catalogue
+    from tenuto.client import Client
     from tenuto.experiments.checked_arguments import RunMode
     from tenuto.experiments.environment import DirtyGitAction
     from tenuto.experiments.experiment import experiment
     from tenuto.experiments.process_service import ProcessService, Service, ServiceState
     from tenuto.experiments.run_info import load_xp_info
+    from tenuto.experiments.script_options import options, sweep
     from tenuto.experiments.submissions import SubmitHook
     from tenuto.experiments.web_service import WebService
     from tenuto.experiments.workspace import Workspace
+    from tenuto.launchers.cluster.dialect import ClusterOptions
+    from tenuto.launchers.cluster.dialects.slurm import SlurmOptions
+    from tenuto.launchers.cluster.launcher import ClusterLauncher, SlurmLauncher
     from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement
     from tenuto.launchers.selection import find_launcher
-    from tenuto.launchers.slurm.launcher import SlurmLauncher
-    from tenuto.launchers.slurm.options import SlurmOptions
     from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
     from tenuto.scheduler.jobs import Job
     from tenuto.scheduler.listeners import Listener
@@ -79,18 +89,23 @@ if TYPE_CHECKING:
     from tenuto.scheduler.watched_outputs import OutputKey
     from tenuto.tasks.documentation import describe_config
     from tenuto.tasks.explain import explain
+    from tenuto.tasks.functions import task
     from tenuto.tasks.grid import grid
-    from tenuto.tasks.progress import progress, tqdm
+    from tenuto.tasks.progress import log_metrics, progress, tqdm
     from tenuto.tasks.serialization import state_dict
     from tenuto.tasks.stored_configs import deserialize, from_state_dict, from_task_dir, load, save, serialize
 
 _ON_DEMAND = {
+    "task": "tenuto.tasks.functions",
+    "sweep": "tenuto.experiments.script_options",
+    "options": "tenuto.experiments.script_options",
     "Alternative": "tenuto.launchers.requirements",
     "CounterToken": "tenuto.scheduler.tokens",
     "DirtyGitAction": "tenuto.experiments.environment",
     "Gpu": "tenuto.launchers.requirements",
     "Gpus": "tenuto.launchers.requirements",
     "Catalogue": "tenuto.catalogue",
+    "Client": "tenuto.client",
     "Host": "tenuto.launchers.requirements",
     "Job": "tenuto.scheduler.jobs",
     "JobFailureStatus": "tenuto.lifecycle.states",
@@ -104,8 +119,10 @@ _ON_DEMAND = {
     "Service": "tenuto.experiments.process_service",
     "ServiceState": "tenuto.experiments.process_service",
     "Scheduler": "tenuto.scheduler.scheduler",
-    "SlurmLauncher": "tenuto.launchers.slurm.launcher",
-    "SlurmOptions": "tenuto.launchers.slurm.options",
+    "ClusterLauncher": "tenuto.launchers.cluster.launcher",
+    "ClusterOptions": "tenuto.launchers.cluster.dialect",
+    "SlurmLauncher": "tenuto.launchers.cluster.launcher",
+    "SlurmOptions": "tenuto.launchers.cluster.dialects.slurm",
     "SubmitHook": "tenuto.experiments.submissions",
     "TransientMode": "tenuto.lifecycle.states",
     "WebService": "tenuto.experiments.web_service",
@@ -120,6 +137,7 @@ _ON_DEMAND = {
     "grid": "tenuto.tasks.grid",
     "load": "tenuto.tasks.stored_configs",
     "load_xp_info": "tenuto.experiments.run_info",
+    "log_metrics": "tenuto.tasks.progress",
     "progress": "tenuto.tasks.progress",
     "save": "tenuto.tasks.stored_configs",
     "serialize": "tenuto.tasks.stored_configs",
@@ -135,13 +153,18 @@ __all__ = [
     "Alternative",
     "Catalogue",
     "Choices",
+    "Client",
+    "ClusterLauncher",
+    "ClusterOptions",
     "CommandTask",
     "Config",
     "Constant",
     "CounterToken",
     "DataPath",
+    "DefaultChanged",
     "DirtyGitAction",
     "DirtyGitError",
+    "ExperimentLocked",
     "FailedExperiment",
     "Gpu",
     "Gpus",
@@ -149,6 +172,8 @@ __all__ = [
     "GracefulTimeout",
     "Host",
     "InputFile",
+    "InvalidOption",
+    "InvalidValue",
     "Job",
     "JobFailureStatus",
     "JobState",
@@ -157,7 +182,9 @@ __all__ = [
     "Listener",
     "Match",
     "Meta",
+    "NoResult",
     "Option",
+    "Output",
     "OutputKey",
     "Param",
     "PathGenerator",
@@ -179,6 +206,7 @@ __all__ = [
     "Task",
     "TaskCancelled",
     "TenutoError",
+    "TokenError",
     "TransientMode",
     "WebService",
     "Workspace",
@@ -201,6 +229,8 @@ __all__ = [
     "input_file",
     "load",
     "load_xp_info",
+    "log_metrics",
+    "options",
     "param_group",
     "partial",
     "pathgenerator",
@@ -211,9 +241,11 @@ __all__ = [
     "setmeta",
     "state_dict",
     "stop_tags",
+    "sweep",
     "tag",
     "tags",
     "tagspath",
+    "task",
     "tqdm",
 ]
 

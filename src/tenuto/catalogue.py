@@ -16,10 +16,12 @@ from tenuto.experiments.source import ExperimentSource
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
+from tenuto.jobs.metrics import metric_rows
 from tenuto.jobs.query import KINDS, Question, find, group_names, unknown_names
-from tenuto.jobs.result_table import ResultReader, ResultRow, result_of
+from tenuto.jobs.result_table import ResultReader, ResultRow, by_tags, result_of
 from tenuto.jobs.row import Detail, Group, Row, Why, group_key
 from tenuto.jobs.source import Acted, Action, Source, Target
+from tenuto.jobs.usage import JobUsage, usage_of
 from tenuto.lifecycle.owner_names import Door, OwnerName
 from tenuto.lifecycle.states import JobState
 from tenuto.light import late
@@ -28,6 +30,7 @@ from tenuto.settings.search import SEARCH_FILE
 from tenuto.settings.service import ServiceSettings
 from tenuto.settings.urls import Url
 from tenuto.workspace.machine import this_machine
+from tenuto.workspace.points import Points
 
 if TYPE_CHECKING:
     from tenuto.search import opening as searches
@@ -191,6 +194,11 @@ class Catalogue:
         directory = detail.fields.get("directory")
         return self.view.key_of(directory) if directory is not None else None
 
+    def usage(self, row: Row) -> JobUsage | None:
+        """What a job asked for against what it used; None if no attempt ended, or nothing was measured."""
+        key = row.job_key if row.door is Door.EXPERIMENTS else self.job_key(self.detail(row.id))
+        return None if key is None else usage_of(self.view.machine.files, self.view.layout.job(*key))
+
     def why(self, name: str, *, kind: str | None = None) -> Why:
         """Why the one job that a person calls so is where it is."""
         key = self.key(name, kind=kind)
@@ -230,11 +238,15 @@ class Catalogue:
         """What those of the jobs gave that are done, with their parameters, in their order."""
         read, files, layout = self.own_parameters(), self.view.machine.files, self.view.layout
         return [
-            ResultRow(row, read(row), result_of(files, layout.job(*row.job_key), row))
-            if row.door is Door.EXPERIMENTS
-            else ResultRow(row, read(row), row.result)
+            ResultRow(tagged, read(row), result)
             for row in rows
             if row.state is JobState.DONE
+            for result in [
+                result_of(files, layout.job(*row.job_key), row)
+                if row.door is Door.EXPERIMENTS
+                else row.result
+            ]
+            for tagged in by_tags(row)
         ]
 
     def results(self, filter: str = "", *, every: bool = False) -> list[dict[str, Any]]:
@@ -254,6 +266,22 @@ class Catalogue:
             }
             for row in self.result_rows(self.rows(filter, every=every))
         ]
+
+    def metrics(
+        self, filter: str = "", *, name: str | Sequence[str] = (), every: bool = False
+    ) -> list[dict[str, Any]]:
+        """One row for each point that jobs logged: id, kind, group, task, tags, metric, step, time, value.
+
+        ``pandas.DataFrame(catalogue.metrics())`` works as it is. `filter` and `every`: as of `rows`. `name`:
+        the metric, or several; by default all.
+        """
+        names = (name,) if isinstance(name, str) else tuple(name)
+        rows = self.rows(filter, every=every)
+        return list(metric_rows(((row, self.points(row.key)) for row in rows), names))
+
+    def points(self, key: str) -> Points:
+        """The points that the job with this key logged, by name."""
+        return self.source(key).metrics(key)
 
     # Steering
 

@@ -9,6 +9,7 @@ TenutoError
 │   ├── MissingValue          a required parameter has no value yet
 │   ├── SealedConfig          a sealed config cannot change
 │   ├── DefaultChanged        a result is of another value than the default has now
+│   ├── InvalidOption         an option of the command line does not fit the script
 │   └── AmbiguousComposition  ``outer @ inner`` fits no parameter, or several
 ├── GraphError                configs are connected in a way that cannot run
 │   ├── ConfigCycle           a config contains itself
@@ -121,6 +122,10 @@ class SealedConfig(ParameterError, AttributeError):
 
 class DefaultChanged(ParameterError):
     """A result that was found done is of another value of a parameter than its default has now."""
+
+
+class InvalidOption(ParameterError):
+    """An option of the command line is none that the script declares, or has no value of its type."""
 
 
 class AmbiguousComposition(ParameterError):
@@ -382,6 +387,10 @@ class NodeError(JobServiceError):
 
 class NodeNotReached(NodeError):
     """The request certainly did not arrive."""
+
+
+class NodeTakesNothing(NodeNotReached):
+    """The node is well and takes no job for now: it drains, or its disk is nearly full."""
 
 
 class NodeSilent(NodeError):

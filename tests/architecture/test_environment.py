@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parents[2] / "src" / "tenuto"
-READERS = ("settings/", "launchers/", "examples/program/agent.py")  # an agent is a program of its own
+READERS = (
+    "settings/",
+    "launchers/",
+    "examples/program/agent.py",  # an agent is a program of its own
+    "examples/openai_agent.py",
+    "examples/circles/agent.py",
+)
 OF_OS = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 ANYWHERE = {"expanduser", "expandvars"}  # of os.path and of Path: they read HOME and the rest
 MENTIONED = re.compile("|".join(("home", *OF_OS, *ANYWHERE)))

@@ -27,7 +27,7 @@ GROUND = {"errors", "settings", "clock", "light"}
 CORE = GROUND | {"tasks", "lifecycle", "workspace", "launchers", "scheduler"}
 DOORS = {"experiments", "service", "search"}
 SOURCES = {f"{door}.source" for door in DOORS}
-EVERY_ROOM = CORE | DOORS | {"jobs", "database", "catalogue", "monitor", "web"}
+EVERY_ROOM = CORE | DOORS | {"jobs", "database", "catalogue", "client", "monitor", "web"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "experiments": CORE | {"jobs"},
     "database": GROUND | {"lifecycle"},
     "web": set(),
+    "client": {"errors"},  # a file that can be copied
     "service": CORE | {"jobs", "database", "web"},
     "search": CORE | {"jobs", "database"},
     "catalogue": CORE | DOORS | {"jobs"},
@@ -55,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 APART: dict[str, set[str]] = {
-    "launchers.payload": {"launchers.runner", "launchers.warm", "launchers.slurm"},
+    "launchers.payload": {"launchers.runner", "launchers.warm", "launchers.cluster"},
 }
 """Part of a room -> parts of it that it must not see: a payload's process knows nothing of its supervisor."""
 

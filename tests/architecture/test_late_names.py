@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tenuto.cli.main import COMMANDS
+from tenuto.cli.main import COMMANDS, loaded
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -77,7 +77,7 @@ def test_every_late_module_is_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_every_command_is_where_it_is_looked_for(name: str) -> None:
-    assert isinstance(importlib.import_module(f"tenuto.cli.commands.{name}").command, click.Command)
+    assert isinstance(loaded(name), click.Command)
 
 
 def test_packages_load_names_late_in_one_way() -> None:

@@ -10,7 +10,7 @@ import tenuto
 
 FEW = 2
 """So many parameters explain themselves."""
-OF_PARTS = {"Job", "Scheduler", "CounterToken", "RequirementError", "SlurmLauncher"}
+OF_PARTS = {"Job", "Scheduler", "CounterToken", "RequirementError", "SlurmLauncher", "ClusterLauncher"}
 """Classes that the doors make, and not a script; their rooms explain them."""
 
 

@@ -18,7 +18,7 @@ from tenuto import __version__
 ROOT = Path(__file__).parents[2]
 NUMBERS = re.compile(r".*_(s|ms|at|bytes)|pid|port|seq|bytes|size|load|from|to|free|lines|bars|waits")
 """Keys whose numbers differ."""
-WORDS = re.compile("epoch|code|worker|result_sha256|token|advice|found|verdict|offers")
+WORDS = re.compile("epoch|code|packages|worker|result_sha256|token|advice|found|verdict|offers")
 """Keys whose words differ, some of them from machine to machine."""
 LARGEST = 1.5e9
 """A larger number is an instant, in seconds or milliseconds since 1970."""
@@ -69,7 +69,7 @@ class Normaliser:
             case bool() | None:
                 return value
             case _:
-                differs = NUMBERS.fullmatch(key) or value > (LARGEST_ID if key == "id" else LARGEST)
+                differs = NUMBERS.fullmatch(key) or value > (LARGEST_ID if key in ("id", "seed") else LARGEST)
                 return "<number>" if differs else value
 
 

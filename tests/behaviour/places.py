@@ -147,6 +147,7 @@ class Service(Place):
         (root / "tenuto.toml").write_text(SERVICE)
         assert self.run("sweep.py", "good", "ws").returncode == 0
         self.server = Process("serve", "--with-node", "--port", "0", cwd=root, env=self.environment)
+        self.environment["TENUTO_CLIENT__URL"] = self.server.url
         upload = self.server.upload
         self.uploaded = upload(
             "echo hello; echo oops >&2; cp input.txt output.txt\n", files={"input.txt": b"hello"}

@@ -34,6 +34,7 @@ COMMANDS = {
         service: owner=1
         """,
     "results": "experiments:\nexperiments: --sort=-result.loss task~Train\nsearch: --all\nservice:",
+    "metrics": "experiments:\nexperiments: 68022df4\nsearch: packing#1\nservice: example#1",
     "graph": "experiments: --run sweep\nexperiments: --run sweep --tasks\nsearch:\nservice:",
     "files": """
         experiments: 68022df4
@@ -55,6 +56,17 @@ COMMANDS = {
         experiments: sweep.Hold
         search: packing#1
         service: example#1
+        """,
+    "du": "empty:",
+    "diff": "experiments: sweep sweep\nexperiments: sweep good",
+    "export": "empty: sweep",
+    "wait": """
+        experiments:
+        experiments: sweep
+        search: packing
+        service: example
+        service: example#1
+        holding: --timeout 0
         """,
     "kill": """
         experiments: 68022df4
@@ -80,6 +92,7 @@ COMMANDS = {
     "runs prune": "experiments: --keep-done 0 --keep-failed 0\nnew experiments: --yes --keep-done 0 good",
     "evolve": "empty: --json packing.py\nnew search: --json packing.py",
     "search best": "search: packing\nsearch: packing --cell 1,1",
+    "search lineage": "search: packing",
     "search workers": "search:",
     "launchers": "empty:",
     "launchers list": "empty:",
@@ -87,6 +100,10 @@ COMMANDS = {
     "launchers test": "empty: spawn",
     "doctor": "experiments:\nservice:",
     "demo": "empty: --dir sweep",
+    "submit": "service: sweep.py --service nothing --user 1\nempty: sweep.py --service example",
+    "fetch": "service: 1 -o out\nservice: 2 -o out\nservice: 99",
+    "follow": "service: 2\nservice: 99",
+    "cancel": "service: 1\nservice: 99\nempty: 1",
     "token create": "empty: --user 1 --db db.sqlite --note laptop",
     "token list": "service:",
 }
@@ -133,12 +150,23 @@ MONITOR = {
         search: ?group={group}&limit=2
         service: ?group={group}
         """,
+    "GET /api/metrics": """
+        experiments: ?group={group}
+        experiments: ?key={job}
+        experiments: ?key=nothing
+        search: ?group={group}
+        service: ?group={group}
+        """,
     "GET /api/tokens": "experiments:\nsearch:",
     "GET /api/queue": "experiments:\nservice:",
     "GET /api/nodes": "experiments:\nservice:",
     "GET /api/cleanup": "experiments:\nsearch:\nservice:",
     "GET /api/archive": "experiments: ?group={group}\nsearch: ?group={group}",
     "GET /api/carbon": "experiments:\nsearch: ?group={group}",
+    "GET /api/notes": "experiments:",
+    "POST /api/notes": "experiments: {'group': '{group}', 'note': '', 'pinned': False}",
+    "GET /api/servers": "experiments:",
+    "POST /api/servers": "experiments: {'port': 1}",
     "POST /api/actions": """
         experiments: {'action': 'retry', 'dry_run': True, 'jobs': [{'key': '{job}', 'attempt': 1}]}
         experiments: {'action': 'kill', 'jobs': [{'key': '{job}', 'attempt': 1}]}
@@ -157,7 +185,10 @@ SERVER = {
     "HEAD /download/{id}": "1 2",
     "GET /download_partial/{id}": "1 4",
     "GET /jobs": "? ?user_id=1&limit=1 ?status=Queued ?status=nothing",
+    "GET /services": "?",
     "GET /jobs/{id}": "1 2 3 4 5 99",
+    "GET /jobs/{id}/files": "1 4 99",
+    "GET /jobs/{id}/files/{path}": "1",
     "POST /terminate/{id}": "1 99",
     "GET /jobs/{id}/logs": "1 1?stream=stderr&offset=2",
     "GET /jobs/{id}/events": "1 2",
@@ -177,7 +208,10 @@ NODE = {
     "GET /retrieve/{id}": "1 2 9",
     "GET /retrieve_partial/{id}": "1",
     "GET /logs/{id}": "1 9",
+    "GET /progress/{id}": "1 9",
     "POST /kill/{id}": "1 9",
+    "POST /drain": "",
+    "POST /resume": "",
     "GET /load": "?",
     "GET /openapi.json": "?",
     "GET /swagger": "?",
@@ -192,10 +226,12 @@ UNKNOWN = """
     jobs --run nothing
     jobs nothing=
     results --run nothing
+    metrics nothing
     graph --run nothing
     files nothing
     logs nothing
     why nothing
+    wait nothing
     kill nothing
     retry nothing
     clean lr=
@@ -233,6 +269,7 @@ EMPTY = """
     files x
     logs x
     why x
+    wait x
     kill x
     retry --failed
     clean state=error

@@ -7,14 +7,13 @@ import json
 import shutil
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import click
 import pytest
 
 from tenuto.cli.checks import CheckResult, check_machine
-from tenuto.cli.main import COMMANDS
+from tenuto.cli.main import COMMANDS, loaded
 from tests.experiments.scripts import environment, run, tenuto
 
 ROOT = Path(__file__).parents[2]
@@ -36,13 +35,19 @@ def test_help_loads_no_heavy_part() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_exists_and_says_what_it_does_and_how_it_exits(name: str) -> None:
-    command: click.Command = import_module(f"tenuto.cli.commands.{name}").command
+    command = loaded(name)
     text = command.help or ""
     assert text
     assert name not in ("run", "plan", "doctor", "demo") or "Exit codes" in text
     parts = command.commands.values() if isinstance(command, click.Group) else [command]
     has_json = any("--json" in option.opts for part in (command, *parts) for option in part.params)
-    assert has_json or name in ("completion", "serve", "node", "worker")  # servers say it in their log
+    assert has_json or name in (
+        "completion",
+        "skill",
+        "serve",
+        "node",
+        "worker",
+    )  # servers say it in their log
 
 
 def test_doctor_checks_the_machine_and_leaves_nothing(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.cli.console import GAP, NARROWEST, Column, fitting, size_text, table_lines
-from tenuto.jobs.text import width
+from tenuto.jobs.drawing import GAP, NARROWEST, Column, fitting, table_lines
+from tenuto.jobs.text import size_text, width
 
 COLUMNS = st.lists(
     st.builds(Column, st.text(max_size=8), st.booleans(), st.integers(0, 12), st.integers(0, 5)),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 import click
 import pytest
 
 from tenuto.cli import exit_codes
-from tenuto.cli.main import COMMANDS
+from tenuto.cli.main import COMMANDS, loaded
 
 from .test_looking import JOB_KEYS, RUN_KEYS, WHY_KEYS
 
@@ -24,14 +23,9 @@ def section(name: str) -> str:
     return found[1]
 
 
-def command(name: str) -> click.Command:
-    found: click.Command = import_module(f"tenuto.cli.commands.{name}").command
-    return found
-
-
 def options(found: click.Command) -> Iterator[str]:
     for parameter in found.params:
-        if isinstance(parameter, click.Option):
+        if isinstance(parameter, click.Option) and not parameter.hidden:
             yield from (*parameter.opts, *parameter.secondary_opts)
     if isinstance(found, click.Group):
         for child in found.commands.values():
@@ -42,18 +36,18 @@ def options(found: click.Command) -> Iterator[str]:
 def test_every_command_and_option_is_on_the_page(name: str) -> None:
     text = section(name)
     assert f"[`{name}`](#{name})" in PAGE
-    missing = [option for option in options(command(name)) if not re.search(rf"`{option}\b", text)]
+    missing = [option for option in options(loaded(name)) if not re.search(rf"`{option}\b", text)]
     assert not missing, f"docs/cli.md does not say what {missing} of {name} do"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_says_what_it_does(name: str) -> None:
     assert COMMANDS[name].endswith(".")
-    assert command(name).help
+    assert loaded(name).help
 
 
 def test_every_subcommand_is_on_the_page() -> None:
-    runs = command("runs")
+    runs = loaded("runs")
     assert isinstance(runs, click.Group)
     assert all(f"`tenuto runs {child}" in section("runs") for child in runs.commands)
 
@@ -66,5 +60,5 @@ def test_every_field_is_on_the_page(name: str, keys: list[str]) -> None:
 
 def test_every_exit_code_is_on_the_page() -> None:
     codes = [value for name, value in vars(exit_codes).items() if name.isupper()]
-    assert sorted(codes) == list(range(6))
+    assert sorted(codes) == list(range(7))
     assert all(f"| {code} | " in section("What they share") for code in codes)

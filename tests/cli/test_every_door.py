@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -330,3 +331,24 @@ def test_a_catalogue_of_no_workspace_is_refused(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(NotFound, match="no workspace"):
         Catalogue("nothing")
     assert not (tmp_path / "nothing").exists()
+
+
+def test_a_search_is_awaited_and_of_a_service_only_jobs(folder: Path) -> None:
+    ended = plain(folder, "wait", "packing")
+    assert (ended["state"], ended["counts"]["done"], ended["counts"]["error"]) == ("done", 2, 1)
+    assert "dock#1" in said(folder, "wait", "dock", code=2)
+    assert plain(folder, "wait", "dock#1", "dock#2", code=1)["failed"][0]["name"] == "dock#2"
+    assert plain(folder, "wait", "dock#3", "--timeout", "0.1", code=6)["left"] == ["dock#3"]
+    assert plain(folder, "wait", "kind=service and state=done")["counts"]["done"] == 1
+
+
+def test_a_retried_candidate_of_an_ended_search_needs_a_driver(folder: Path) -> None:
+    database = next(folder.glob("workspace/search.db"))
+    with sqlite3.connect(database) as connection:  # the scheduler was at work a moment ago
+        connection.execute("UPDATE searches SET active_at = 0")
+    assert "start tenuto evolve SCRIPT or tenuto worker" in said(folder, "retry", "packing#2")
+    left = plain(folder, "wait", "packing", "--timeout", "20", code=1)
+    assert (left["state"], left["take_up"]) == ("unattended", ["tenuto evolve SCRIPT"])
+    (group,) = [one for one in plain(folder, "status")["groups"] if one["kind"] == "search"]
+    assert group["take_up"] == "tenuto evolve SCRIPT"
+    assert "its driver is gone" in said(folder, "status")

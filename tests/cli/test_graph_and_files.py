@@ -8,7 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tenuto.cli.graphs import dot, svg, text_lines
+from tenuto.jobs.drawing import graph_dot as dot
+from tenuto.jobs.drawing import graph_lines as text_lines
+from tenuto.jobs.drawing import graph_svg as svg
 from tenuto.jobs.job_graph import job_nodes, layers, task_nodes
 from tenuto.jobs.row import Row
 from tenuto.lifecycle.owner_names import Door

@@ -23,7 +23,7 @@ RUN_KEYS = "experiment run state live started ended host pid jobs reused failed 
 WHY_KEYS = [
     *JOB_KEYS,
     *"directory parameters upstream dependencies dependents runs attempts most_attempts".split(),
-    *"earlier_logs carbon commands because reuse nearest code next".split(),
+    *"earlier_logs provenance carbon commands because reuse nearest code next".split(),
 ]
 HARMFUL = ("\x1b", "\x9b", "\x07", "\r", "\u202e")
 
@@ -52,11 +52,11 @@ def test_status_counts_the_jobs_of_the_last_run(ended: Shell) -> None:
 def test_jobs_are_listed_with_why_they_failed(ended: Shell) -> None:
     jobs = {(job["task"], job["tags"].get("lr")): job for job in ended.json("jobs")}
     assert len(jobs) == 7
-    assert jobs["script.Train", "0.9"]["reason"] == "failed"
-    assert "diverged" in jobs["script.Train", "0.9"]["message"]
-    assert jobs["script.Evaluate", "0.9"]["reason"] == "dependency"
-    assert "script.Train" in jobs["script.Evaluate", "0.9"]["message"]
-    assert jobs["script.Train", "0.1"]["state"] == "done"
+    assert jobs["script.Train", 0.9]["reason"] == "failed"
+    assert "diverged" in jobs["script.Train", 0.9]["message"]
+    assert jobs["script.Evaluate", 0.9]["reason"] == "dependency"
+    assert "script.Train" in jobs["script.Evaluate", 0.9]["message"]
+    assert jobs["script.Train", 0.1]["state"] == "done"
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_an_earlier_run_keeps_its_own_list(ended: Shell) -> None:
     assert len(shown["job_list"]) == 3
 
 
-@pytest.mark.parametrize(("by", "expected"), [("lr", ["0.1", "0.2", "0.9"]), ("-lr", ["0.9", "0.2", "0.1"])])
-def test_jobs_are_sorted_by_a_tag(ended: Shell, by: str, expected: list[str]) -> None:
+@pytest.mark.parametrize(("by", "expected"), [("lr", [0.1, 0.2, 0.9]), ("-lr", [0.9, 0.2, 0.1])])
+def test_jobs_are_sorted_by_a_tag(ended: Shell, by: str, expected: list[float]) -> None:
     found = ended.json("jobs", "task~train", f"--sort={by}")
     assert [job["tags"]["lr"] for job in found] == expected
 

@@ -37,7 +37,8 @@ class FakeJob:
         self.task_id, self.job_id = "my.Train", job_id
         self.layout = Layout(root)
         self.launcher = FakeLauncher()
-        self.tag_texts = {"lr": "0.1"}
+        self.tags = {"lr": 0.1}
+        self.linked = ()
         self.dependencies = ()
         self.transient = None
 
@@ -88,7 +89,7 @@ def test_a_job_of_two_experiments_is_one_row_and_of_two_workspaces_two(scene: Sc
 def test_a_job_that_only_another_job_needs_is_known_by_its_state(scene: Scene) -> None:
     """It belongs to the run, which never submitted it."""
     row = scene.moves("needed", S.RUNNING, attempt=1, starttime=scene.clock.now())
-    assert (row.tags, row.state) == ({"lr": "0.1"}, S.RUNNING)
+    assert (row.tags, row.state) == ({"lr": 0.1}, S.RUNNING)
     assert scene.overview.counts() == Counts(running=1)
 
 

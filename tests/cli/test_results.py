@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.cli.plots import Point, bars, histogram, scatter
+from tenuto.jobs.drawing import Point, bars, histogram, scatter
 from tenuto.jobs.result_table import ResultRow, flat_result, less_is_better, sorted_rows, varying_parameters
 from tenuto.jobs.row import Row
 from tenuto.jobs.text import width

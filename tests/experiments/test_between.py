@@ -134,8 +134,8 @@ for number in range(2):
     info = load_xp_info(place.workspace, "training")
     assert (info.run_id, info.state.value) == (second, "done")
     assert [(job.task, job.state, dict(job.tags)) for job in info.jobs] == [
-        ("script.Train", JobState.DONE, {"lr": "0.1"}),
-        ("script.Train", JobState.DONE, {"lr": "0.2"}),
+        ("script.Train", JobState.DONE, {"lr": 0.1}),
+        ("script.Train", JobState.DONE, {"lr": 0.2}),
     ]
     assert [row["result.loss"] for row in info.results()] == [0.1, 0.2]
     assert (info.path(info.jobs[1]) / "weights.txt").read_text() == "0.2"

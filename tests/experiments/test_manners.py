@@ -33,15 +33,19 @@ def test_one_job_is_not_jobs() -> None:
     assert [counted(number, "job") for number in (0, 1, 2)] == ["0 jobs", "1 job", "2 jobs"]
 
 
-def test_a_task_without_execute_is_refused_at_submit(tmp_path: Path) -> None:
-    with (
-        experiment(tmp_path / "ws", "x", run_mode="dry_run") as xp,
-        pytest.raises(
-            DeclarationError, match=r"Empty has no execute\(\), so there is nothing to run, at .*: define"
-        ),
-    ):
+def test_a_task_without_execute_is_refused_when_it_would_run(tmp_path: Path) -> None:
+    with experiment(tmp_path / "ws", "x", run_mode="dry_run") as xp:
         Empty.C(x=1).submit()
     assert repr(xp) == f"<experiment 'x' in {tmp_path}/ws>"
+    assert [one.intent.value for one in xp.plan] == ["to run"]
+    with experiment(tmp_path / "ws", "x", run_mode="generate_only"):
+        Empty.C(x=1).submit()
+    with experiment(tmp_path / "ws", "x"):
+        Empty.C(x=2).submit(transient="transient")
+        with pytest.raises(
+            DeclarationError, match=r"Empty has no execute\(\), so there is nothing to run, at .*: define"
+        ):
+            Empty.C(x=1).submit()
 
 
 def test_a_long_name_is_whole_on_a_wide_terminal() -> None:

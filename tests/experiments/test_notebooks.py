@@ -24,7 +24,7 @@ print(json.dumps([cell.outputs for cell in notebook.cells]))
 """
 
 
-def notebook(place: Place, *cells: str) -> list[list[dict[str, Any]]]:
+def notebook(place: Place, *cells: str, **variables: str) -> list[list[dict[str, Any]]]:
     """The outputs of the cells, from a real kernel."""
     place.script("pass", name="lab.py")
     (place.directory / "cells.json").write_text(json.dumps(cells))
@@ -32,10 +32,31 @@ def notebook(place: Place, *cells: str) -> list[list[dict[str, Any]]]:
     script.write_text(RUN_NOTEBOOK)
     here = str(place.directory)
     book = f"{here}/lab-book.ipynb"  # as Jupyter's server tells it
-    result = run(python(script), place.directory, IPYTHONDIR=here, HOME=here, JPY_SESSION_NAME=book)
+    given = {"JPY_SESSION_NAME": book, **variables}
+    result = run(python(script), place.directory, IPYTHONDIR=here, HOME=here, **given)
     assert result.returncode == 0, result.stderr
     outputs: list[list[dict[str, Any]]] = json.loads(result.stdout.splitlines()[-1])
     return outputs
+
+
+@pytest.mark.slow
+def test_notebooks_without_a_name_do_not_share_results(place: Place) -> None:
+    told = []
+    for power in (2, 3):
+        use = (
+            "try:\n    with experiment('ws', 'x'):\n        sq = Sq.C(x=3).submit()\n    print(sq.result())\n"
+        )
+        cells = (
+            "from tenuto import Param, Task, experiment",
+            f"class Sq(Task):\n    x: Param[int]\n    def execute(self):\n        return self.x**{power}",
+            f"{use}except Exception as error:\n    print(error)",
+        )
+        outputs = notebook(place, *cells, JPY_SESSION_NAME="")
+        told.append("".join(one["text"] for one in outputs[-1] if one.get("name") == "stdout"))
+    assert told[0] == "9\n"
+    assert "name the notebook, by JPY_SESSION_NAME" in told[1]
+    named = notebook(place, *cells, JPY_SESSION_NAME=f"{place.directory}/other.ipynb")
+    assert "27" in json.dumps(named[-1]), "the remedy works"
 
 
 @pytest.mark.slow

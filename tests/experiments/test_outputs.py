@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import pytest
 
-from .scripts import WAIT_S, Place, environment, eventually, python, run
+from .scripts import WAIT_S, Place, environment, eventually, python, run, tenuto
 
 TASKS = """
 import time
@@ -78,6 +79,11 @@ def test_what_a_task_hands_over_is_used_while_it_runs_and_handed_over_again_late
     first = run(python(script), place.directory)
     assert first.returncode == 0, first.stderr
     assert place.ledger()[-1] == "trained"
+    listed = run(tenuto("jobs", "--json", "-w", place.workspace), place.directory)
+    jobs = {job["task"].rpartition(".")[2]: job for job in json.loads(listed.stdout)}
+    assert jobs["Evaluate"]["depends_on"] == [jobs["Training"]["id"]], "graphs draw what made the output"
+    graph = run(tenuto("graph", "--dot", "-w", place.workspace), place.directory)
+    assert "->" in graph.stdout, graph.stdout + graph.stderr
     assert sorted(place.ledger()[:-1]) == ["evaluated 0", "evaluated 1", "evaluated 2"]
     assert first.stdout.startswith("[0, 1, 2, 'completed']")
     again = run(python(script), place.directory)

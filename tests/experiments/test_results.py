@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pandas
@@ -12,7 +13,7 @@ from tenuto.experiments.result_rows import Finished, result_rows
 from tenuto.launchers.results import readable
 from tenuto.lifecycle.states import JobState
 
-from .scripts import TASKS, Place, python, run
+from .scripts import TASKS, Place, python, run, tenuto
 
 
 def rows(*results: Any, tags: Any = ()) -> list[dict[str, Any]]:
@@ -38,7 +39,7 @@ def frames(made: list[dict[str, Any]]) -> tuple[pandas.DataFrame, polars.DataFra
         ([0.5, [1, [2]]], "result.json", [None, "[1, [2]]"]),
         ([[1], ["a"]], "result.json", ["[1]", '["a"]']),
         ([{"accuracy": 1, "deep": {"x": 1}}, {"accuracy": 0.5}, 3], "result.accuracy", [1.0, 0.5, None]),
-        ([{"accuracy": 1, "deep": {"x": 1}}, {"accuracy": 0.5}, 3], "result.deep", ['{"x": 1}', None, None]),
+        ([{"accuracy": 1, "deep": {"x": 1}}, {"accuracy": 0.5}, 3], "result.deep.x", [1, None, None]),
         ([{"accuracy": 1}, {"accuracy": 0.5}, 3], "result", [None, None, 3]),
         ([{}, 1], "result", ["{}", "1"]),
         ([float("nan"), 1], "state", ["DONE", "DONE"]),
@@ -91,6 +92,33 @@ frame = pandas.DataFrame(xp.results())
 print(frame[frame.state == "DONE"].groupby("task").size().to_dict())
 print(polars.DataFrame(xp.results()).shape)
 """
+
+
+TAGGED = """
+values = [0.001, True, None, "x", 10, 2]
+with experiment(HERE / "ws", "tagged") as xp:
+    for place, value in enumerate(values):
+        Note.C(name=str(place)).tag("value", value).submit()
+    for group in "AB":
+        Note.C(name="base").tag("ablation", group).submit()
+stored = load_xp_info(HERE / "ws", "tagged").results()
+def rows(found):
+    return sorted((row["job"], str(row["ablation"]), repr(row["value"])) for row in found)
+print(rows(stored) == rows(xp.results()), len(stored))
+print(sorted(row["ablation"] for row in stored if row["ablation"]))
+"""
+
+
+def test_stored_tags_are_the_values_that_they_were_and_a_shared_job_has_all(place: Place) -> None:
+    result = run(python(place.script(TAGGED)), place.directory)
+    assert result.stdout.splitlines() == ["True 8", "['A', 'B']"], result.stderr
+    found = run(tenuto("jobs", "--json", "ablation=B", "-w", place.workspace), place.directory)
+    (job,) = json.loads(found.stdout)
+    assert job["tags"] == {"ablation": ["A", "B"]}
+    listed = run(tenuto("results", "--json", "value=true", "-w", place.workspace), place.directory)
+    assert [row["tags"] for row in json.loads(listed.stdout)] == [{"value": True}]
+    both = run(tenuto("results", "--csv", "ablation=A", "-w", place.workspace), place.directory)
+    assert sorted(line.split(",")[2] for line in both.stdout.splitlines()) == ["A", "B", "ablation"]
 
 
 def test_the_rows_of_an_experiment_make_a_table(place: Place) -> None:

@@ -121,7 +121,7 @@ def test_a_job_that_another_script_runs_takes_no_second_slot_and_keeps_its_time(
             assert two.returncode == 0, said
         ended(one)
     assert said.split()[-2:] == [began, "True"]
-    assert "1 job was run from another version of script.py than it has now" in said, "of the first script"
+    assert "1 job was run before: script.py has changed since" in said, "of the first script"
 
 
 INNER = """

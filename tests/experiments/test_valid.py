@@ -284,7 +284,7 @@ def test_paths_do_not_count_if_the_setting_says_so(tmp_path: Path) -> None:
 def test_markers_tell_the_defaults(place: Place) -> None:
     run(python(fit(place, '"lbfgs"')), place.directory)
     (done,) = place.workspace.glob("jobs/*/*/*.done")
-    assert len(json.loads(done.read_text())["provenance"]["defaults"]) == 16
+    assert len(json.loads(done.read_text())["record"]["defaults"]) == 16
 
 
 def test_two_projects_with_a_package_of_one_name_do_not_share_results(place: Place) -> None:

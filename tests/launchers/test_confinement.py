@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tenuto.errors import UnsafeService
+from tenuto.launchers.confinement import Guest, Sandbox, SandboxMode, bwrap, choose, passed_on
 from tenuto.launchers.instructions import Command, Confinement, Instructions, instruct
 from tenuto.launchers.leftovers import STAMP
 from tenuto.launchers.payload import payload
@@ -186,3 +188,39 @@ def test_a_command_that_cannot_be_confined_is_not_run(
     assert (marker.reason, marker.exit_code) == (JobFailureStatus.FAILED, 126)
     assert (marker.message or "").startswith("EXEC: sh cannot be run")
     assert out(job) == []
+
+
+# -- the sandbox around a command
+
+
+def test_the_network_is_given_where_the_service_has_it() -> None:
+    assert "--share-net" in bwrap(Guest("/w", None, network=True))
+    line = bwrap(Guest("/w", None, paths=("/opt/x",)))
+    assert "--share-net" not in line
+    assert "--unshare-all" in line
+    at = line.index("/opt/x")
+    assert line[at - 1] == "--ro-bind"
+
+
+def test_each_payload_has_a_uid_of_its_own() -> None:
+    root = Sandbox(SandboxMode.UID, is_root=True)
+    assert root.uid_of(1) != root.uid_of(2)
+    assert root.uid_of(5) == 61184 + 5
+    assert Sandbox(SandboxMode.NONE, is_root=True).uid_of(1) is None
+    assert Sandbox(SandboxMode.BWRAP, is_root=False).uid_of(1) is None
+
+
+def test_no_sandbox_to_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert choose("auto", str(tmp_path), must=False).mode is SandboxMode.NONE
+    assert choose("none", str(tmp_path), must=True).mode is SandboxMode.NONE
+    for wanted in ("auto", "bwrap", "uid"):
+        with pytest.raises(UnsafeService, match="--sandbox none"):
+            choose(wanted, str(tmp_path), must=True)
+
+
+def test_variables_are_passed_by_name() -> None:
+    given = {"PATH": "p", "LC_ALL": "C", "SECRET": "s", "TENUTO_X": "t"}
+    assert passed_on(given, ("PATH", "LC_*")) == {"PATH": "p", "LC_ALL": "C"}
+    assert "TENUTO_X" not in passed_on(given, ("*",))

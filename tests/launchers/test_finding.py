@@ -93,7 +93,7 @@ def test_none_of_launchers_py_is_final(tmp_path: Path) -> None:
 
 def documented() -> str:
     """The `launchers.py` of the page on Slurm, as it is."""
-    page = (Path(__file__).parents[2] / "docs" / "slurm.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text()
     (body,) = [block for block in page.split("```") if "def find_launcher(requirement, tags)" in block]
     return body.removeprefix("python")
 

@@ -87,7 +87,7 @@ def test_the_next_job_starts_from_a_spare_that_has_imported_its_module(
     second = again(job)
     assert second.provenance["spare"] == "ready"
     assert "starts threads" in second.provenance["fresh"]
-    assert second.provenance["sha256"] == first.provenance["sha256"]
+    assert second.record["code"] == first.record["code"]
     assert second.result[1:] == [spare.pid, job.paths.directory]
     third = again(job)
     assert second.result[0] != third.result[0]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tenuto.errors import FilterError
 from tenuto.jobs.filters import (
+    ANY,
     DEEPEST,
     LONGEST,
     And,
@@ -232,3 +233,22 @@ def test_any_text_is_read_or_refused(text: str, fields: dict[str, object]) -> No
 @given(trees, st.dictionaries(st.sampled_from("abc") | texts, anything))
 def test_any_tree_decides_and_not_is_its_opposite(tree: Filter, fields: dict[str, object]) -> None:
     assert Not(tree).matches(fields) is not tree.matches(fields)
+
+
+def test_plain_words_are_looked_for_everywhere_only_where_a_person_searches() -> None:
+    found = {ANY: ("0123abc", "my.Train", "lr=0.05", "out of memory"), "state": State.RUNNING}
+    for text in (
+        "train",
+        "0123 TRAIN",
+        "state=running memory",
+        "(abc or xyz) lr=0.05".replace("lr=0.05", "train"),
+    ):
+        assert parse_filter(text, words=True).matches(found), text
+        with pytest.raises(FilterError):
+            parse_filter(text)
+    assert not parse_filter("train xyz", words=True).matches(found)
+    assert not parse_filter("not train", words=True).matches(found)
+    assert str(parse_filter("state=running my train", words=True)) == "state=running and my and train"
+    for text in ("state=", "a )", "(a", "'a"):
+        with pytest.raises(FilterError):
+            parse_filter(text, words=True)

@@ -21,7 +21,7 @@ from .conftest import Client, Served
 
 ROUTES = (
     "about overview groups jobs job why log graph timeline history results "
-    "tokens queue nodes archive carbon cleanup events"
+    "tokens queue nodes archive carbon cleanup events metrics notes servers"
 ).split()
 
 

@@ -37,6 +37,9 @@ def test_nothing_half_written_passes_for_good_and_planted_bugs_are_found() -> No
         ("link set anew", Fault.ENOSPC),
         # The unreadable marker was set aside before the failure was recorded: the job was run again.
         ("unreadable marker", Fault.KILL),
+        # A job that is run again in an empty directory: what it had is never lost, nor in two halves.
+        ("directory emptied", Fault.KILL),
+        ("directory emptied", Fault.EIO),
     ],
 )
 def test_a_fault_that_was_found_stays_mended(scenario: str, fault: Fault) -> None:

@@ -34,7 +34,7 @@ def said() -> Iterator[list[logging.LogRecord]]:
     logger = logging.getLogger("tenuto.scheduler")
     level = logger.level
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.DEBUG)
     yield records
     logger.removeHandler(handler)
     logger.setLevel(level)

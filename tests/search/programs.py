@@ -34,6 +34,11 @@ Path("program.py").write_text(re.sub(rf"{name} = .*", f"{name} = {chance.uniform
 """
 
 
+REPOSITORY_OPTIONS = (
+    "evaluate thresholds protect agent_s evaluate_s confine pass_variables agent_home".split()
+)
+
+
 def git(path: Path, *words: str) -> str:
     return subprocess.run(
         ["git", "-C", path, "-c", "user.name=a", "-c", "user.email=a@b", *words],
@@ -76,7 +81,16 @@ def programs(tmp_path: Path, agent: str = AGENT, **options: Any) -> Evolution:
     """A search of the programs of a repository in `tmp_path`."""
     (tmp_path / "agent.py").write_text(agent)
     given: dict[str, Any] = {"goal": "more"}
-    for key in ("evaluate", "thresholds", "protect", "agent_s", "evaluate_s"):
+    for key in (
+        "evaluate",
+        "thresholds",
+        "protect",
+        "agent_s",
+        "evaluate_s",
+        "confine",
+        "pass_variables",
+        "agent_home",
+    ):
         if key in options:
             given[key] = options.pop(key)
     given.setdefault("evaluate", [sys.executable, "evaluate.py"])

@@ -207,7 +207,7 @@ def test_29_a_command_that_runs_over_its_time_is_killed_with_all_it_started(
     )
     options["evaluate"] = ["sh", str(tmp_path / "evaluate.sh")]
     options["command"] = ["sh", str(tmp_path / "agent.sh")]
-    result = programs(tmp_path, max_total_jobs=2, **options).run(slots=1)
+    result = programs(tmp_path, max_total_jobs=2, confine="none", **options).run(slots=1)
     row = result.rows()[1]
     assert (row["status"], row["cost"]) == ("FAILED", 1.0)  # what the agent reported counts
     assert f"the {which} ran over its time and was killed" in row["message"]
@@ -247,11 +247,13 @@ def test_27_a_repository_is_evolved_from_the_command_line(tmp_path: Path) -> Non
         "-w",
         "w",
     ]
-    done = tenuto(tmp_path, "evolve", "--json", *words, "--slots", "2", "--max-total", "9", "--max-cost", "2")
+    done = tenuto(
+        tmp_path, "evolve", "--json", *words, "--slots", "2", "--max-total", "19", "--max-cost", "2"
+    )
     assert done.returncode == 0, done.stderr
     (summary,) = json.loads(done.stdout)
     assert (summary["reason"], summary["cells"]) == ("COST", 16)
-    assert 2 <= summary["cost"] <= 2 + 4 * 1.25
+    assert 2 <= summary["cost"] <= 2 + 8 * 1.25  # two slots and four agents
     assert "the best program is the branch tenuto/repository/best of repository" in done.stderr
     exported = tenuto(tmp_path, "search", "export", "repository", "-w", "w").stdout.splitlines()
     best = json.loads(exported[summary["best"]["number"] - 1])

@@ -88,6 +88,7 @@ def sabotaged(tmp_path: Path, path: Path, sabotage: str, where: str) -> Any:
     before = bytes_of(path)
     evolution = programs(
         tmp_path,
+        confine="none",
         path=path,
         workdir=path / "workspace",
         evaluate=[["sh", str(first)], ["sh", str(tmp_path / "second.sh")]],
@@ -141,7 +142,12 @@ def test_27_a_checkout_has_no_remote_and_its_git_finds_nothing_above(tmp_path: P
     look = "git remote -v; git branch -a | grep -v detached; git log -1 --format=%H; rm -rf .git; git status"
     (tmp_path / "look.sh").write_text(f"({look}) > {tmp_path}/seen 2>&1\n{SCORE}")
     evolution = programs(
-        tmp_path, path=path, workdir=path / "w", evaluate=["sh", str(tmp_path / "look.sh")], max_total_jobs=1
+        tmp_path,
+        confine="none",
+        path=path,
+        workdir=path / "w",
+        evaluate=["sh", str(tmp_path / "look.sh")],
+        max_total_jobs=1,
     )
     assert evolution.run(slots=1).succeeded == 1
     head, *others = (tmp_path / "seen").read_text().splitlines()
@@ -161,7 +167,7 @@ def test_27_variables_that_lead_git_elsewhere_are_not_followed(
     }.items():
         monkeypatch.setenv(name, str(tmp_path / value))
     try:
-        result = programs(tmp_path, path=path, max_total_jobs=2).run(slots=1)
+        result = programs(tmp_path, path=path, max_total_jobs=2, confine="none").run(slots=1)
     finally:
         monkeypatch.undo()
     assert result.succeeded == 2, result.rows()
@@ -190,13 +196,17 @@ def test_27_submodules_and_tracked_files_that_are_ignored_stay_in_commits(tmp_pa
     git(path, "commit", "-qm", "with a submodule")
     agent = tmp_path / "agent.sh"
     agent.write_text(EDIT + "echo y > y.log\n")
-    result = programs(tmp_path, path=path, command=["sh", str(agent)], max_total_jobs=2).run(slots=1)
+    result = programs(tmp_path, path=path, command=["sh", str(agent)], max_total_jobs=2, confine="none").run(
+        slots=1
+    )
     first, second = (git(path, "ls-tree", "-r", row["solution"]).splitlines() for row in result.rows())
     assert [one for one in first if "program.py" not in one] == [
         one for one in second if "program.py" not in one
     ]
     change = ["sh", "-c", "echo x > lib/x"]
-    result = programs(tmp_path, name="b", path=path, command=change, max_total_jobs=2).run(slots=1)
+    result = programs(tmp_path, name="b", path=path, command=change, max_total_jobs=2, confine="none").run(
+        slots=1
+    )
     assert "lib is a submodule, whose files cannot be changed" in result.rows()[1]["message"]
 
 
@@ -206,7 +216,7 @@ def test_27_a_part_of_a_repository_is_refused_with_the_whole_named(tmp_path: Pat
     with pytest.raises(SearchError, match=f"no git repository: give {path}, of which it is a part"):
         programs(tmp_path, path=path / "part").open()
     git(path, "worktree", "add", "-q", "--detach", str(tmp_path / "linked"))
-    result = programs(tmp_path, path=tmp_path / "linked", max_total_jobs=2).run(slots=1)
+    result = programs(tmp_path, path=tmp_path / "linked", max_total_jobs=2, confine="none").run(slots=1)
     assert result.succeeded == 2
 
 
@@ -231,8 +241,11 @@ def test_27_repositories_of_every_kind_are_evolved(tmp_path: Path, kind: str) ->
 EVALUATE = """
 import json, sys
 from pathlib import Path
-from tenuto.search.commits import Evaluation, EvolveCommit
-sys.exit(Evaluation(EvolveCommit.C(**json.loads(sys.argv[1])), Path(sys.argv[2])).run().failure)
+from tenuto.search.commits import Change, EvolveCommit
+from tenuto.tasks.ports import current_job
+current_job.set("a job")
+made = Change(EvolveCommit.C(**json.loads(sys.argv[1])), Path(sys.argv[2])).run()
+sys.exit(getattr(made, "failure", None))
 """
 
 
@@ -243,7 +256,7 @@ def test_27_links_that_an_earlier_attempt_left_in_the_job_are_not_followed(tmp_p
     job.mkdir()
     for name, target in {
         "prompt.md": "program.py",
-        "report.json": "notes.txt",
+        "report": "",
         "git": ".git",
         "checkout": "",
     }.items():
@@ -268,4 +281,5 @@ def test_27_links_that_an_earlier_attempt_left_in_the_job_are_not_followed(tmp_p
     # that other tests have started.
     subprocess.run([sys.executable, "-c", EVALUATE, json.dumps(task), str(job)], check=True)
     assert bytes_of(path) == before
-    assert sorted(os.listdir(job)) == ["metrics.json", "prompt.md"]
+    assert sorted(os.listdir(job)) == ["prompt.md", "report"]
+    assert not (job / "report").is_symlink()

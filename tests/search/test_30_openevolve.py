@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tenuto.cli.commands.evolve import ProgramOptions, declare
 from tenuto.errors import SearchError
 from tenuto.search.commits import changed_outside
 from tenuto.search.openevolve import read_config, stages_of
+from tests.search.programs import programs, repository
 from tests.search.terminal import tenuto
 
 PROGRAM = """import math
@@ -105,3 +108,33 @@ def test_30_a_configuration_is_read_or_refused_by_name() -> None:
         with pytest.raises(SearchError):
             read_config(wrong, "c.yaml")
     assert [stages_of(source) for source in EVALUATORS.values()] == [0, 0, 2]
+
+
+def test_30_the_goal_islands_and_seed_of_a_configuration(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("K = 1\n")
+    (tmp_path / "evaluator.py").write_text("def evaluate(path):\n    return {'combined_score': 1.0}\n")
+    (tmp_path / "c.yaml").write_text("prompt: {system_message: Pack circles.}\n")
+    empty = dict.fromkeys(ProgramOptions.__slots__)
+    lists = dict.fromkeys(("evaluate", "protect", "threshold", "pass_variables"), ())
+    given: dict[str, Any] = {**empty, **lists, "agent": ("true",), "workspace": str(tmp_path / "w")}
+    given |= {"program": str(tmp_path / "program.py"), "evaluator": str(tmp_path / "evaluator.py")}
+    config = {"config": str(tmp_path / "c.yaml")}
+    plain = declare(ProgramOptions(**given)).evolution
+    assert (plain.seed, plain.declared_sampler.islands, plain.task.goal) == (0, 1, "")
+    theirs = declare(ProgramOptions(**{**given, **config})).evolution
+    assert (theirs.seed, theirs.declared_sampler.islands, theirs.task.goal) == (42, 5, "Pack circles.")
+    own = declare(ProgramOptions(**{**given, **config, "goal": "More.", "seed": 7, "islands": 2})).evolution
+    assert (own.seed, own.declared_sampler.islands, own.task.goal) == (7, 2, "More.")
+    both = declare(ProgramOptions(**{**given, **config, "goal": "More.", "seed_goal": True})).evolution
+    assert both.task.goal == "Pack circles.\n\nMore."
+
+
+def test_30_an_error_that_the_evaluator_caught_is_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    evaluator = (
+        """print('{"objective": 0.0, "measures": {"a": 0, "b": 0}, "error": "No module named bs4"}')"""
+    )
+    repository(tmp_path, evaluator)
+    programs(tmp_path, max_total_jobs=1).run(slots=1)
+    assert "says that it failed: No module named bs4" in capfd.readouterr().err

@@ -12,7 +12,7 @@ import pytest
 from tenuto import experiment
 from tenuto.errors import SearchDiffers, SearchError
 from tenuto.search import Evolution, GridSearch, Integer
-from tenuto.search.commits import files_inside, files_outside
+from tenuto.search.program_commands import files_inside, files_outside
 from tests.search.programs import git, programs, repository
 from tests.search.tasks_for_search import Whole
 from tests.search.terminal import tenuto
@@ -67,14 +67,14 @@ def test_an_edited_evaluator_is_refused_by_its_search_and_reused_by_no_other(
     repository(tmp_path)
     words = [word.replace("{x}", str(outside)) for word in FORMS[form]]
     given: dict[str, Any] = {"evaluate": words, "max_total_jobs": 2}
-    first = programs(tmp_path, **given).run(slots=1)
+    first = programs(tmp_path, confine="none", **given).run(slots=1)
     assert (first.succeeded, first.reused) == (2, 0), first.rows()
-    same = programs(tmp_path, name="same", **given).run(slots=1)
+    same = programs(tmp_path, confine="none", name="same", **given).run(slots=1)
     assert same.reused == 2
     edit(outside)
     with pytest.raises(SearchDiffers, match=r"evaluators\."):
-        programs(tmp_path, **given).open()
-    other = programs(tmp_path, name="other", **given).run(slots=1)
+        programs(tmp_path, confine="none", **given).open()
+    other = programs(tmp_path, confine="none", name="other", **given).run(slots=1)
     assert (other.succeeded, other.reused) == (2, 0), other.rows()
 
 
@@ -82,18 +82,18 @@ def test_an_edited_evaluator_is_refused_by_its_search_and_reused_by_no_other(
 def test_an_evaluator_of_the_repository_is_that_of_the_root_commit(tmp_path: Path, words: list[str]) -> None:
     path = repository(tmp_path)
     given: dict[str, Any] = {"evaluate": words, "max_total_jobs": 2}
-    assert programs(tmp_path, **given).run(slots=1).succeeded == 2
+    assert programs(tmp_path, confine="none", **given).run(slots=1).succeeded == 2
     mended = (path / "evaluate.py").read_text() + "# mended\n"
     (path / "evaluate.py").write_text(mended)  # which no candidate sees before it is committed
-    assert programs(tmp_path, name="b", **given).run(slots=1).reused == 2
+    assert programs(tmp_path, confine="none", name="b", **given).run(slots=1).reused == 2
     (path / "unrelated").write_text("x")
     git(path, "add", "unrelated")
     git(path, "commit", "-qm", "unrelated")
-    assert programs(tmp_path, **given).run(slots=1).scheduled == 2  # goes on from its root
+    assert programs(tmp_path, confine="none", **given).run(slots=1).scheduled == 2  # goes on from its root
     git(path, "commit", "-qam", "mended")
     with pytest.raises(SearchDiffers, match=r"evaluators\.evaluate\.py was"):
-        programs(tmp_path, **given).open()
-    assert programs(tmp_path, name="c", **given).run(slots=1).reused == 0
+        programs(tmp_path, confine="none", **given).open()
+    assert programs(tmp_path, confine="none", name="c", **given).run(slots=1).reused == 0
 
 
 def test_an_evaluator_of_openevolve_that_was_edited_is_refused(tmp_path: Path) -> None:
@@ -118,10 +118,10 @@ def test_an_evaluator_that_is_edited_while_the_search_runs_judges_no_further_can
         "evaluate": ["{python}", f"{outside}/evaluate.py"],
         "command": ["sh", str(agent)],
     }
-    evolution = programs(tmp_path, max_total_jobs=2, **given)
+    evolution = programs(tmp_path, confine="none", max_total_jobs=2, **given)
     result = evolution.run(slots=1)
     assert "the evaluator is not that of the search" in result.rows()[1]["message"]
-    evolution = programs(tmp_path, name="b", max_total_jobs=3, **given)
+    evolution = programs(tmp_path, confine="none", name="b", max_total_jobs=3, **given)
     evolution.enqueue({"commit": "HEAD"})
     (outside / "evaluate.py").write_text(OUTSIDE + "# another\n")
     with pytest.raises(SearchError, match=r"the evaluator changed while its search runs: .*evaluate\.py"):
@@ -139,11 +139,14 @@ def test_an_evaluation_that_writes_a_file_of_its_own_command_fails_with_the_reme
         OUTSIDE + "import sys\nopen(sys.argv[1].split('=')[-1], 'a').write('x')\n"
     )
     words = ["{python}", f"{outside}/evaluate.py", word.replace("{x}", str(outside))]
-    result = programs(tmp_path, evaluate=words, max_total_jobs=2).run(slots=1)
+    result = programs(tmp_path, confine="none", evaluate=words, max_total_jobs=2).run(slots=1)
     assert (result.reason, result.scheduled) == ("FAILING", 1)
     assert "name it in a script" in (result.message or "")
     shell = ["sh", "-c", f"echo x >> {outside}/log; python3 {outside}/other.py 2>{outside}/new"]
-    assert programs(tmp_path, name="b", evaluate=shell, max_total_jobs=2).run(slots=1).succeeded == 2
+    assert (
+        programs(tmp_path, confine="none", name="b", evaluate=shell, max_total_jobs=2).run(slots=1).succeeded
+        == 2
+    )
 
 
 def test_a_command_names_its_files_and_no_others(tmp_path: Path, outside: Path) -> None:

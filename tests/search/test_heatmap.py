@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tenuto.cli.commands.evolve import open_reporter
-from tenuto.cli.search_screen import LiveReporter
+from tenuto.cli.search_screen import LiveReporter, archive_map
+from tenuto.jobs.drawing import spark_line
 from tenuto.jobs.screen import Screen, Size
 from tenuto.jobs.text import width
 from tenuto.search.archive import Archive
-from tenuto.search.heatmap import heat_map, spark_line
 from tenuto.search.reporter import SearchProgress
 from tenuto.search.result import SearchResult
 from tenuto.testing.clock import FakeClock
@@ -30,25 +30,25 @@ def archive(maximize: bool = True) -> Archive:
 
 
 def test_34_a_map_without_colours_is_shades() -> None:
-    rows = heat_map(archive(), 6, 2, parents=[archive().index([5.5, 0.5])])
+    rows = archive_map(archive(), 6, 2, parents=[archive().index([5.5, 0.5])])
     assert [row.plain for row in rows] == ["  +#  ", ".-   o"]
 
 
 def test_34_a_map_with_colours_has_the_same_width() -> None:
-    for row in heat_map(archive(), 24, 8):
+    for row in archive_map(archive(), 24, 8):
         assert len(re.sub(r"\x1b\[[0-9;]*m", "", row.painted)) == len(row.plain) == 24
         assert row.painted.endswith("\x1b[0m")
 
 
 def test_34_the_best_is_lightest_where_smaller_is_better() -> None:
-    assert [row.plain for row in heat_map(archive(maximize=False), 6, 2)] == ["  +-  ", "@#   ."]
+    assert [row.plain for row in archive_map(archive(maximize=False), 6, 2)] == ["  +-  ", "@#   ."]
 
 
 def test_34_more_cells_than_places_show_the_best_of_each() -> None:
     many = Archive([100, 100], [(0, 1), (0, 1)])
     many.add(1, {}, 1.0, [0.0, 0.0])
     many.add(2, {}, 0.0, [0.99, 0.99])
-    assert [row.plain for row in heat_map(many, 4, 2)] == ["   .", "@   "]
+    assert [row.plain for row in archive_map(many, 4, 2)] == ["   .", "@   "]
 
 
 def test_34_a_spark_line_fits() -> None:

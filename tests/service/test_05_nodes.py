@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 
 from tenuto.clock import SystemRandomness
 from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent, NotOurs, PayloadGone
+from tenuto.launchers.confinement import Sandbox, SandboxMode
 from tenuto.launchers.instructions import Limits
 from tenuto.lifecycle.service import PayloadState
 from tenuto.lifecycle.states import JobState
@@ -35,7 +36,6 @@ from tenuto.service.names import file_name, folded
 from tenuto.service.node.node import EmbeddedNode, NodePlan
 from tenuto.service.node.payloads import Sender
 from tenuto.service.node.routes import NodeFront, node_app, router
-from tenuto.service.node.sandbox import Sandbox, SandboxMode
 from tenuto.service.node.work import Terms
 from tenuto.service.nodes import Node, Outgoing, PayloadRef
 from tenuto.service.uploads import UploadLimits
@@ -129,8 +129,8 @@ def test_a_job_is_run_and_its_result_is_whole(made: Made, tmp_path: Path) -> Non
             assert retrieved.packed.sha256 == hashlib.sha256(content).hexdigest()
             archive = zipfile.ZipFile(io.BytesIO(content))
             assert archive.read("out") == b"data\n"
-            assert await node.read_log(ref(status, sent), "stdout", 0, 100) == b"1 example\n"
-            assert await node.read_log(ref(status, sent), "stdout", 2, 100) == b"example\n"
+            assert await node.read_log(ref(status, sent), "stdout", 0, 100) == (b"1 example\n", 10)
+            assert await node.read_log(ref(status, sent), "stdout", 2, 100) == (b"example\n", 10)
             assert not list(tmp_path.glob("*.part"))
 
     run(main())
@@ -173,22 +173,37 @@ NAMES = st.text(st.characters(blacklist_categories=("Cc", "Cf", "Cs", "Cn")), mi
 @example(
     names=["my file", "café", "[1].pdb", "a+b", "x,y", "it's", 'x:"y', "a%20b", "%22", "é" * 127, ";=\"'"]
 )
+@example(names=["0/0", "0/ü/1", "0"])
 def test_file_names_are_the_same_on_both_ends_of_the_wire(
     tmp_path_factory: pytest.TempPathFactory, names: list[str]
 ) -> None:
     """From the server's disk by HTTP to the node's, and back in the result."""
     directory = tmp_path_factory.mktemp("names")
-    taken = [name for name in names if file_name(name.encode())[1] is None and folded(name) != "run.sh"]
     sent = job(directory, "true\n")
-    for name in taken:
-        (Path(sent.directory) / name).write_text(name)
+    taken, folders = [], set()
+    for name in sorted(names, key=lambda name: -name.count("/")):
+        if (
+            file_name(name.encode())[1]
+            or folded(name) in folders | {"run.sh"}
+            or folded(name).startswith("run.sh/")
+        ):
+            continue
+        above = [folded(str(folder)) for folder in PurePosixPath(name).parents]
+        if any(folded(other) in above for other in taken):
+            continue
+        folders.update(above)
+        taken.append(name)
+        path = Path(sent.directory) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
 
     async def main() -> dict[str, bytes]:
         async with http(directory) as (node, _):
             status = await node.submit(sent)
             await ended(node, ref(status, sent), directory / "got.zip")
             archive = zipfile.ZipFile(directory / "got.zip")
-            return {name: archive.read(name) for name in archive.namelist() if "/" not in name}
+            names = [name for name in archive.namelist() if not name.startswith(".tenuto/")]
+            return {name: archive.read(name) for name in names}
 
     came = run(main())
     del came["run.sh"]
@@ -447,7 +462,7 @@ class OldNode(BaseHTTPRequestHandler):
                 self._send(self.answers["zip"], "application/zip")
         elif self.path == "/health" and "health" in self.answers:
             self._send(json.dumps(self.answers["health"]).encode(), "application/json")
-        elif self.path.startswith("/logs/") or "partial" in self.path:
+        elif self.path.startswith(("/logs/", "/progress/")) or "partial" in self.path:
             self._send(self.answers["zip"], "application/zip")
         else:
             self.send_error(404)
@@ -485,6 +500,25 @@ def old_node() -> Iterator[str]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.mark.parametrize(("name", "command", "word"), [("x", ("true",), "run.sh"), ("a/x", (), "folders")])
+def test_an_old_node_is_not_sent_what_it_cannot_run(
+    old_node: str, tmp_path: Path, name: str, command: tuple[str, ...], word: str
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("")
+
+    async def act() -> None:
+        node = HttpNode("old", NodeAddress(old_node, poll_s=0.01))
+        try:
+            with pytest.raises(NodeRefusal, match=word):
+                await node.submit(Outgoing("k", str(tmp_path), "dock", "1", 1, command))
+        finally:
+            await node.close()
+
+    asyncio.run(act())
+    assert not any("submit" in path for path in OldNode.asked)
 
 
 def test_our_server_drives_an_old_node(old_node: str, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_a_job_waits_for_room_on_the_disk_of_the_node_and_says_so(disk: Path, tm
         large = (field("user_id", "1"), field("service", "example"), file("run.sh"), file("x", bytes(MIB)))
         id = (await ask(app, "POST", "/upload", HEADERS, body(*large))).json["id"]
         message = ""
-        while "cannot take the files: No space left" not in message:
+        while "node local: the node's disk is full" not in message:
             said = (await ask(app, "GET", f"/jobs/{id}")).json
             assert said["status"] in ("Queued", "Processing"), said
             message = said["message"]

@@ -16,13 +16,12 @@ from typing import Any
 
 import pytest
 
-from tenuto.errors import UnsafeService
+from tenuto.launchers.confinement import Sandbox, SandboxMode, choose
 from tenuto.launchers.instructions import Limits
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.local_node import LocalNode
 from tenuto.service.node.node import EmbeddedNode
-from tenuto.service.node.sandbox import Guest, Sandbox, SandboxMode, bwrap, choose
-from tenuto.service.node.work import Terms, passed_on
+from tenuto.service.node.work import Terms
 from tenuto.testing.contracts.nodes import ref
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
@@ -330,36 +329,3 @@ def test_a_file_that_the_uids_of_payloads_could_read_is_refused(
     ended = tenuto("node", "--sandbox", "uid", "--port", "0", "--tls-cert", "tls.key", "--tls-key", "tls.key")
     assert ended.returncode == 2
     assert f"payloads could read {directory / name}: chmod 600" in ended.stderr
-
-
-def test_the_network_is_given_where_the_service_has_it() -> None:
-    assert "--share-net" in bwrap(Guest("/w", None, network=True))
-    line = bwrap(Guest("/w", None, paths=("/opt/x",)))
-    assert "--share-net" not in line
-    assert "--unshare-all" in line
-    at = line.index("/opt/x")
-    assert line[at - 1] == "--ro-bind"
-
-
-def test_each_payload_has_a_uid_of_its_own() -> None:
-    root = Sandbox(SandboxMode.UID, is_root=True)
-    assert root.uid_of(1) != root.uid_of(2)
-    assert root.uid_of(5) == 61184 + 5
-    assert Sandbox(SandboxMode.NONE, is_root=True).uid_of(1) is None
-    assert Sandbox(SandboxMode.BWRAP, is_root=False).uid_of(1) is None
-
-
-def test_no_sandbox_to_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert choose("auto", str(tmp_path), must=False).mode is SandboxMode.NONE
-    assert choose("none", str(tmp_path), must=True).mode is SandboxMode.NONE
-    for wanted in ("auto", "bwrap", "uid"):
-        with pytest.raises(UnsafeService, match="--sandbox none"):
-            choose(wanted, str(tmp_path), must=True)
-
-
-def test_variables_are_passed_by_name() -> None:
-    given = {"PATH": "p", "LC_ALL": "C", "SECRET": "s", "TENUTO_X": "t"}
-    assert passed_on(given, ("PATH", "LC_*")) == {"PATH": "p", "LC_ALL": "C"}
-    assert "TENUTO_X" not in passed_on(given, ("*",))

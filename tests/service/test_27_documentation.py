@@ -76,7 +76,7 @@ def test_every_route_is_on_the_page() -> None:
         for route in router.routes:
             assert isinstance(route, APIRoute)
             for method in route.methods:
-                assert f"`{method} {route.path}`" in PAGE
+                assert f"`{method} {route.path.replace(':path', '')}`" in PAGE
 
 
 def test_every_route_of_a_node_is_on_the_page() -> None:

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from tenuto.service.decisions import (
     Beats,
     Breaker,
-    NodeLoad,
     Queue,
     Quota,
     Rest,
+    Waiting,
     back_off_s,
-    choose_node,
     next_jobs,
     waiting_message,
 )
@@ -94,9 +93,11 @@ def test_a_user_who_comes_later_waits_for_one_job_of_the_other_at_most() -> None
 
 def test_a_waiting_job_says_what_it_waits_for() -> None:
     quota = Quota(2, 3)
-    assert waiting_message("1", 2, 2, quota, "dock") == "user 1 has 2 of 2 jobs running"
-    assert waiting_message("1", 1, 3, quota, "dock") == "service dock has 3 of 3 jobs running"
-    assert waiting_message("1", 1, 2, quota, "dock") == "waits to be sent to a node"
+    assert waiting_message("1", Waiting(2, 2, 2, 2), quota, "dock") == "user 1 has 2 of 2 jobs running"
+    assert waiting_message("1", Waiting(1, 1, 3, 3), quota, "dock") == "service dock has 3 of 3 jobs running"
+    assert waiting_message("1", Waiting(1, 0, 2, 0), quota, "dock") == "waits to be sent to a node"
+    said = waiting_message("1", Waiting(2, 1, 2, 1), quota, "dock")
+    assert said == "user 1 has 2 of 2 jobs at nodes, 1 of them running"
 
 
 def test_a_breaker_opens_after_three_failures_and_waits_longer_each_time() -> None:
@@ -112,14 +113,6 @@ def test_a_breaker_opens_after_three_failures_and_waits_longer_each_time() -> No
         assert not breaker.is_open(now), "it is tried again then"
     assert rests == [1, 2, 4, 8, 16, 32, 60, 60]
     assert breaker.answered() == Breaker()
-
-
-def test_the_node_with_the_fewest_jobs_for_its_slots_is_chosen() -> None:
-    small, large = NodeLoad("small", 1, 2, False), NodeLoad("large", 3, 8, False)
-    assert choose_node([small, large]) == "large"
-    assert choose_node([small, large._replace(is_open=True)]) == "small"
-    assert choose_node([small._replace(is_open=True)]) is None
-    assert choose_node([]) is None
 
 
 @given(st.integers(0, 10_000), st.floats(0, 1, exclude_max=True))

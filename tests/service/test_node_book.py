@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from tenuto.lifecycle.service import ServiceState
-from tenuto.service.decisions import FEWEST_PLACES, PLACES_PER_SLOT, Quota, places_of
+from tenuto.service.decisions import Quota, places_of, plan_nodes
 from tenuto.service.nodes import Node, NodeBook
 from tenuto.service.parts import Offered
 from tenuto.service.rows import JobRow, NewJob, Page
@@ -27,51 +27,31 @@ def book_of(*names: str) -> NodeBook:
     return NodeBook({name: cast(Node, None) for name in names}, FakeClock())
 
 
-def filled(book: NodeBook, service: str, name: str, jobs: int) -> None:
-    for _ in range(jobs):
-        book.took(name, service)
+def test_a_node_has_its_slots_in_hand_and_two_jobs_that_wait() -> None:
+    assert [places_of(slots) for slots in (0, 1, 2, 100)] == [0, 3, 4, 102]
+    assert plan_nodes({"a": 2}, {}, 16) == ["a"] * 4
+    assert plan_nodes({"a": 2}, {"a": 3}, 16) == ["a"]
+    assert plan_nodes({"a": 2}, {"a": 4}, 16) == []
 
 
-def test_a_node_with_more_slots_has_more_places_and_none_waits_for_a_claim() -> None:
-    assert places_of(1) == FEWEST_PLACES
-    assert places_of(100) == 100 * PLACES_PER_SLOT
-    assert all(places_of(slots) - AT_ONCE >= slots for slots in range(1, 1000))
+def test_jobs_go_to_the_node_with_the_fewest_for_its_slots_and_a_full_one_gets_nothing() -> None:
+    assert plan_nodes({"large": 4, "small": 1}, {}, 4) == ["large", "small", "large", "large"]
+    assert plan_nodes({"a": 1, "b": 1}, {"a": 3}, 5) == ["b"] * 3
 
 
-def test_nothing_is_planned_until_there_are_places_for_a_whole_claim() -> None:
-    book = book_of("a")
-    filled(book, "s", "a", FEWEST_PLACES - 4)
-    assert book.plan("s", ("a",), 4) == ["a"] * 4
-    assert book.plan("s", ("a",), 5) == []
-    book.freed_place("a", "s")
-    assert book.plan("s", ("a",), 5) == ["a"] * 5
-
-
-def test_the_jobs_of_one_service_take_no_place_of_another() -> None:
-    book = book_of("a")
-    filled(book, "s", "a", FEWEST_PLACES)
-    assert book.plan("s", ("a",), 1) == []
-    assert book.plan("other", ("a",), 1) == ["a"]
-
-
-def test_places_of_several_nodes_count_together_and_a_full_one_gets_nothing() -> None:
+def test_a_node_that_takes_nothing_gets_nothing_and_one_that_is_left_alone_is_not_asked() -> None:
     book = book_of("a", "b")
-    filled(book, "s", "a", FEWEST_PLACES)
-    assert book.plan("s", ("a", "b"), 3) == ["b"] * 3
-
-
-def test_a_node_that_is_left_alone_has_no_places_and_none_is_named_without_another() -> None:
-    book = book_of("a", "b")
+    book.answered("a", slots=0)
     for _ in range(3):
         book.failed("b", "silent")
-    filled(book, "s", "a", FEWEST_PLACES)
-    assert book.plan("s", ("a", "b"), 1) == []
-    assert book.plan("s", ("b",), 2) == [None, None]
+    assert book.well(("a", "b")) == {"a": 0}
+    assert plan_nodes(book.well(("a", "b")), {}, 2) == [], "jobs wait for it"
+    assert plan_nodes(book.well(("b",)), {}, 2) == [None, None], "no node of the service is well"
 
 
 def test_quotas_that_are_lifted_leave_the_rest_in_the_queue_and_all_jobs_end(tmp_path: Path) -> None:
     """A server keeps in memory what its nodes can run soon, however much its quotas allow."""
-    jobs = FEWEST_PLACES + 3 * AT_ONCE
+    jobs = 4 * AT_ONCE
 
     async def main() -> tuple[int, list[JobRow]]:
         node = FakeNode("a", slots=2, run_s=lambda job: 0.001)
@@ -87,8 +67,9 @@ def test_quotas_that_are_lifted_leave_the_rest_in_the_queue_and_all_jobs_end(tmp
         await server.start()
         most = 0
         async with asyncio.timeout(PATIENCE_S):
-            while sum(n for (_, state), n in requests.counts().items() if not state.is_final):
-                most = max(most, len(server._getter._tasks))
+            while not all(state.is_final for _, state in requests.counts()):
+                counts = requests.counts()
+                most = max(most, sum(n for (_, state), n in counts.items() if state.is_active))
                 await asyncio.sleep(0)
         rows = requests.listed(Page(limit=1000))
         await server.close()
@@ -96,6 +77,6 @@ def test_quotas_that_are_lifted_leave_the_rest_in_the_queue_and_all_jobs_end(tmp
         return most, rows
 
     most, rows = run(main())
-    assert 0 < most <= FEWEST_PLACES
+    assert 0 < most <= places_of(2)
     assert [row.state for row in rows] == [ServiceState.COMPLETED] * jobs
     assert all(row.started_at is not None for row in rows), "also of those too short to be seen running"

@@ -28,24 +28,30 @@ def loaded(tmp_path: Path, text: str = "", foreign: tuple[str, ...] = (), **envi
 DEFAULTS = {
     "service": """host=127.0.0.1 port=5000 data=data database=db.sqlite auth=none compat=hybrid
         max_age_s=172800.0 forget_after_s=7776000.0 max_upload_bytes=4294967296 max_parts=1000
-        min_free_bytes=268435456 hosts=() rate_per_s=50.0 burst=200 connections=4000 header_s=10.0
+        max_result_bytes=17179869184 min_free_bytes=268435456
+        hosts=() queued_per_user=1000 rate_per_s=50.0 burst=200 connections=4000 header_s=10.0
         body_idle_s=10.0 write_s=60.0 send_for_s=60.0 retrieve_for_s=3600.0 terminate_wait_s=5.0
         poll_s=0.5 clean_every_s=60.0""",
     "search": """max_unfinished_jobs=None max_total_jobs=None schedule_batch_size=None dispatch_batch_size=64
         ingest_batch_size=256 poll_interval_s=1.0 worker_poll_s=2.0 lease_s=45.0 send_backoff_s=1.0
-        max_attempts=3 walltime_s=None default_priority=0 seed_population=16 inspirations=3""",
+        max_attempts=3 walltime_s=None default_priority=0 seed_population=16 inspirations=3
+        agent_slots=4""",
     "database": "url=None",
     "queue": "url=None namespace=tenuto",
-    "slurm": """partition=None account=None qos=None constraint=None time_s=None cpus=1 memory_bytes=None
+    "clusters.slurm": """dialect=slurm partition=None account=None qos=None constraint=None time_s=None
+        cpus=1 memory_bytes=None
         gpus=0 extra=None setup=None login_shell=False wrap=None python=None max_jobs=1000
         array_size=1000 reuse_s=1.0 poll_s=5.0 beat_s=30.0 pilots=0 pilot_cpus=8
-        pilot_time_s=3600.0 pilot_idle_s=60.0""",
+        pilot_time_s=3600.0 pilot_idle_s=60.0 hosts=None submit=None submit_id=None later=None full=None
+        refused=None options=None variables=None list=None end=None states=None cancel=None signal=None
+        largest_array=None limit_words=None throttle=None partitions=None""",
 }
 
 
 @pytest.mark.parametrize("section", DEFAULTS)
 def test_the_defaults_of_a_door_are_those_it_was_designed_with(section: str) -> None:
-    held = getattr(Settings(), section)
+    name = section.removeprefix("clusters.")
+    held = Settings().cluster(name) if name != section else getattr(Settings(), section)
     found = {one.name: str(getattr(held, one.name)) for one in dataclasses.fields(held)}
     assert found == dict(pair.split("=") for pair in DEFAULTS[section].split())
 
@@ -54,6 +60,34 @@ def test_every_setting_of_every_table_can_be_given_by_its_variable() -> None:
     for row in [*TABLE.values(), *NAMED_TABLE.values()]:
         key = row.variable.removeprefix("TENUTO_").lower().replace("__", ".")
         assert declared(key) == row
+
+
+def test_slurm_is_a_cluster_that_has_a_short_name(tmp_path: Path) -> None:
+    short = loaded(tmp_path, '[slurm]\npartition = "a"\n')
+    long = loaded(tmp_path, '[clusters.slurm]\npartition = "a"\n')
+    assert short.clusters == long.clusters
+    assert short.cluster("slurm").partition == "a"
+    with pytest.raises(InvalidSetting, match=r"\[slurm\] is \[clusters.slurm\]: keep one of them"):
+        loaded(tmp_path, '[slurm]\npartition = "a"\n[clusters.slurm]\nqos = "b"\n')
+
+
+def test_a_cluster_is_chosen_by_its_name(tmp_path: Path) -> None:
+    text = 'launcher = "lab"\n[clusters.lab]\ndialect = "ssh"\nhosts = ["a:4"]\n'
+    settings = loaded(tmp_path, text)
+    assert (settings.launcher, settings.cluster("lab").hosts) == ("lab", ("a:4",))
+    with pytest.raises(InvalidSetting, match=r"expected .* or the name of a plug-in"):
+        loaded(tmp_path, text.replace('"lab"', '"lap"'))
+    for taken in ("direct", "spawn", "warm", "local", "auto"):
+        with pytest.raises(InvalidSetting, match="a launcher of this machine has that name"):
+            loaded(tmp_path, f"[clusters.{taken}]\ncpus = 2\n")
+
+
+def test_words_of_a_cluster_are_tables_and_texts(tmp_path: Path) -> None:
+    text = '[clusters.x]\ndialect = "generic"\nsubmit = "qsub {script}"\n'
+    settings = loaded(tmp_path, text + '[clusters.x.variables]\nindex = "I"\nfirst = 1\n')
+    assert settings.cluster("x").variables == {"index": "I", "first": "1"}
+    with pytest.raises(InvalidSetting, match="a table of texts"):
+        loaded(tmp_path, text + "[clusters.x.variables]\nindex = [1]\n")
 
 
 # -- named tables ------------------------------------------------------------------------------------
@@ -130,9 +164,9 @@ def test_lists_and_words(tmp_path: Path) -> None:
         "[slurm]\nextra = \"--licenses=a:2 --comment='two words'\"\nwrap = ['apptainer', 'exec']\n"
         'setup = """module load x\nexport A=1"""\n[service]\nhosts = ["a.example", "b.example"]\n',
     )
-    assert settings.slurm.extra == ("--licenses=a:2", "--comment=two words")
-    assert settings.slurm.wrap == ("apptainer", "exec")
-    assert settings.slurm.setup == "module load x\nexport A=1"
+    assert settings.cluster("slurm").extra == ("--licenses=a:2", "--comment=two words")
+    assert settings.cluster("slurm").wrap == ("apptainer", "exec")
+    assert settings.cluster("slurm").setup == "module load x\nexport A=1"
     assert settings.service.hosts == ("a.example", "b.example")
 
 

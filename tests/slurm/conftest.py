@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tenuto.launchers.slurm.cluster import SlurmCluster
-from tenuto.launchers.slurm.launcher import SlurmLauncher
-from tenuto.settings.slurm import SlurmSettings
+from tenuto.launchers.cluster.follower import ClusterFollower
+from tenuto.launchers.cluster.launcher import SlurmLauncher
+from tenuto.settings.clusters import ClusterSettings
 from tenuto.testing.jobs import JobBench
 from tenuto.workspace.machine import this_machine
 from tests.parts.slurm import PrivateSlurm
@@ -19,7 +19,7 @@ from tests.parts.slurm_configuration import Shape
 from tests.slurm.drivers import Driver
 
 DEADLINE_S = 90.0
-QUICK = SlurmSettings(poll_s=0.5, beat_s=1.0)
+QUICK = ClusterSettings(poll_s=0.5, beat_s=1.0)
 """Settings for a cluster that decides within a second."""
 
 
@@ -61,7 +61,7 @@ def slurm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def launcher(slurm: PrivateSlurm) -> SlurmLauncher:
-    return SlurmLauncher(settings=QUICK, cluster=SlurmCluster(QUICK))
+    return SlurmLauncher(settings=QUICK, cluster=ClusterFollower(QUICK))
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ Scheduler.instance().add_listener(Said())
 """
 """Has a driver note how its jobs explain that they wait."""
 GATHERED = """
-from tenuto.launchers.slurm import launcher
+from tenuto.launchers.cluster import launcher
 
 launcher.GATHER_S = launcher.GATHER_MOST_S = 60.0
 """

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tenuto.launchers.cluster.follower import ClusterFollower
+from tenuto.launchers.cluster.launcher import SlurmLauncher
 from tenuto.launchers.protocols import Launcher
-from tenuto.launchers.slurm.cluster import SlurmCluster
-from tenuto.launchers.slurm.launcher import SlurmLauncher
 from tenuto.testing.contracts.launchers import ExternalLauncherContract, Run
 from tenuto.testing.jobs import JobBench
 from tests.parts.slurm import PrivateSlurm
@@ -38,7 +38,7 @@ class TestSlurm(ExternalLauncherContract):
 class TestPilot(ExternalLauncherContract):
     @pytest.fixture
     def launcher(self, slurm: PrivateSlurm) -> SlurmLauncher:
-        return SlurmLauncher(settings=PILOTED, cluster=SlurmCluster(PILOTED))
+        return SlurmLauncher(settings=PILOTED, cluster=ClusterFollower(PILOTED))
 
     def test_a_runner_of_a_stale_attempt_touches_nothing(
         self, launcher: Launcher, bench: JobBench, run: Run

@@ -72,9 +72,9 @@ def test_an_order_that_is_queued_twice_runs_once(driver: Driver) -> None:
 
 
 OFTEN = """
-from tenuto.launchers.slurm import pace
+from tenuto.launchers.cluster import follower
 
-pace.SLOWEST_S = 0.5
+follower.SLOWEST_S = 0.5
 """
 """Has a driver ask as often as ever, though it hears nothing new."""
 LOOKS_UP = """

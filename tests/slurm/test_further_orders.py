@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tenuto.launchers.cluster import submission
+from tenuto.launchers.cluster.dialect import JobScript
+from tenuto.launchers.cluster.follower import ClusterFollower
+from tenuto.launchers.cluster.submission import Place
 from tenuto.launchers.manifest import Header, Order
-from tenuto.launchers.slurm import commands, submission
-from tenuto.launchers.slurm.cluster import SlurmCluster
-from tenuto.launchers.slurm.submission import ARRAY_VARIABLES, Place
 from tenuto.testing.jobs import JobBench, ReadyJob
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.markers import Marker, write_marker
@@ -92,18 +93,20 @@ def test_the_rest_of_a_submission_that_is_over_is_taken_out_of_the_queue(
     for job in done:
         now = bench.machine.clock.now()
         write_marker(files, job.paths, Marker(1, job.launch.nonce, starttime=now, endtime=now))
-    place = Place(Layout(str(tmp_path / "workspace")).launchers, "0123456789abcdef")
+    place = Place(Layout(str(tmp_path / "workspace")).launchers, "0123456789abcdef", "slurm")
     orders = [order_of(job) for job in done]
-    submission.write(files, place, Header(1.0, None, ARRAY_VARIABLES, 5.0), orders, "#!/bin/sh\n")
-    name = submission.job_name(orders, place)
-    arguments = submission.arguments_of(["--hold"], name, place, len(orders))
-    submitted = commands.submit(arguments, "#!/bin/sh\ntrue\n")
+    follower = ClusterFollower(QUICK)
+    header = Header(1.0, None, follower.dialect.job_variables(is_array=True), 5.0)
+    submission.write(files, place, header, orders, "#!/bin/sh\n")
+    name = submission.job_name(follower.dialect, orders, place)
+    job = JobScript(name, len(orders), ["--hold"], "#!/bin/sh\ntrue\n", place.directory)
+    submitted = follower.dialect.submit(job)
     submission.write_answer(files, place, submitted.text)
     waiting = bench.command("true")
-    SlurmCluster(QUICK).report(waiting.paths, waiting.launch)
+    follower.report(waiting.paths, waiting.launch)
 
     def left() -> list[str]:
-        return [row.state for row in commands.queue() if row.name == name and row.state == "PENDING"]
+        return [row.state for row in follower.dialect.queue() if row.name == name and row.state == "PENDING"]
 
     eventually(lambda: not left(), "an empty queue")
     eventually(lambda: not Path(place.directory).exists(), "its directory to be removed")

@@ -11,7 +11,8 @@ from tests.slurm.drivers import GATHERED, Driver
 
 NOTES = """
 import tenuto.launchers.observation as observation
-from tenuto.launchers.slurm import commands, submission
+from tenuto.launchers.cluster import submission
+from tenuto.launchers.cluster.dialect import Dialect
 
 observation.SUBMISSION_PATIENCE_S = 2.0  # a minute, shortened
 
@@ -29,7 +30,7 @@ if point == "launch":
 elif point == "id":
     die(submission, "write_answer", after=True)
 elif point is not None:
-    die(commands, "submit", after=point == "sbatch")
+    die(Dialect, "submit", after=point == "sbatch")
 with experiment(HERE / "ws", "x"):
     for name in "ab":
         Alone.C(name=name).submit()

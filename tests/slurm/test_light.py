@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tenuto.launchers.cluster.dialect import QueueRow
+from tenuto.launchers.cluster.dialects.slurm import SlurmDialect
+from tenuto.launchers.cluster.follower import ClusterFollower
+from tenuto.launchers.cluster.launcher import SlurmLauncher
+from tenuto.launchers.cluster.submission import Place, SubmittedAttempt
+from tenuto.launchers.cluster.tracked import TrackedAttempt
 from tenuto.launchers.manifest import Header
 from tenuto.launchers.requirements import Alternative
-from tenuto.launchers.slurm.attempt import SlurmAttempt
-from tenuto.launchers.slurm.cluster import SlurmCluster
-from tenuto.launchers.slurm.commands import SlurmRow
-from tenuto.launchers.slurm.launcher import SlurmLauncher
-from tenuto.launchers.slurm.submission import Place, SubmittedAttempt
-from tenuto.settings.slurm import SlurmSettings
+from tenuto.settings.clusters import ClusterSettings
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.records import LaunchRecord
@@ -30,7 +31,7 @@ class Note(Task):
 if __name__ == "__main__":
     with experiment("ws", "x"):
         assert Note.C().submit().job.result() == 1
-    assert not [name for name in sys.modules if "slurm" in name and name != "tenuto.settings.slurm"]
+    assert not [name for name in sys.modules if "slurm" in name or "launchers.cluster." in name]
 """
 
 
@@ -43,19 +44,20 @@ def test_a_run_without_a_cluster_loads_nothing_of_slurm(tmp_path: Path) -> None:
 
 def test_a_job_that_has_our_id_and_not_our_name_belongs_to_another_user(tmp_path: Path) -> None:
     layout = Layout(str(tmp_path))
+    slurm = SlurmDialect("slurm", ClusterSettings())
     launch = LaunchRecord(1, "n1", "slurm", "job", "host", datetime(2030, 1, 1, tzinfo=UTC), external=True)
-    attempt = SlurmAttempt(this_machine(), layout.job("a.Task", "ab12"), launch, 30.0)
-    place = Place(layout.launchers, "0123456789abcdef")
+    attempt = TrackedAttempt(this_machine(), slurm, layout.job("a.Task", "ab12"), launch, 30.0)
+    place = Place(layout.launchers, "0123456789abcdef", "slurm")
     attempt.take_found(SubmittedAttempt(place, 0, False, "7", Header(30.0)))
-    ours = SlurmRow("7", "RUNNING", "None", None, 0, f"Task{place.suffix}")
+    ours = QueueRow("7", "RUNNING", "None", None, 0, f"Task{place.suffix}")
     assert attempt.own(ours) is ours
     assert attempt.own(ours._replace(name="Task-fedcba98")) is None
 
 
 def test_jobs_of_pilots_have_slots_of_their_own() -> None:
     """As many as pilots can hold: a driver that hands all over at once leaves its pilot without work."""
-    settings = SlurmSettings(pilots=2, pilot_cpus=4, max_jobs=1000)
-    launcher = SlurmLauncher(settings=settings, cluster=SlurmCluster(settings))
+    settings = ClusterSettings(pilots=2, pilot_cpus=4, max_jobs=1000)
+    launcher = SlurmLauncher(settings=settings, cluster=ClusterFollower(settings))
     own = launcher.adapted(Alternative(cores=5))
     assert (launcher.slots, own.slots) == (128, 1000)
     assert launcher.pool is launcher.adapted(Alternative(cores=4)).pool is not own.pool

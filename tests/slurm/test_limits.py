@@ -326,3 +326,24 @@ def counts_in_queue(driver: Driver) -> list[int]:
         elif over.search(line):
             changes.append(-1)
     return list(itertools.accumulate(changes))
+
+
+SLOW = """
+class Slow(Task):
+    def execute(self):
+        note(f"began with {self.remaining_time():.0f} s")
+        time.sleep(4)
+"""
+GROWING = """
+with experiment(HERE / "ws", "x"):
+    Slow.C().submit(requires="duration=2s", retry="timeout: duration*5 to 1m")
+"""
+
+
+def test_a_job_that_ran_out_of_time_asks_slurm_for_more(driver: Driver) -> None:
+    driver.ended(driver.start(driver.script(GROWING, classes=SLOW)), 0)
+    began, grown = driver.ledger()
+    assert began in ("began with 2 s", "began with 1 s")
+    assert grown in ("began with 10 s", "began with 9 s")
+    (job,) = driver.jobs()
+    assert "attempt 1: out of time after 2s; attempt 2: with 10s, done" in driver.tenuto("why", job["id"])

@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 
-from tenuto import LauncherNotFound, Requirement, SlurmOptions
+from tenuto import LauncherNotFound, Requirement, SlurmLauncher, SlurmOptions
 from tenuto.errors import InvalidSetting
-from tenuto.settings.slurm import SlurmSettings
+from tenuto.launchers.cluster.dialect import ClusterOptions
+from tenuto.launchers.cluster.follower import ClusterFollower
+from tenuto.settings.clusters import ClusterSettings
 
 G = 1 << 30
 
 
-def asked(options: SlurmOptions, text: str) -> list[str]:
-    return options.adapted(Requirement.parse(text).alternatives[0]).arguments()
+def asked(options: ClusterOptions, text: str) -> list[str]:
+    launcher = SlurmLauncher(options, settings=ClusterSettings(), cluster=ClusterFollower(), grace_s=10.0)
+    return launcher.adapted(Requirement.parse(text).alternatives[0]).arguments()
 
 
 @pytest.mark.parametrize(
@@ -36,7 +39,7 @@ def test_a_requirement_becomes_arguments(text: str, expected: list[str]) -> None
 
 
 def test_what_a_requirement_leaves_open_is_as_the_settings_say() -> None:
-    settings = SlurmSettings(
+    settings = ClusterSettings(
         partition="long",
         account="lab",
         qos="high",

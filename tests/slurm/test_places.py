@@ -7,17 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from tenuto.launchers.cluster import submission
+from tenuto.launchers.cluster.dialect import QueueRow
+from tenuto.launchers.cluster.dialects.slurm import SlurmDialect
+from tenuto.launchers.cluster.submission import OpenPlaces, Place
 from tenuto.launchers.manifest import Header, Order
-from tenuto.launchers.slurm import submission
-from tenuto.launchers.slurm.commands import SlurmRow
-from tenuto.launchers.slurm.places import OpenPlaces
-from tenuto.launchers.slurm.submission import ARRAY_VARIABLES, Place
+from tenuto.settings.clusters import ClusterSettings
 from tenuto.testing.jobs import JobBench, ReadyJob
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.markers import Marker, write_marker
 
 LATER = 1e12
 """An answer that was asked for after everything."""
+
+
+SLURM = SlurmDialect("slurm", ClusterSettings())
 
 
 class Found:
@@ -31,18 +35,18 @@ class Found:
             Order(job.paths.directory, job.paths.script_name, job.launch.nonce)
             for job in (self.done, self.other)
         ]
-        self.place = Place(Layout(str(root)).launchers, "0123456789abcdef")
-        header = Header(1.0, None, ARRAY_VARIABLES, 5.0)
+        self.place = Place(Layout(str(root)).launchers, "0123456789abcdef", "slurm")
+        header = Header(1.0, None, SLURM.job_variables(is_array=True), 5.0)
         submission.write(self.files, self.place, header, self.orders, "#!/bin/sh\n")
-        self.name = submission.job_name(self.orders, self.place)
+        self.name = submission.job_name(SLURM, self.orders, self.place)
         self.dropped: list[str] = []
-        self.places = OpenPlaces(self.files, bench.machine.clock, self.dropped.append)
+        self.places = OpenPlaces(self.files, bench.machine.clock, SLURM, self.dropped.append)
 
     def mark(self, job: ReadyJob) -> None:
         write_marker(self.files, job.paths, Marker(1, job.launch.nonce))
 
-    def row(self, state: str) -> SlurmRow:
-        return SlurmRow("7_1", state, "", None, None, self.name)
+    def row(self, state: str) -> QueueRow:
+        return QueueRow("7_1", state, "", None, None, self.name)
 
     @property
     def is_there(self) -> bool:

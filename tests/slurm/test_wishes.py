@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 
+from tenuto.launchers.cluster.cancellations import AGAIN_S, Cancellations
+from tenuto.launchers.cluster.dialect import CommandThreads
+from tenuto.launchers.cluster.dialects.slurm import SlurmDialect
+from tenuto.launchers.cluster.tracked import Tracked, TrackedAttempt
 from tenuto.launchers.instructions import instruct
-from tenuto.launchers.slurm import commands
-from tenuto.launchers.slurm.attempt import SlurmAttempt
-from tenuto.launchers.slurm.calls import Calls
-from tenuto.launchers.slurm.roster import Roster
-from tenuto.launchers.slurm.wishes import AGAIN_S, Wishes
+from tenuto.settings.clusters import ClusterSettings
 from tenuto.testing import FakeHost
 from tenuto.workspace.claims import Claimer, claim, is_claimed
 from tenuto.workspace.layout import JobPaths, Layout
@@ -24,6 +24,9 @@ from tenuto.workspace.records import LaunchRecord
 
 JOB = Layout("/ws").job("a.Task", "ab12")
 LAUNCH = LaunchRecord(1, "n1", "slurm", "job", "host", datetime(2030, 1, 1, tzinfo=UTC), external=True)
+
+
+SLURM = SlurmDialect("slurm", ClusterSettings())
 
 
 class CallsAtOnce:
@@ -46,14 +49,16 @@ class OneWish:
         self.machine = self.host.machine(self.host.start())
         self.dropped: list[str] = []
         self.was_durable: list[bool] = []
-        self._roster = Roster(self.machine)
-        self.wishes = Wishes(self._roster, cast(Calls, CallsAtOnce()), self.machine.clock, lambda: None)
+        self._tracked = Tracked(self.machine, SLURM)
+        self.wishes = Cancellations(
+            self._tracked, SLURM, cast(CommandThreads, CallsAtOnce()), self.machine.clock, lambda: None
+        )
         self.attempt = self.add(JOB, launch, "7_4")
 
-    def add(self, paths: JobPaths, launch: LaunchRecord, needless: str) -> SlurmAttempt:
+    def add(self, paths: JobPaths, launch: LaunchRecord, needless: str) -> TrackedAttempt:
         """Another such wish."""
         self.host.disk.make_directory(paths.private)
-        attempt = self._roster.known(paths, launch, 30.0)
+        attempt = self._tracked.known(paths, launch, 30.0)
         attempt.job, attempt.needless = "7_1", needless
         assert claim(self.machine, paths, launch.nonce, Claimer.RUNNER, "7_1")
         self.wishes.drop_needless(attempt)
@@ -68,12 +73,12 @@ class OneWish:
 @pytest.fixture
 def one(monkeypatch: pytest.MonkeyPatch) -> OneWish:
     one = OneWish()
-    monkeypatch.setattr(commands, "cancel_tasks", one.cancel_tasks)
+    monkeypatch.setattr(SLURM, "cancel_tasks", one.cancel_tasks)
     return one
 
 
 def test_the_claim_is_durable_when_slurm_is_told(one: OneWish) -> None:
-    one.wishes.grant()
+    one.wishes.tell()
     assert (one.dropped, one.was_durable) == (["7_4"], [True])
     assert not one.wishes.are_open
 
@@ -84,19 +89,19 @@ def test_the_claim_of_a_job_that_is_done_is_synced_only_if_its_marker_is_not(
 ) -> None:
     instructions = instruct("a.Task", "ab12", durability=durability)
     one = OneWish(LAUNCH._replace(instructions=instructions))
-    monkeypatch.setattr(commands, "cancel_tasks", one.cancel_tasks)
+    monkeypatch.setattr(SLURM, "cancel_tasks", one.cancel_tasks)
     one.attempt.is_marked = True
-    one.wishes.grant()
+    one.wishes.tell()
     assert one.dropped == ["7_4"]
     assert one.was_durable == [durability is Durability.NONE]
 
 
 def test_slurm_is_told_later_if_the_disk_cannot_keep_the_claim(one: OneWish) -> None:
     one.host.disk.fail_after(1, errno.EIO)
-    one.wishes.grant()
+    one.wishes.tell()
     assert one.dropped == []
     one.host.clock.advance(AGAIN_S)
-    one.wishes.grant()
+    one.wishes.tell()
     assert (one.dropped, one.was_durable) == (["7_4"], [True])
 
 
@@ -104,19 +109,19 @@ def test_a_claim_that_the_disk_cannot_keep_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch, one: OneWish
 ) -> None:
     dropped: list[str] = []
-    monkeypatch.setattr(commands, "cancel_tasks", dropped.extend)
+    monkeypatch.setattr(SLURM, "cancel_tasks", dropped.extend)
     one.add(Layout("/ws").job("a.Task", "cd34"), LAUNCH._replace(nonce="n2"), "7_5")
     one.host.disk.fail_after(1, errno.EIO)
-    one.wishes.grant()
+    one.wishes.tell()
     assert len(dropped) == 1
     assert one.wishes.are_open
     one.host.clock.advance(AGAIN_S)
-    one.wishes.grant()
+    one.wishes.tell()
     assert sorted(dropped) == ["7_4", "7_5"]
     assert not one.wishes.are_open
 
 
 def test_the_task_of_a_job_whose_directory_is_gone_is_dropped(one: OneWish) -> None:
     one.machine.files.remove_tree(JOB.directory)
-    one.wishes.grant()
+    one.wishes.tell()
     assert one.dropped == ["7_4"]

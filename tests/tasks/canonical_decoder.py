@@ -35,6 +35,7 @@ class Form:
     parameters: dict[str, Any]
     origin: Digest | None
     init_tasks: list[Digest]
+    seed: Any = None
 
 
 class NotCanonical(Exception):
@@ -67,8 +68,9 @@ def decode_config(data: bytes) -> Form:
     origin = None if reader.next_is(b"-") else reader.value()
     reader.expect(b"I")
     init_tasks = [reader.value() for _ in range(reader.count())]
+    seed = reader.value() if reader.next_is(b"R") else None
     reader.end()
-    return Form(type_id, parameters, origin, init_tasks)
+    return Form(type_id, parameters, origin, init_tasks, seed)
 
 
 class _Reader:

@@ -1,6 +1,7 @@
 """Putting configs together: composition, copies, tags, outputs, paths, grids, and what replaces what."""
 
-from collections.abc import Callable
+import enum
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from tenuto.errors import (
 from tenuto.tasks.identity import partial_identity
 from tenuto.tasks.serialization import job_document, state_dict
 from tenuto.tasks.stored_configs import from_state_dict
+from tenuto.tasks.tags import joined, tag_sets
 
 
 class Data(Config):
@@ -210,12 +212,97 @@ def test_sealed_set_takes_no_config_in_or_out() -> None:
 # -- tags --------------------------------------------------------------------------------------------
 
 
-def test_tags_come_from_below_and_the_nearest_wins() -> None:
+def test_tags_come_from_below_and_an_own_tag_keeps_its_name() -> None:
     data = Data.C(name="d").tag("data", "d").tag("level", 2)
     config = train(data=data, lr=tag(0.5)).tag("level", 1)
-    assert config.tags() == tags(config) == {"data": "d", "level": 1, "lr": 0.5}
+    assert config.tags() == tags(config) == {"data": "d", "level": 1, "lr": 0.5, "data.level": 2}
     assert Evaluate.C(trained=config).tags() == config.tags()
     assert data.tags() == {"data": "d", "level": 2}
+
+
+class Fit(Task):
+    data: Param[Data]
+
+
+class Cross(Task):
+    fitted: Param[Fit]
+    test: Param[Data]
+    more: Param[list[Fit]] = field(default_factory=list)
+
+
+def noisy(noise: Any) -> Data:
+    return Data.C(name=f"{noise}").tag("noise", noise)
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+@pytest.mark.parametrize(
+    ("train_on", "test_on", "expected"),
+    [
+        (0.1, 0.1, {"noise": 0.1}),
+        (0.1, 0.5, {"fitted.data.noise": 0.1, "test.noise": 0.5}),
+        (1, True, {"fitted.data.noise": 1, "test.noise": True}),
+        (float("inf"), float("inf"), {"noise": float("inf")}),
+        (None, "None", {"fitted.data.noise": None, "test.noise": "None"}),
+    ],
+)
+def test_tags_that_differ_are_named_by_their_path(
+    train_on: Any, test_on: Any, expected: Any, is_sealed: bool
+) -> None:
+    config = Cross.C(fitted=Fit.C(data=noisy(train_on)), test=noisy(test_on))
+    if is_sealed:
+        config.seal()
+    assert {name: (type(v), v) for name, v in config.tags().items()} == {
+        name: (type(v), v) for name, v in expected.items()
+    }
+
+
+def test_a_tag_that_grid_gives_keeps_the_tag_that_it_would_hide() -> None:
+    fitted = Fit.C(data=noisy(0.1))
+    (config,) = grid(Cross, {"test.name": ["0.5"]}, fitted=fitted.tag("name", "a"), test=noisy(0.1))
+    assert config.tags() == {"noise": 0.1, "name": "0.5", "fitted.name": "a"}
+
+
+def test_a_list_has_the_tags_in_which_its_items_agree() -> None:
+    fits = [Fit.C(data=noisy(noise)).tag("seed", 1).tag("k", k) for noise, k in ((0.1, 1), (0.5, 1))]
+    config = Cross.C(fitted=Fit.C(data=Data.C(name="d")), test=Data.C(name="d"), more=fits)
+    assert config.tags() == {"seed": 1, "k": 1}
+    config.more = [*fits, Fit.C(data=Data.C(name="d")).tag("seed", 1)]
+    assert config.tags() == {"seed": 1}, "what one of them lacks, they do not share"
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ([{"a": "A"}, {"a": "A"}], {"a": "A"}),
+        ([{"a": "A"}, {"a": "B"}], {"a": ["A", "B"]}),
+        ([{"a": "A"}, {"m": 1}, {}], {"a": "A", "m": 1}),
+        (
+            [{"a": "A", "k": 1}, {"a": "B", "k": 1}, {"a": "C", "k": 2}],
+            {"a": ["A", "B", "C"], "k": [1, 1, 2]},
+        ),
+        ([{"a": "A"}, {"a": "B"}, {"a": "A"}, {}], {"a": ["A", "B"]}),
+    ],
+)
+def test_a_job_that_is_asked_for_under_two_tags_has_both(asked: list[Any], expected: Any) -> None:
+    found: Mapping[str, Any] = asked[0]
+    for more in asked[1:]:
+        found = joined(found, more)
+    assert found == expected
+    assert all(
+        one.items() <= {**row}.items() for one, row in zip(asked, tag_sets(found), strict=False) if one
+    )
+
+
+def test_a_tag_is_kept_as_it_comes_back_from_a_file() -> None:
+    class Kind(enum.StrEnum):
+        ONE = "one"
+
+    class Level(enum.IntEnum):
+        LOW = 3
+
+    config = train().tag("a", Kind.ONE).tag("b", Level.LOW).tag("c", True).tag("d", 0.5).tag("e", None)
+    assert [type(value) for value in config.tags().values()] == [str, int, bool, float, type(None)]
+    assert list(config.tags().values()) == ["one", 3, True, 0.5, None]
 
 
 @pytest.mark.parametrize("is_sealed", [False, True])
@@ -647,6 +734,96 @@ def test_a_grid_over_configs_is_tagged_by_their_classes() -> None:
 def test_a_wrong_grid_is_refused(vary: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         grid(train(), vary)
+
+
+class Net(Config):
+    width: Param[int]
+
+
+class Forest(Config):
+    trees: Param[int]
+    depth: Param[int] = 3
+
+
+class Fitting(Task):
+    net: Param[Net]
+    model: Param[Net | Forest | None] = None
+    lr: Param[float] = 0.1
+
+
+def test_a_grid_needs_no_dummy_values() -> None:
+    configs = grid(Fitting, {"net.width": [16, 64]}, model=Forest)
+    assert [config.net.width for config in configs] == [16, 64]
+    assert isinstance(configs[0].model, Forest)
+    with pytest.raises(ParameterError, match=r"leads through Fitting\.model, which holds no config"):
+        grid(Fitting, {"model.width": [1]})
+
+
+def test_a_grid_over_classes_is_tagged_by_what_tells_them_apart() -> None:
+    models = [Net.C(width=1), Forest.C(trees=5), Forest.C(trees=20)]
+    configs = grid(Fitting, {"model": models}, net=Net.C(width=1))
+    assert [config.tags()["model"] for config in configs] == ["Net", "Forest(trees=5)", "Forest(trees=20)"]
+
+
+def test_names_of_a_grid_can_vary_together() -> None:
+    vary = {"lr": [0.1, 0.2], "net.width": [1, 2]}
+    found = [(config.lr, config.net.width) for config in grid(Fitting, vary, zip=True)]
+    assert found == [(0.1, 1), (0.2, 2)]
+    more = {**vary, "model": [None, Forest.C(trees=1)]}
+    for names in (["lr", "net.width"], [["net.width", "lr"]]):
+        found = [(c.lr, c.net.width, c.model is None) for c in grid(Fitting, more, zip=names)]
+        assert found == [(0.1, 1, True), (0.1, 1, False), (0.2, 2, True), (0.2, 2, False)]
+
+
+def test_a_sample_of_a_grid_is_always_the_same() -> None:
+    vary = {"lr": [n / 1000 for n in range(1000)], "net.width": range(1000)}
+    one, again, other = (grid(Fitting, vary, sample=5, sample_seed=seed) for seed in (0, 0, 1))
+    assert [identity(config) for config in one] == [identity(config) for config in again]
+    assert len({identity(config) for config in (*one, *other)}) == 10
+
+
+def test_seeds_of_a_grid_repeat_each_of_it() -> None:
+    class Seeded(Task):
+        lr: Param[float]
+        __seed__: Param[int]
+
+    for task, seeds in ((Fitting, 2), (Fitting, [0, 1]), (Seeded, range(2))):
+        fixed = {"net": Net.C(width=1)} if task is Fitting else {}
+        configs = grid(task, {"lr": [0.1, 0.2]}, seeds=seeds, **fixed)
+        assert [(config.lr, config.tags()["seed"]) for config in configs] == [
+            (0.1, 0),
+            (0.1, 1),
+            (0.2, 0),
+            (0.2, 1),
+        ]
+        assert len({identity(config) for config in configs}) == 4
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"zip": "lr"}, "True, or names"),
+        ({"zip": 5}, "True, or names"),
+        ({"zip": ["lrr"]}, "'lrr' does not vary"),
+        ({"zip": ["lr", "lr"]}, "named twice"),
+        ({"zip": True}, "'lr' has 2 values and 'net.width' has 1"),
+        ({"sample": 3}, "only 2 combinations"),
+        ({"sample": 0}, "at least 1"),
+        ({"sample": 1, "sample_seed": "a"}, "whole number"),
+        ({"seeds": 0}, "at least 1"),
+        ({"seeds": "5"}, "a number of seeds"),
+        ({"seeds": []}, "no values"),
+        ({"seeds": [-1]}, r"grid\(seeds=\)"),
+    ],
+)
+def test_a_wrong_way_to_vary_is_refused(more: Any, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        grid(Fitting, {"lr": [0.1, 0.2], "net.width": [1]}, **more)
+
+
+def test_only_tasks_have_seeds() -> None:
+    with pytest.raises(ParameterError, match="Forest is no task"):
+        grid(Forest, {"trees": [1]}, seeds=2)
 
 
 # -- what replaces what ------------------------------------------------------------------------------

@@ -631,8 +631,8 @@ def test_jobs_that_depend_on_each_other_are_refused(tmp_path: Path) -> None:
 # -- what Tenuto did not write ---------------------------------------------------------------------
 
 
-def test_only_the_codec_of_results_uses_pickle_and_no_file_its_like() -> None:
-    """A task with `__pickle_result__` asks for it; see docs/experiments.md."""
+def test_only_results_and_checkpoints_that_ask_for_it_use_pickle_and_no_file_its_like() -> None:
+    """A task asks for it by `__pickle_result__`, or by `self.checkpoint.save()`: a file of its own."""
     banned = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "_pickle"}
     found = []
     texts = {file: file.read_text("utf-8") for file in SOURCES.rglob("*.py")}
@@ -646,7 +646,7 @@ def test_only_the_codec_of_results_uses_pickle_and_no_file_its_like() -> None:
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 names = [node.value]
             found += [(file.name, name) for name in names if name.partition(".")[0] in banned]
-    assert set(found) == {("codecs.py", "pickle")}
+    assert set(found) == {("codecs.py", "pickle"), ("checkpoints.py", "pickle")}
 
 
 def test_a_newer_format_is_refused_with_advice(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tenuto import (
     LightweightTask,
     Meta,
     Option,
+    Output,
     Param,
     PathGenerator,
     ResumableTask,
@@ -29,13 +30,16 @@ from tenuto import (
     identity,
     initializer,
     input_file,
+    options,
     param_group,
     partial,
     progress,
     setmeta,
     stop_tags,
+    sweep,
     tag,
     tags,
+    task,
     tqdm,
 )
 
@@ -127,6 +131,25 @@ class Evaluate(Task):
 class OldDataset(Dataset): ...
 
 
+@task
+def fit(lr: float, data: Dataset, epochs: int = 2) -> dict[str, float]:
+    return {"loss": lr * epochs}
+
+
+@task(id="my.fit")
+def named(lr: float) -> float:
+    return lr
+
+
+class Saves(ResumableTask):
+    model: Meta[Path] = Output("model.pt")
+    plain: Path = Output("plain.pt")
+
+    def execute(self) -> int:
+        self.checkpoint.save(1)
+        return len(self.model.name + self.plain.name)
+
+
 # Making
 
 mnist = Dataset.C(name="mnist")
@@ -197,3 +220,14 @@ with tqdm(total=10, unit="B") as bar:
     bar.update(5)
     bar.set_postfix(loss=0.1)
 progress(0.5, desc="half of it")
+
+# Functions, and short spellings
+assert_type(fit(0.1, mnist), dict[str, float])
+assert_type(fit.C(lr=0.1, data=mnist).submit().result(), dict[str, float])
+assert_type(fit.C(lr=0.1, data=mnist).tag("lr", 0.1).tags(), dict[str, Any])
+assert_type(named.C(lr=0.1).result(), float)
+assert_type(Saves.C().result(), int)
+assert_type(Saves.C().model, Path)
+assert_type(options(lr=sweep(0.1)).lr, Any)
+assert_type(sweep(0.1, 0.2), list[float])
+assert_type(grid(Train, {"lr": [0.1]}, zip=True, sample=1, seeds=5), list[Train])

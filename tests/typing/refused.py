@@ -7,7 +7,7 @@ Read by test_checkers.py, never imported.
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from tenuto import Config, DataPath, LightweightTask, Meta, Param, Task, field, grid
+from tenuto import Config, DataPath, LightweightTask, Meta, Param, Task, field, grid, task
 
 T = TypeVar("T")
 
@@ -15,6 +15,11 @@ T = TypeVar("T")
 class Dataset(Config):
     name: Param[str]
     size: Param[int] = 60_000
+
+
+@task
+def fit(lr: float, data: Dataset) -> dict[str, float]:
+    return {"loss": lr}
 
 
 class Box(Config, Generic[T]):
@@ -76,6 +81,13 @@ Learn.C(n=1).submit().n  # error: attr-defined | reportAttributeAccessIssue
 Box[int].C(item=1).item.upper()  # error: attr-defined | reportAttributeAccessIssue
 grid(Train, {"lr": [0.1]})[0].rate  # error: attr-defined | reportAttributeAccessIssue
 grid(Train, {"lr": 0.1})  # error: dict-item | reportArgumentType
+
+
+# Functions
+fit.C(lr="0.1", data=mnist)  # error: arg-type | reportArgumentType
+fit.C(rate=0.1, data=mnist)  # error: call-arg | reportCallIssue
+fit(0.1)  # error: call-arg | reportCallIssue
+fit.C(lr=0.1, data=mnist).result().upper()  # error: attr-defined | reportAttributeAccessIssue
 
 
 # Declaring

@@ -20,9 +20,9 @@ from typing import NamedTuple
 from tenuto import __version__
 from tenuto.errors import TenutoError
 from tenuto.launchers.carbon.carbon_plan import codecarbon_is_installed
+from tenuto.launchers.cluster.dialect import ClusterError, leading_number
+from tenuto.launchers.cluster.dialects.slurm import SlurmDialect
 from tenuto.launchers.payload.limits import GroupLimit, limit_memory
-from tenuto.launchers.slurm import commands
-from tenuto.launchers.slurm.commands import SlurmError, leading_number
 from tenuto.settings import Settings
 from tenuto.workspace.machine import this_machine
 
@@ -265,12 +265,13 @@ SLOW_S = 2.0
 
 def check_slurm(settings: Settings) -> list[Check]:
     """What is known of Slurm here; one line if it is not installed."""
-    if not commands.is_installed():
+    dialect = SlurmDialect("slurm", settings.cluster("slurm"))
+    if not dialect.is_installed():
         return [Check("slurm", CheckResult.OK, "none here (no sbatch)")]
     began = time.monotonic()
     try:
-        found = commands.configuration()
-    except SlurmError as error:
+        found = dialect.configuration()
+    except ClusterError as error:
         return [Check("slurm", CheckResult.WARN, str(error), "jobs wait until Slurm's controller answers")]
     took_s = time.monotonic() - began
     answer = f"{found.get('SLURM_VERSION', '?')}, answered in {took_s * 1000:.0f} ms"

@@ -12,6 +12,7 @@ import click
 from tenuto.catalogue import Catalogue
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import is_terminal, note
+from tenuto.errors import NotFound
 from tenuto.jobs.query import Question, read_question
 from tenuto.jobs.row import Row
 from tenuto.lifecycle.owner_names import Door
@@ -64,6 +65,8 @@ def chosen(catalogue: Catalogue, question: Question, jobs: Sequence[Row]) -> lis
         return list(jobs)
     if jobs:
         for name in catalogue.unknown(question, jobs):
+            if name == question.sort.removeprefix("-"):
+                raise NotFound(f"no job here has a field, tag, parameter or result {name!r} to sort by")
             note(f"no job here has a field, tag, parameter or result {name!r}")
     return list(catalogue.search(question, jobs))
 

@@ -11,6 +11,8 @@ USAGE = 2
 NOT_FOUND = 3
 LOCKED = 4
 INTERRUPTED = 5
+TIME_UP = 6
+"""Jobs had not ended when the time was up."""
 
 
 def exit_code(error: TenutoError) -> int:

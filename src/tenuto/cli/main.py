@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib import import_module
 from typing import Any
@@ -12,6 +13,7 @@ from tenuto import __version__
 from tenuto.cli import exit_codes
 from tenuto.errors import TenutoError
 from tenuto.jobs.text import safe_lines
+from tenuto.light import difflib
 
 COMMANDS = {
     "run": "Run an experiment: a script, or a YAML file.",
@@ -21,15 +23,20 @@ COMMANDS = {
     "ui": "Watch and steer in a browser.",
     "jobs": "List jobs, filtered and sorted.",
     "results": "Show what jobs gave, the best first.",
+    "metrics": "Show the metrics that jobs logged over time.",
     "graph": "Draw which job waits for which: as text, DOT or SVG.",
     "files": "List the files that a job left.",
     "logs": "Show what a job printed.",
+    "wait": "Sleep until runs, searches or jobs have ended.",
     "why": "Say why a job is in its state, and why it was not reused.",
     "kill": "Stop running jobs.",
     "retry": "Run failed jobs again, now.",
     "pause": "Let a search start nothing more for a while.",
     "resume": "Let a paused search go on.",
-    "clean": "Delete the directories of jobs.",
+    "clean": "Delete the directories of jobs, prepared and cached data.",
+    "du": "Say what a workspace takes on the disk, and for what.",
+    "diff": "Compare two runs: parameters, code, results.",
+    "export": "Write a run to a folder or ZIP, with a page that needs no server.",
     "runs": "List, show and prune runs.",
     "evolve": "Run a search, and watch its archive fill.",
     "worker": "Evaluate candidates of searches, on any machine.",
@@ -39,10 +46,18 @@ COMMANDS = {
     "demo": "Run a small sweep, to see what Tenuto does.",
     "serve": "Offer services over HTTP: uploads in, ZIPs of results out.",
     "node": "Run the jobs of servers on this machine.",
+    "submit": "Upload files to a service, wait, and fetch the results.",
+    "fetch": "Wait for a job of a service, and unpack what it left.",
+    "follow": "Print what a job of a service prints, until it ends.",
+    "cancel": "Stop a job of a service.",
     "token": "Make, list and revoke the tokens of a server's users.",
+    "skill": "Print one page for coding agents.",
     "completion": "Print the code that lets a shell complete `tenuto`.",
 }
 """Name and help of each command; the command itself is `tenuto.cli.commands.NAME:command`."""
+
+TOGETHER = dict.fromkeys(("submit", "fetch", "follow", "cancel"), "submit")
+"""Commands of one module: they are called there as they are called."""
 
 EXTRAS = {
     "evolve": "search",
@@ -55,17 +70,39 @@ EXTRAS = {
 """The extra that a command needs."""
 
 
+def loaded(name: str) -> click.Command:
+    """A command, imported now."""
+    module = import_module(f"tenuto.cli.commands.{TOGETHER.get(name, name)}")
+    command: click.Command = getattr(module, name if name in TOGETHER else "command")
+    return command
+
+
+VERBS = frozenset(
+    "add ask check choose commit create delete give go install kill leave look name pip put raise remove "
+    "rename run say see set start stop tenuto try upload use wait write".split()
+)
+"""How a remedy in the message of an error begins."""
+
+
 class Commands(click.Group):
     """Loads a command's module only when that command is called: `--help` stays quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        near = difflib.get_close_matches(args[0], COMMANDS, 1) if args[0] not in COMMANDS else []
+        if near:
+            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {near[0]!r}?", ctx)
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         try:
-            command: click.Command = import_module(f"tenuto.cli.commands.{cmd_name}").command
+            return loaded(cmd_name)
         except ModuleNotFoundError as error:
             if cmd_name not in EXTRAS or (error.name or "").partition(".")[0] == "tenuto":
                 raise
@@ -73,7 +110,6 @@ class Commands(click.Group):
             raise click.UsageError(
                 f"`tenuto {cmd_name}` needs an extra ({error.name} is missing): pip install 'tenuto[{extra}]'"
             ) from None
-        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -86,6 +122,28 @@ def commands() -> None:
     """Run work once, keep what it produced, and pick up where it stopped."""
 
 
+def _told_as_json(error: Exception, message: str, code: int) -> bool:
+    """With ``--json``, tells an error as one object on standard error; False without it."""
+    if "--json" not in sys.argv[1:]:
+        return False
+    remedy = _remedy(message)
+    if isinstance(error, click.UsageError):
+        remedy = f"{error.ctx.command_path} --help" if error.ctx is not None else "tenuto --help"
+    name = "UsageError" if isinstance(error, click.UsageError) else type(error).__name__
+    told = {"error": name, "message": message, "remedy": remedy, "exit": code}
+    click.echo(json.dumps(told), err=True)
+    return True
+
+
+def _remedy(message: str) -> str | None:
+    """The part of an error that says what to do: what follows a colon or semicolon and begins with a verb."""
+    parts = message.replace("; ", ": ").split(": ")
+    for place, part in enumerate(parts[1:], 1):
+        if part.partition(" ")[0].strip("`") in VERBS:
+            return ": ".join(parts[place:])
+    return None
+
+
 def main() -> Any:
     """Runs the command line; an error of ours is a sentence, not a traceback.
 
@@ -94,11 +152,14 @@ def main() -> Any:
     try:
         code = commands(prog_name="tenuto", standalone_mode=False)  # the name also under `python -m`
     except click.ClickException as error:
-        error.show()
+        if not _told_as_json(error, error.format_message(), error.exit_code):
+            error.show()
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(exit_codes.INTERRUPTED)
     except TenutoError as error:
+        if _told_as_json(error, str(error), exit_codes.exit_code(error)):
+            sys.exit(exit_codes.exit_code(error))
         text = safe_lines(str(error)).replace("\n", f"\n{' ' * len('tenuto: ')}")  # a pointer stays in place
         click.echo(f"tenuto: {text}", err=True)
         sys.exit(exit_codes.exit_code(error))
@@ -106,6 +167,7 @@ def main() -> Any:
         if error.filename is None:  # none of a disk's: a bug, whose traceback is wanted
             raise
         sentence = f"{error.filename} cannot be used: {error.strerror}; check its permissions and the disk"
-        click.echo(f"tenuto: {safe_lines(sentence)}", err=True)
+        if not _told_as_json(error, sentence, exit_codes.USAGE):
+            click.echo(f"tenuto: {safe_lines(sentence)}", err=True)
         sys.exit(exit_codes.USAGE)
     sys.exit(code if isinstance(code, int) else exit_codes.OK)

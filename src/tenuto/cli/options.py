@@ -17,8 +17,10 @@ from tenuto.errors import NotFound, SettingsError, TenutoError
 from tenuto.experiments.workspace import last_workspace
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.directories import job_keys
+from tenuto.jobs.notify import given_on_command_line
 from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_FILE
+from tenuto.settings.tree import imposed_notify
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 
@@ -54,6 +56,28 @@ def workspace_option(command: F) -> F:
 def json_option(command: F) -> F:
     """`--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
+
+
+def notify_option(command: F) -> F:
+    """`--notify`."""
+    text = "Tell of the end, the first failure and a better best: POST there, or run a command."
+    return click.option("--notify", metavar="URL|COMMAND", help=text)(command)
+
+
+def impose_notify(given: str | None) -> None:
+    """Has notices sent to where the command line says, in place of the settings."""
+    settings = given_on_command_line(given)
+    if settings is not None:
+        imposed_notify.set(settings)
+
+
+def without_notify(arguments: list[str]) -> list[str]:
+    """The arguments of a command without `--notify`, whose address may be a secret, to be shown."""
+    kept = [one for one in arguments if not one.startswith("--notify=")]
+    if "--notify" in kept:
+        place = kept.index("--notify")
+        del kept[place : place + 2]
+    return kept
 
 
 def yes_option(command: F) -> F:

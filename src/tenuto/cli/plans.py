@@ -55,7 +55,10 @@ class Plan(NamedTuple):
         return Counter(planned.intent for planned in self.jobs)
 
     def why(self, planned: PlannedJob) -> str:
-        """Why this job would run, or would not."""
+        """Why this job would run, or would not, and what would follow."""
+        return self._reason(planned) + planned.then
+
+    def _reason(self, planned: PlannedJob) -> str:
         if planned.intent is not Intent.RUN:
             return planned.why
         near = self.nearest.get(planned.job.key)
@@ -113,10 +116,10 @@ class Plan(NamedTuple):
         return {
             "task": job.task_id,
             "job": job.job_id,
-            "tags": dict(job.tag_texts),
+            "tags": dict(job.tags),
             "intent": planned.intent.name,
             "why": self.why(planned),
-            "depends_on": [dependency.origin.job_id for dependency in job.dependencies],
+            "depends_on": list(job.linked),
             "nearest": None
             if near is None
             else {
@@ -151,7 +154,7 @@ def _predict(plan: list[PlannedJob], files: Files) -> Prediction:
     unknown: Counter[str] = Counter()
     steps: list[ForecastJob] = []
     slots: dict[str, int] = {}
-    for job, intent, _ in plan:
+    for job, intent, *_ in plan:
         if not (intent.runs or intent is Intent.WAIT):
             continue
         durations = known.setdefault(job.layout.root, Durations(files, job.layout))
@@ -163,5 +166,5 @@ def _predict(plan: list[PlannedJob], files: Files) -> Prediction:
         slots[launcher] = job.launcher.slots if intent.runs else 1
         needs = tuple(dependency.origin.key for dependency in job.dependencies)
         steps.append(ForecastJob(job.key, expected or 0.0, needs, launcher))
-    ours = {job.launcher.name: job.launcher.slots for job, intent, _ in plan if intent.runs}
+    ours = {job.launcher.name: job.launcher.slots for job, intent, *_ in plan if intent.runs}
     return Prediction(makespan(steps, slots), sum(ours.values()), unknown)

@@ -4,10 +4,13 @@ Only shows; what is said above the picture stays on the terminal.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tenuto.clock import Clock, SystemClock
+from tenuto.jobs.drawing import HeatmapRow, Pixel, heat_map, spark_line
 from tenuto.jobs.screen import Screen, ScreenLine, Style
 from tenuto.jobs.text import safe, truncate, width
-from tenuto.search.heatmap import HeatmapRow, heat_map, spark_line
+from tenuto.search.archive import Archive
 from tenuto.search.reporter import SearchProgress, duration, last_line, number, rate
 from tenuto.search.result import SearchResult
 
@@ -67,7 +70,7 @@ class LiveReporter:
             return [ScreenLine(text) for text in side]
         columns = size.columns - _SIDE - _GAP - 3
         rows = size.rows - _BELOW - 3
-        picture = heat_map(archive, columns, rows, progress.parents)
+        picture = archive_map(archive, columns, rows, progress.parents)
         return [_beside(row, text, self._is_unicode) for row, text in _zipped(picture, side)]
 
     def _side(self, progress: SearchProgress) -> list[str]:
@@ -98,6 +101,24 @@ class LiveReporter:
     def _below(self, progress: SearchProgress) -> list[ScreenLine]:
         causes = sorted(progress.failures.items(), key=lambda item: -item[1])[:2]
         return [ScreenLine(f"{count} failed: {safe(cause)}", Style.BAD) for cause, count in causes]
+
+
+def archive_map(archive: Archive, columns: int, rows: int, parents: Collection[int] = ()) -> list[HeatmapRow]:
+    """The picture of an archive: the lighter, the better; the second measure grows upwards."""
+    objectives = [elite.objective for elite in archive.elites()]
+    low = min(objectives, default=0.0)
+    span = max(objectives, default=0.0) - low
+    best = archive.best
+    is_flipped = best is not None and span > 0 and best.objective == low
+    levels: dict[tuple[int, int], Pixel] = {}
+    for elite in archive.elites():
+        x, y = (*archive.position(elite.cell), 0)[:2]
+        level = (elite.objective - low) / span if span > 0 else 1.0
+        before = levels.get((x, y), Pixel())
+        level = max(1 - level if is_flipped else level, before.level or 0.0)
+        levels[x, y] = Pixel(level, elite.cell in parents or before.is_parent)
+    across, down = (*archive.shape, 1)[:2]
+    return heat_map(levels, (across, down), columns, rows)
 
 
 def _zipped(picture: list[HeatmapRow], side: list[str]) -> list[tuple[HeatmapRow | None, str]]:

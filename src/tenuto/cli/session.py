@@ -18,13 +18,20 @@ from tenuto.cli import exit_codes
 from tenuto.cli.main_module import main_file, module_spec, run_module, run_script
 from tenuto.cli.program import short_path
 from tenuto.clock import SystemClock
-from tenuto.errors import DirectoryUnusable, ExperimentLocked, FailedExperiment
-from tenuto.experiments.checked_arguments import RunMode, imposed_fail_fast, imposed_mode, imposed_rerun
+from tenuto.errors import DirectoryUnusable, ExperimentLocked, FailedExperiment, InvalidOption
+from tenuto.experiments.checked_arguments import (
+    RunMode,
+    imposed_fail_fast,
+    imposed_mode,
+    imposed_rerun,
+    imposed_rerun_filter,
+)
 from tenuto.experiments.display import LiveProgress, PlainProgress, signs_for, steers_terminal, tag_text
 from tenuto.experiments.experiment import experiment
 from tenuto.experiments.grids import tasks_of
 from tenuto.experiments.overview import ClosedRun, Overview, ProgressDisplay
 from tenuto.experiments.reporter import current_reporter
+from tenuto.experiments.script_options import GivenOptions, given_options
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.yaml_file import ExperimentFile, read_experiment
 from tenuto.jobs.causes import FailureGroup, grouped
@@ -63,6 +70,8 @@ class Summary(NamedTuple):
     """What launchers did otherwise than they would by default, and why."""
     names: Mapping[str, Mapping[str, str]] = {}
     """By id, the parameters that tell jobs without tags from others of their task."""
+    is_cut: bool = False
+    """The script stopped before its end: what it would have submitted after that is not counted."""
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -94,6 +103,8 @@ class Summary(NamedTuple):
     def lines(self, directory: str) -> Iterator[str]:
         """For people; paths under `directory` are shown from there."""
         yield self._headline()
+        if self.is_cut:
+            yield "the script stopped before its end: what it would have submitted after that is not counted"
         yield from map(safe, self.remarks)
         for run in self.left:
             running = self.counts.running
@@ -118,7 +129,7 @@ class Summary(NamedTuple):
     def _headline(self) -> str:
         names = ", ".join(f"{safe(run.name)} {run.run_id}" for run in self.runs)
         counts = self.counts
-        if counts.known and counts.reused == counts.known:
+        if counts.known and counts.reused == counts.known and not self.is_cut:
             if counts.known == 1:
                 return f"{names}: its job was done before, and is reused; nothing had to run"
             return f"{names}: all {counts.known} jobs were done before, and are reused; nothing had to run"
@@ -137,7 +148,7 @@ class Summary(NamedTuple):
         error = truncate(safe(group.error), LONGEST_ERROR)
         yield f"{number} {'job' if number == 1 else 'jobs'} failed{shown}: {error}"
         if group.messages > 1:
-            yield f"  and {group.messages - 1} other messages from the same line"
+            yield f"  and {counted(group.messages - 1, 'other message')} from the same line"
         if group.place:
             yield f"  at {safe(_near(group.place, directory))}"
         for row in group.rows[:SHOWN_JOBS]:
@@ -176,13 +187,15 @@ class Request(NamedTuple):
     arguments: tuple[str, ...] = ()
     """Of a script."""
     overrides: tuple[str, ...] = ()
-    """Of a YAML file."""
+    """``name=value``: of a YAML file, or of the options that a script declares."""
     name: str | None = None
     workspace: str | None = None
     is_module: bool = False
     """The file is the name of a module, as after ``python -m``."""
     rerun_changed: bool | None = None
     """Whether jobs are run again whose code has changed; None: as the script and the settings say."""
+    rerun: str | None = None
+    """A filter of jobs that are run again; None: as the script says."""
     fail_fast: bool = False
     """Whether nothing more is started after the first failure."""
 
@@ -224,21 +237,26 @@ class Session:
         reporting, imposed = current_reporter.set(self.progress), imposed_mode.set(mode)
         _LAUNCHERS.addHandler(self.remarks)
         rerun = imposed_rerun.set(request.rerun_changed)
+        rerun_filter = imposed_rerun_filter.set(request.rerun)
         fail_fast = imposed_fail_fast.set(request.fail_fast or None)
+        given = GivenOptions(() if request.is_yaml else request.overrides)
+        options = given_options.set(given)
         try:
-            code = self._run(request)
+            code = self._run(request, given)
         finally:
             _LAUNCHERS.removeHandler(self.remarks)
             self.progress.end()
             current_reporter.reset(reporting)
             imposed_mode.reset(imposed)
             imposed_rerun.reset(rerun)
+            imposed_rerun_filter.reset(rerun_filter)
             imposed_fail_fast.reset(fail_fast)
+            given_options.reset(options)
         if code == exit_codes.OK and self.progress.failed():
             return exit_codes.FAILED  # the script may have caught the error
         return exit_codes.INTERRUPTED if self.progress.left() and code == exit_codes.OK else code
 
-    def _run(self, request: Request) -> int:
+    def _run(self, request: Request, given: GivenOptions) -> int:
         module = module_spec(request.file) if request.is_module else None
         try:
             if request.is_yaml:
@@ -247,6 +265,12 @@ class Session:
                 run_module(module, request.arguments)
             else:
                 run_script(request.file, request.arguments)
+            given.check()
+        except InvalidOption as wrong:
+            self.problem = str(wrong)
+            self.progress.end()
+            tell(f"tenuto: {safe(str(wrong))}")
+            return exit_codes.USAGE
         except FailedExperiment as failed:
             self.problem = str(failed)
             return exit_codes.FAILED
@@ -288,6 +312,7 @@ class Session:
             exit_code,
             tuple(self.remarks.said),
             overview.names(row for group in failures for row in group.rows),
+            self.problem is not None and not failures and not self.progress.left(),
         )
 
 

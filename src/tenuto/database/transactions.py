@@ -154,6 +154,13 @@ class Database:
         answer: T = self._groups.write(fn)
         return answer
 
+    def stamp(self) -> object:
+        """What differs once another process may have written to a SQLite file; None of other databases."""
+        if not self.is_sqlite:
+            return None
+        path = str(self._url.database)
+        return tuple(map(_stamp, (path, f"{path}-wal")))
+
     def close(self) -> None:
         """Closes the connections; transactions that wait to be repeated end with `DatabaseUnavailable`.
 
@@ -223,3 +230,11 @@ class Database:
         if fault is Fault.FULL:
             return DatabaseUnavailable(f"{self.shown_url} cannot be written ({words}): is its disk full?")
         return DatabaseUnavailable(f"{self.shown_url} cannot be reached: {words}")
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size

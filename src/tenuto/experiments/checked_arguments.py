@@ -33,6 +33,8 @@ class RunMode(Enum):
 
 imposed_rerun: ContextVar[bool | None] = ContextVar("tenuto_rerun_changed", default=None)
 """Whether the command line has jobs run again whose code has changed; None: as the script says."""
+imposed_rerun_filter: ContextVar[str | None] = ContextVar("tenuto_rerun", default=None)
+"""The jobs that the command line has run again; None: as the script says."""
 imposed_mode: ContextVar[RunMode | None] = ContextVar("tenuto_run_mode", default=None)
 """What the command line makes of every experiment that a script opens, whatever the script says."""
 imposed_fail_fast: ContextVar[bool | None] = ContextVar("tenuto_fail_fast", default=None)

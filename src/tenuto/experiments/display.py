@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from tenuto.clock import SystemClock
 from tenuto.experiments.overview import Overview, ProgressDisplay
 from tenuto.experiments.run_record import RunState
+from tenuto.jobs.drawing import filled_bar
 from tenuto.jobs.model import Counts
 from tenuto.jobs.row import Row
 from tenuto.jobs.screen import PrintingAbove, Screen, ScreenLine, Size, Style
@@ -20,6 +21,7 @@ from tenuto.jobs.text import duration, fit, safe, truncate, width
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.light import late
 from tenuto.settings import process_environment
+from tenuto.tasks.tags import tag_words
 from tenuto.workspace.machine import this_machine
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ def took(row: Row) -> str:
 
 def tag_text(tags: Mapping[str, object], before: str = "") -> str:
     """The tags of a job, as harmless text."""
-    return before * bool(tags) + " ".join(f"{safe(name)}={safe(str(value))}" for name, value in tags.items())
+    return before * bool(tags) + safe(tag_words(tags))
 
 
 # -- on a terminal -----------------------------------------------------------------------------------
@@ -147,10 +149,20 @@ UNICODE = Signs("█", "░", "✗", "·")
 ASCII = Signs("#", ".", "x", "|")
 
 
+AGENTS = ("AI_AGENT", "CLAUDECODE", "CODEX_SANDBOX")
+"""Variables by which a coding agent tells that it reads what is printed."""
+
+
+def is_agent(environ: Mapping[str, str]) -> bool:
+    """Whether a coding agent reads what is printed: no colour, no bars, nothing cut."""
+    return any(environ.get(name) for name in AGENTS)
+
+
 def steers_terminal(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
     """True if a stream leads to a terminal on which lines can be drawn again."""
     try:
-        return stream is not None and stream.isatty() and environ.get("TERM", "dumb") != "dumb"
+        is_steered = stream is not None and stream.isatty() and environ.get("TERM", "dumb") != "dumb"
+        return is_steered and not is_agent(environ)
     except ValueError:
         return False  # it is closed
 
@@ -261,8 +273,7 @@ def _running(one: ShownJob, columns: int, signs: Signs) -> str:
 
 
 def _bar(fraction: float, cells: int, signs: Signs) -> str:
-    full = int(fraction * cells)
-    return signs.full * full + signs.empty * (cells - full)
+    return filled_bar(fraction, cells, signs.full, signs.empty)
 
 
 # -- of a script that a person started by itself; experiments that are open together share one -------

@@ -4,7 +4,10 @@ It never writes a secret down, and never runs code of the repository it looks at
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
+import json
 import os
 import re
 import signal
@@ -18,6 +21,8 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import DirtyGitError
 from tenuto.light import pattern
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.ports import Files
 
 # The git state of a project directory, asked of git: commit, branch, remote, paths that are not committed.
 # Never waits longer than `TIMEOUT_S`, runs no hook or filter of the repository, and keeps no credentials.
@@ -65,10 +70,10 @@ def git_state(path: str | Path, environ: Mapping[str, str]) -> GitState:
     if top is None:
         return GitState(shown, problem="not a git repository")
     kept = tuple((name, environ[name]) for name in _PASSED_ON if name in environ)
-    return _git_state(top, kept, _script())._replace(path=shown)
+    return _git_state(top, kept, running_script())._replace(path=shown)
 
 
-def _script() -> str:
+def running_script() -> str:
     """The file of the program that runs; empty at a prompt."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     return os.path.realpath(file) if file else ""
@@ -133,6 +138,10 @@ class _Git:
         lines = [line for line in self._run([*options, *command]).split("\0") if line]
         headers = [line[2:].partition(" ") for line in lines if line.startswith("# ")]
         return {key: value for key, _, value in headers}, any(not line.startswith("# ") for line in lines)
+
+    def diff(self, options: list[str]) -> str:
+        """What differs from the commit; no program of the repository is asked."""
+        return self._run([*options, *"diff --no-ext-diff --no-textconv --no-color HEAD".split()])
 
     def leaves_out(self, file: str) -> bool:
         """True if a file lies in the repository, and no commit will ever have it: it was never added."""
@@ -275,6 +284,51 @@ def capture(
         git=tuple(git_state(path, environ) for path in project_paths),
         variables=recorded_variables(environ, allow),
     )
+
+
+_LONGEST_DIFF = 1 << 20
+_MOST_KEPT = 1000
+"""Files in `provenance/`: after so many no more uncommitted changes are kept, only their digests."""
+
+
+def keep_provenance(
+    files: Files, layout: Layout, state: Environment, environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """What the record of each job says of these surroundings; what is long is kept once in the workspace."""
+    packages = json.dumps(dict(state.packages), indent=1, sort_keys=True).encode()
+    where: dict[str, Any] = {"python": state.python["version"], "packages": _kept(files, layout, packages)}
+    git = next((one for one in state.git if one.commit), None)
+    if git is not None:
+        where |= {"commit": git.commit, "dirty": bool(git.dirty)}
+        diff = git_diff(git.path, environ) if git.dirty else b""
+        if diff:
+            where["diff"] = _kept(files, layout, diff, ".diff")
+    return where
+
+
+def _kept(files: Files, layout: Layout, content: bytes, kind: str = ".json") -> str:
+    """The name of a file in `provenance/` that has this content, as far as that is not full."""
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    path = layout.provenance(f"{digest}{kind}")
+    with contextlib.suppress(OSError):  # it is told without, too
+        folder = path.rpartition("/")[0]
+        files.make_directory(folder)
+        if files.stat(path) is None and len(files.list(folder)) < _MOST_KEPT:
+            files.replace(path, content, durable=False)
+    return digest
+
+
+def git_diff(path: str, environ: Mapping[str, str]) -> bytes:
+    """The uncommitted changes of the repository that a path lies in, cut; empty if git does not tell."""
+    folder = os.path.realpath(path)
+    top = next((p for p in (folder, *map(str, Path(folder).parents)) if os.path.lexists(f"{p}/.git")), None)
+    if top is None:
+        return b""
+    git = _Git(top, {name: environ[name] for name in _PASSED_ON if name in environ})
+    try:
+        return git.diff(_without_filters(git.configuration())).encode()[:_LONGEST_DIFF]
+    except _GitFailed:
+        return b""
 
 
 def forget() -> None:

@@ -15,6 +15,7 @@ from tenuto.experiments.checked_arguments import (
     imposed_fail_fast,
     imposed_mode,
     imposed_rerun,
+    imposed_rerun_filter,
     launcher_of,
     paths_of,
     settings_of,
@@ -28,9 +29,11 @@ from tenuto.experiments.result_rows import Cells, Finished, result_rows
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_context import RunContext, RunOpening
 from tenuto.experiments.run_record import add_tags
+from tenuto.experiments.script_options import given_options
 from tenuto.experiments.submissions import Submissions, SubmitHook, hooks_of
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.jobs_html import jobs_html
+from tenuto.jobs.metrics import metric_rows, read_points
 from tenuto.jobs.result_table import result_of
 from tenuto.jobs.rows import row_of
 from tenuto.jobs.text import counted
@@ -73,7 +76,8 @@ class experiment:
     `register_signals`: Ctrl-C stops the run in order. `wait_for_lock_s`: how long to wait for another run of
     the experiment before `ExperimentLocked`. `raise_on_failure`: leaving raises `FailedExperiment` if a job
     failed. `submit_hooks`: asked before each submission; see `SubmitHook`. `rerun_changed`: jobs that were
-    done are run again if the file of their task has changed. `fail_fast`: after the first failure nothing
+    done are run again if their code, or what they were made from, has changed; `rerun`: those that a filter
+    of `tenuto jobs` names, as in ``"task~Train"``. `fail_fast`: after the first failure nothing
     more is started, and what runs is waited for. `settings`: also a dict such as ``{"slots": 2}``, over those
     that hold here.
     """
@@ -93,6 +97,7 @@ class experiment:
         raise_on_failure: bool | None = None,
         submit_hooks: Iterable[SubmitHook] = (),
         rerun_changed: bool | None = None,
+        rerun: str | None = None,
         fail_fast: bool | None = None,
         settings: Settings | Mapping[str, Any] | None = None,
     ) -> None:
@@ -103,6 +108,8 @@ class experiment:
             raise refused(
                 "experiment(name)", "a name without #, which stands before the number of a job", name
             )
+        if (given := given_options.get()) is not None:
+            given.check()
         self.run_mode = imposed_mode.get() or member(RunMode, run_mode, "experiment(run_mode=)")
         self.port = None if port is None else whole_number(port, "experiment(port=)")
         fails = self.settings.fail_run_on_failed_job
@@ -120,7 +127,7 @@ class experiment:
         """What a person should know of the run that was left, though nothing failed."""
         self._scheduler = Scheduler.instance()
         self._tokens = MachineTokens(self._scheduler.machine, self.settings, self.run_mode)
-        self._submissions = self._made_submissions(launcher, rerun_changed)
+        self._submissions = self._made_submissions(launcher, rerun_changed, rerun)
         self.plan = self._submissions.plan
         """What a dry run found, job by job."""
         self._context = RunContext(
@@ -142,9 +149,12 @@ class experiment:
             seconds(wait_s, "experiment(wait_for_lock_s=)"),
         )
 
-    def _made_submissions(self, launcher: Launcher | str | None, rerun_changed: bool | None) -> Submissions:
+    def _made_submissions(
+        self, launcher: Launcher | str | None, rerun_changed: bool | None, rerun: str | None
+    ) -> Submissions:
         usual = _flag(rerun_changed, self.settings.rerun_changed, "experiment(rerun_changed=)")
         imposed = imposed_rerun.get()
+        wanted = None if rerun is None else text(rerun, "experiment(rerun=)")
         return Submissions(
             self._scheduler,
             self.settings,
@@ -154,6 +164,7 @@ class experiment:
             self.submit_hooks,
             self._tokens.gpus,
             reruns_changed=usual if imposed is None else imposed,
+            rerun=imposed_rerun_filter.get() or wanted,
         )
 
     # What a script asks
@@ -234,22 +245,52 @@ class experiment:
             place = run_info.newest_saved(self._scheduler.machine, layout, experiment, name)
         return run_info.load_submitted(place)
 
-    def results(self, task: type[Task[Any]] | None = None) -> list[Cells]:
+    def results(self, task: type[Task[Any]] | None = None, *, provenance: bool = False) -> list[Cells]:
         """One row for each finished job (of one class of tasks, if given): task, state, tags and result.
 
+        `provenance`: also what each was made of, as in ``provenance.commit``; see docs/valid.md.
         ``pandas.DataFrame(xp.results())`` and ``polars.DataFrame(xp.results())`` work as they are.
         """
+        flag(provenance, "results(provenance=)")
         given: Any = task
         if given is not None and not (isinstance(given, type) and issubclass(given, Task)):
             raise refused("results(task)", "a class of tasks, such as Train", given)
         task_id = schema_of(task).id if task is not None else None
         files = self._scheduler.machine.files
         finished = [
-            Finished(job.task_id, job.job_id, job.state, job.tags, result_of(files, job.paths, row_of(job)))
+            Finished(
+                job.task_id,
+                job.job_id,
+                job.state,
+                job.tags,
+                result_of(files, job.paths, row_of(job)),
+                self._submissions.validity.made_of(job) if provenance else {},
+            )
             for job in self.jobs
             if job.state.finished() and task_id in (None, job.task_id)
         ]
         return result_rows(finished)
+
+    def metrics(self, name: str | None = None) -> list[Cells]:
+        """One row for each point that the jobs logged so far: job, task, tags, metric, step, time, value.
+
+        ``pandas.DataFrame(xp.metrics())`` and ``polars.DataFrame(xp.metrics())`` work as they are. `name`:
+        the metric that is wanted; by default all.
+        """
+        given: Any = name
+        if given is not None and not isinstance(given, str):
+            raise refused("metrics(name)", 'the name of a metric, such as "loss"', given)
+        files = self._scheduler.machine.files
+        read = (
+            (row_of(job)._replace(tags=job.tags), read_points(job.paths.directory, files=files))
+            for job in self.jobs
+        )
+        rows = metric_rows(read, () if name is None else (name,))
+        left_out = ("id", "kind", "group")
+        return [
+            {"job": row["id"], **{cell: value for cell, value in row.items() if cell not in left_out}}
+            for row in rows
+        ]
 
     def subscribe(self, subscriber: Callable[[Event], object]) -> None:
         """Calls `subscriber` with each event of this run from now on, in a thread of the scheduler's.

@@ -9,7 +9,6 @@ import importlib
 import math
 import runpy
 import sys
-import types
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from tenuto.errors import ExperimentFileError, TenutoError
 from tenuto.experiments.yaml_file import ExperimentFile
 from tenuto.tasks.arguments import Mismatch, describe
 from tenuto.tasks.base import ConfigBase
-from tenuto.tasks.grid import grid
+from tenuto.tasks.grid import alternatives, grid
 from tenuto.tasks.hints import Role
 from tenuto.tasks.location import name_of_script
 from tenuto.tasks.schema import Parameter, schema_of
@@ -213,7 +212,7 @@ class _Typing:
         """What YAML has no form for: configs, enums, tuples, sets. The rest stays as it is, to be checked."""
         if isinstance(value, dict) and CLASS in value:
             return self.config(self._class(value[CLASS], key), value, key)
-        options = _options(annotation)
+        options = alternatives(annotation)
         for option in options:
             origin, arguments = typing.get_origin(option) or option, typing.get_args(option)
             if not isinstance(origin, type):
@@ -260,16 +259,6 @@ class _Typing:
     def _module_names(self) -> list[str]:
         folder = self.experiment.path.resolve().parent
         return [name_of_script(folder / n) if n.endswith(".py") else n for n in self.experiment.imports]
-
-
-def _options(annotation: Any) -> list[Any]:
-    """The types that an annotation allows, without its wrappers."""
-    origin = typing.get_origin(annotation)
-    if origin is typing.Annotated:
-        return _options(typing.get_args(annotation)[0])
-    if origin is typing.Union or origin is types.UnionType:
-        return [inner for option in typing.get_args(annotation) for inner in _options(option)]
-    return [annotation]
 
 
 def _hint(value: Any) -> str:

@@ -9,25 +9,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenuto.experiments.checked_arguments import RunMode
 from tenuto.jobs.former import FormerJobs
-from tenuto.jobs.reuse import Validity
 from tenuto.jobs.submission import Defaults, Placement
+from tenuto.jobs.validity import Validity
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
-from tenuto.launchers.selection import Launchers
+from tenuto.launchers.selection import Launchers, thread_variables
 from tenuto.light import late
+from tenuto.scheduler.decisions import Allowance
 from tenuto.scheduler.tokens import CounterToken, GpuToken, declare
-from tenuto.settings import Settings
+from tenuto.settings import Settings, process_environment
 from tenuto.tasks.ports import SubmitOptions
-from tenuto.workspace.layout import directory_name
+from tenuto.workspace.layout import Layout, directory_name
 from tenuto.workspace.markers import Durability
-from tenuto.workspace.ports import Machine
+from tenuto.workspace.ports import Files, Machine
 
 if TYPE_CHECKING:
-    from tenuto.jobs import placement
+    from tenuto.jobs import placement, retry_rules
     from tenuto.launchers import selection
 else:
     placement = late("tenuto.jobs.placement")
+    retry_rules = late("tenuto.jobs.retry_rules")
     selection = late("tenuto.launchers.selection")
 
 T = TypeVar("T", bound=CounterToken)
@@ -44,8 +46,15 @@ class JobDefaults:
         validity: Validity,
         former: FormerJobs,
         declare_gpus: placement.DeclareGpus,
+        files: Files,
     ) -> None:
-        """`launcher`: the one that the script chose for all tasks; `declare_gpus`: makes a token of GPUs."""
+        """`launcher`: the one that the script chose for all tasks; `declare_gpus`: makes a token of GPUs.
+
+        `files`: of the workspace, for needs that are learned from jobs of the same class.
+        """
+        self._files = files
+        self._learned: dict[str, Allowance] = {}
+        """What jobs of a class used, by the directory of their task."""
         self._settings = settings
         self._launcher = launcher
         self._carbon_plan = carbon_plan
@@ -69,10 +78,13 @@ class JobDefaults:
                 self._place,
                 chosen.max_retries,
                 chosen.max_lost_retries,
+                chosen.retry,
+                self._needs_used if chosen.learn else None,
                 self._carbon_plan,
                 Durability(chosen.durability),
                 self._validity,
                 self._former,
+                thread_variables(1, process_environment()),
             )
         return self._defaults
 
@@ -91,13 +103,21 @@ class JobDefaults:
             self.launchers = Launchers(self._settings)
         return self.launchers
 
+    def _needs_used(self, layout: Layout, task_id: str) -> Allowance:
+        """What done jobs of a task used; read once for each task."""
+        folder = layout.task(task_id)
+        if folder not in self._learned:
+            self._learned[folder] = retry_rules.needs_used(self._files, layout, task_id)
+        return self._learned[folder]
+
     def _place(self, task: Any, submission: SubmitOptions, environment: Mapping[str, str]) -> Placement:
         """The place of a task that has a requirement."""
         if self._placer is None:
             found = selection.Finder(self._settings, self._all_launchers())
             self._placer = placement.Placer(found, self.get().limits, self._declare_gpus)
         launcher = submission.launcher or self._chosen_launcher()
-        return self._placer.place(task, submission.requires, launcher, environment)
+        is_own = submission.launcher is not None
+        return self._placer.place(task, submission.requires, launcher, environment, is_own=is_own)
 
 
 class MachineTokens:

@@ -82,6 +82,7 @@ def job_detail(view: WorkspaceView, detail: JobDetail) -> dict[str, Any]:
         "events": [to_record(event) for event in events[-MOST_EVENTS:]],
         "result": result_of(view.machine.files, detail.paths, detail.job),
         "earlier_logs": detail.earlier_logs,
+        "provenance": dict(detail.record),
         "carbon": plain_metrics(used) if used is not None else None,
         "commands": [
             f"tenuto logs -f {key.job_id[:8]}",

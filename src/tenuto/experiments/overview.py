@@ -7,7 +7,7 @@ from __future__ import annotations
 import statistics
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -83,7 +83,7 @@ class Overview:
         known = self._model.row(workspace, row_key(Door.EXPERIMENTS, event.task_id, event.job_id))
         if known is not None:
             return known
-        if not job.tag_texts and isinstance(job.work, TaskWork):
+        if not job.tags and isinstance(job.work, TaskWork):
             self._names.add(job.task_id, job.job_id, job.work.task)
         self._slots[job.launcher.name] = job.launcher.slots
         if workspace not in self._durations:
@@ -214,6 +214,8 @@ class ProgressDisplay:
         self.runs: list[ClosedRun] = []
         self.plans: list[experiment] = []
         self._open = 0
+        self.on_opened: Callable[[experiment], object] | None = None
+        """Called with each experiment that is entered."""
 
     @property
     def is_open(self) -> bool:
@@ -224,6 +226,8 @@ class ProgressDisplay:
         """An experiment was entered."""
         self._open += 1
         self.overview.add(xp.run)
+        if self.on_opened is not None:
+            self.on_opened(xp)
         self.begin(xp)
 
     def hear(self, event: Event) -> None:

@@ -23,6 +23,7 @@ from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
 from tenuto.settings.tree import HistorySettings
 from tenuto.workspace import job_directory, trash
+from tenuto.workspace.derive import derive_state
 from tenuto.workspace.jobslist import JobLine, read_jobs
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
@@ -189,7 +190,7 @@ def prune_runs(
 # -- runs that still need a job: a remover takes its lock first, and asks then -----------------------
 
 
-def users(view: views.WorkspaceView, keys: Collection[JobKey]) -> dict[JobKey, str]:
+def users(view: views.WorkspaceView, keys: removal.Held) -> dict[JobKey, str]:
     """The jobs that a run still needs, of those with these keys, each with the reason."""
     wanted = set(keys)
     found: dict[JobKey, str] = {}
@@ -197,11 +198,11 @@ def users(view: views.WorkspaceView, keys: Collection[JobKey]) -> dict[JobKey, s
         if run.live:
             found.update(dict.fromkeys(wanted & view.asked_for(run), "a live run asked for it"))
         else:
-            found.update(_needed_by_what_runs(view, view.lines(run), wanted))
+            found.update(_needed_by_what_runs(view, view.lines(run), keys))
     return found
 
 
-def askers(view: views.WorkspaceView, keys: Collection[JobKey]) -> dict[JobKey, str]:
+def askers(view: views.WorkspaceView, keys: removal.Held) -> dict[JobKey, str]:
     """The jobs that a run, ended or not, asked for, of those with these keys: they are no orphans."""
     found = users(view, keys)
     for run in view.all_runs():
@@ -224,7 +225,7 @@ def keepers(view: views.WorkspaceView, keys: Collection[JobKey], experiment_id: 
 
 
 def _needed_by_what_runs(
-    view: views.WorkspaceView, lines: Iterable[JobLine], wanted: Collection[JobKey]
+    view: views.WorkspaceView, lines: Iterable[JobLine], wanted: removal.Held
 ) -> Mapping[JobKey, str]:
     """The run was left or killed, but a job of it that runs may still read what it depends on."""
     known = {line.job_id: line for line in lines}
@@ -233,7 +234,7 @@ def _needed_by_what_runs(
         return {}
     dependents: dict[str, list[str]] = {}
     for line in known.values():
-        for needed in line.depends_on:
+        for needed in (*line.depends_on, *line.uses):
             dependents.setdefault(needed, []).append(line.job_id)
     found = {}
     for key in targets:
@@ -245,6 +246,15 @@ def _needed_by_what_runs(
                     seen.add(job_id)
                     pending.append(job_id)
                     task_id = known[job_id].task_id
-                    if view.look(JobKey(task_id, job_id), sight.Depth.STATE).state.running():
+                    if _runs(view, JobKey(task_id, job_id), wanted):
                         found[key] = f"{task_id} {job_id[:12]} runs, and depends on it"
     return found
+
+
+def _runs(view: views.WorkspaceView, key: JobKey, held: removal.Held) -> bool:
+    """True if a job runs; one that the remover has locked itself looks so, and is asked for by its lock."""
+    lock = held.get(key)
+    if lock is None:
+        return view.look(key, sight.Depth.STATE).state.running()
+    evidence = job_directory.read_evidence(view.machine, view.layout.job(*key), lock=lock, ask=view.inquiry)
+    return derive_state(evidence).state.running()

@@ -15,8 +15,8 @@ from tenuto.errors import FailedExperiment, GracefulExperimentExit
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_record import RunState
 from tenuto.jobs.former import FormerJobs
-from tenuto.jobs.reuse import Validity
 from tenuto.jobs.text import counted
+from tenuto.jobs.validity import Validity
 from tenuto.lifecycle.events import Event
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job

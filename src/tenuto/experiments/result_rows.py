@@ -8,7 +8,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tenuto.jobs.result_table import flat_result
 from tenuto.lifecycle.states import JobState
+from tenuto.tasks.tags import tag_sets
 
 Cells = dict[str, Any]
 """Column -> value."""
@@ -20,6 +22,10 @@ _LOOKED_AT = 100
 _NUMBERS = (bool, int, float)
 
 
+PROVENANCE = ("run", "commit", "dirty", "code", "python", "packages", "diff", "host", "launcher", "seed")
+"""What `results(provenance=True)` tells of a job, each in a column."""
+
+
 class Finished(NamedTuple):
     """A job that has ended, as far as a row shows it."""
 
@@ -29,16 +35,20 @@ class Finished(NamedTuple):
     tags: Mapping[str, Any]
     result: Any
     """As plain JSON."""
+    provenance: Mapping[str, Any] = {}
+    """What it was made of, where that is asked for."""
 
 
 def result_rows(jobs: Iterable[Finished]) -> list[Cells]:
     """One row for each finished job: task, id, state, its tags, and what it returned.
 
+    A job that was asked for under several tags has a row for each.
+
     A dict that a task returned is spread over columns, as in `result.accuracy`. In a column with numbers of
     several kinds all are of the widest; a list stays one if all of its column are lists of plain values, and
     is JSON in a column of its own otherwise.
     """
-    rows = [_row(job, job.result) for job in jobs]
+    rows = [_row(job, tags, job.result) for job in jobs for tags in tag_sets(job.tags)]
     _set_lists_apart(rows)
     columns = dict.fromkeys(name for row in rows for name in row)
     for name in columns:
@@ -49,15 +59,13 @@ def result_rows(jobs: Iterable[Finished]) -> list[Cells]:
     return _telling_first([{name: row[name] for name in columns} for row in rows], list(columns))
 
 
-def _row(job: Finished, result: Any) -> Cells:
+def _row(job: Finished, tags: Mapping[str, Any], result: Any) -> Cells:
     row: Cells = dict(zip(_FIXED, (job.task_id, job.job_id, job.state.name), strict=True))
-    for name, value in job.tags.items():
+    for name, value in tags.items():
         row[f"tag.{name}" if name in (*_FIXED, _RESULT) or name.startswith("result.") else name] = value
+    row |= {f"provenance.{name}": job.provenance[name] for name in PROVENANCE if name in job.provenance}
     row[_RESULT] = None
-    if isinstance(result, dict) and result and all(isinstance(key, str) for key in result):
-        row.update({f"{_RESULT}.{key}": _flat(value) for key, value in result.items()})
-    else:
-        row[_RESULT] = _flat(result)
+    row.update({name: _flat(value) for name, value in flat_result(result).items()})
     return row
 
 

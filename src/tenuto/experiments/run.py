@@ -8,6 +8,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from tenuto.experiments.environment import running_script
 from tenuto.experiments.process_service import Service, ServiceState
 from tenuto.experiments.run_record import (
     RunState,
@@ -17,6 +18,7 @@ from tenuto.experiments.run_record import (
     write_run_status,
     writer_name,
 )
+from tenuto.jobs.text import counted
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
     Event,
@@ -101,8 +103,9 @@ class Run:
                 job_id=job.job_id,
                 task_id=job.task_id,
                 submittime=self._machine.clock.now(),
-                tags=job.tag_texts,
+                tags=job.tags,
                 depends_on=tuple(dependency.origin.job_id for dependency in job.dependencies),
+                uses=job.uses,
                 transient=job.transient,
                 max_retries=job.retry.max_retries,
                 tokens={token.name: amount for token, amount in job.tokens},
@@ -266,6 +269,16 @@ class Run:
         self._scheduler.call(self._close_list)
         journal.archive(self._machine.files, self._journal, self.paths.events)
         self._write_status(state, message, carbon)
+        logger.info(
+            "%s/%s: %s, %s, %d reused, %d failed",
+            self.experiment_id,
+            self.run_id,
+            state.value,
+            counted(len(self.jobs), "job"),
+            len(self.reused),
+            self.failedJobs,
+            extra={"action": "run_ended"},
+        )
 
     def _lasted(self) -> timedelta:
         """How long the run is open, whatever was done to the clock."""
@@ -288,6 +301,7 @@ class Run:
             failed=self.failedJobs,
             message=message,
             carbon=carbon,
+            script=running_script(),
         )
         write_run_status(self._machine.files, self.paths, status)
 

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Token
 from pathlib import Path
 from types import FrameType
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.errors import ExperimentInJob, GracefulExperimentExit, ParameterError
 from tenuto.experiments.checked_arguments import RunMode
-from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
+from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget, keep_provenance
 from tenuto.experiments.pruning import clear_up
 from tenuto.experiments.reporter import (
     EXIT_INTERRUPTED,
@@ -38,9 +38,12 @@ from tenuto.experiments.run_record import free_run_id, wait_for_lock
 from tenuto.experiments.submissions import Submissions, without_unneeded
 from tenuto.experiments.workspace import Workspace, disk_explained, make_root, remember_workspace
 from tenuto.jobs.text import counted
+from tenuto.lifecycle.events import Event, JobStateChangedEvent
+from tenuto.lifecycle.states import JobState
 from tenuto.light import late
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.settings import Settings, process_environment
+from tenuto.settings.tree import imposed_notify
 from tenuto.tasks.identity import count_paths
 from tenuto.tasks.ports import Submitter, current_job, current_submitter, open_submitters
 from tenuto.workspace.run_paths import RunPaths
@@ -48,8 +51,11 @@ from tenuto.workspace.run_paths import RunPaths
 if TYPE_CHECKING:
     from tenuto.experiments import display, process_service
     from tenuto.experiments.experiment import experiment
+    from tenuto.jobs import notify
+    from tenuto.jobs.notify import Notifier
 else:
     display = late("tenuto.experiments.display")
+    notify = late("tenuto.jobs.notify")
     process_service = late("tenuto.experiments.process_service")
 
 EXIT_QUIT = 130
@@ -73,6 +79,7 @@ class RunContext:
         self._scheduler = opening.scheduler
         self._submissions = submissions
         self._interrupts = Interrupts(self._stop, say) if takes_signals else None
+        self._notifier: Notifier | None = None
 
     def enter(self, xp: experiment, others: Iterable[experiment]) -> None:
         """Opens the run of an experiment that runs jobs; tasks are submitted to it from now on.
@@ -100,13 +107,31 @@ class RunContext:
             self._interrupts.install()
 
     def _enter_run(self, xp: experiment, held: contextlib.ExitStack) -> None:
-        self.run = self.opening.open(held, fails_fast=xp.fails_fast)
+        self.run = self.opening.open(held, self._submissions.validity.be_at, fails_fast=xp.fails_fast)
         self._reporter = current_reporter.get() or self._display()
         if self._reporter is not None:
             self._reporter.opened(xp)
             self.run.subscribe(self._reporter.hear)
+        self._notify(xp, self.run)
         if xp.port is not None:
             process_service.start_monitor(self.run, xp.port, say)
+
+    def _notify(self, xp: experiment, run: Run) -> None:
+        """Has a person told of the first failure, and at the end."""
+        settings = imposed_notify.get() or xp.settings.notify
+        if not settings.is_on:
+            return
+        notifier = self._notifier = notify.Notifier(settings)
+
+        def hear(event: Event) -> None:
+            if isinstance(event, JobStateChangedEvent) and event.state is JobState.ERROR and not has_told:
+                has_told.append(True)
+                title, group = f"{xp.name}: a job failed", f"{xp.name}/{xp.run_id}"
+                text = f"{event.task_id} {event.job_id[:8]}: {event.message or ''}"
+                notifier.tell(notify.Notice("first_failure", title, text, group, "running", 1))
+
+        has_told: list[bool] = []
+        run.subscribe(hear)
 
     def _display(self) -> Reporter | None:
         """The bars of a script that a person started by itself, where that person can see them."""
@@ -119,6 +144,8 @@ class RunContext:
 
         Returns True if the error was a wish to leave, which is fulfilled now.
         """
+        if error is None and self.run is None and (problem := self._submissions.replay()) is not None:
+            say(problem)
         self.is_left = True
         if self._outer is not None:
             reset_submitter(self._outer)
@@ -141,6 +168,8 @@ class RunContext:
                     said = "the end of the run is not recorded; its jobs keep what they did"
                     with disk_explained(xp.workspace.layout.root, said):
                         self._leave_run(xp, self.run, error)
+        if self._notifier is not None:
+            self._notifier.close()  # after the lock was let go: an address that is silent holds no one up
         if xp.run_mode is not RunMode.NORMAL:
             self._tell_plan(xp, is_cut=error is not None)
         is_interrupted = self._interrupts is not None and self._interrupts.is_interrupted
@@ -172,6 +201,10 @@ class RunContext:
         xp.notes = notes_of(run, self._submissions.validity, self._submissions.former)
         if self._reporter is not None:
             self._reporter.closed(xp, state)
+        done = sum(job.state is JobState.DONE for job in run.jobs.values())
+        if self._notifier is not None:
+            notice = notify.run_notice(xp.name, xp.run_id, state.value, done, run.failedJobs, message)
+            self._notifier.tell(notice)
         if current_reporter.get() is None:
             for note in xp.notes:
                 say(note)
@@ -225,8 +258,13 @@ class RunOpening(NamedTuple):
     dirty_git: DirtyGitAction
     wait_for_lock_s: float
 
-    def open(self, held: contextlib.ExitStack, *, fails_fast: bool) -> Run:
-        """The new run; `held` closes the experiment's lock. A run that cannot be made leaves no directory."""
+    def open(
+        self, held: contextlib.ExitStack, where: Callable[[Mapping[str, Any]], None], *, fails_fast: bool
+    ) -> Run:
+        """The new run; `held` closes the experiment's lock. A run that cannot be made leaves no directory.
+
+        `where` is told what the records of jobs say of their surroundings.
+        """
         machine, layout = self.scheduler.machine, self.workspace.layout
         make_root(machine.files, layout.root, self.settings.workspace_group)
         lock = wait_for_lock(machine, layout, self.name, self.wait_for_lock_s, say)
@@ -235,14 +273,15 @@ class RunOpening(NamedTuple):
         paths = layout.run(self.name, run_id)
         with contextlib.ExitStack() as undo:
             undo.callback(machine.files.remove_tree, paths.directory)
-            self._record_environment(paths)
+            where(self._record_environment(paths))
             run = Run(self.scheduler, layout, self.name, run_id, fails_fast=fails_fast)
             undo.pop_all()
         remember_workspace(machine.files, self.workspace.path)
         self.scheduler.experiments[self.name] = run
         return run
 
-    def _record_environment(self, run: RunPaths) -> None:
+    def _record_environment(self, run: RunPaths) -> Mapping[str, Any]:
+        """Write what is known of the surroundings of a run; what the records of its jobs say of that."""
         forget()
         state = capture(self.project_paths, process_environment(), self.settings.environment.allow)
         files = self.scheduler.machine.files
@@ -251,6 +290,7 @@ class RunOpening(NamedTuple):
         warning = check_dirty_git(state, self.dirty_git)
         if warning is not None:
             say(warning)
+        return keep_provenance(files, self.workspace.layout, state, process_environment())
 
 
 class Interrupts:

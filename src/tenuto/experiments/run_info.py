@@ -71,11 +71,26 @@ class ExperimentInfo(NamedTuple):
         """The directory of a job."""
         return Path(self.view.layout.job(*job.job_key).directory)
 
-    def results(self) -> list[Cells]:
-        """The rows that `xp.results()` gives; tags are texts here."""
+    def results(self, *, provenance: bool = False) -> list[Cells]:
+        """The rows that `xp.results()` gives.
+
+        `provenance`: also what each was made of.
+        """
         files, layout = self.view.machine.files, self.view.layout
+
+        def made_of(job: Row) -> Mapping[str, Any]:
+            paths = layout.job(*job.job_key)
+            return self.view.record(paths, self.view.look(job.job_key).marker) if provenance else {}
+
         return result_rows(
-            Finished(job.task, job.id, job.state, job.tags, result_of(files, layout.job(*job.job_key), job))
+            Finished(
+                job.task,
+                job.id,
+                job.state,
+                job.tags,
+                result_of(files, layout.job(*job.job_key), job),
+                made_of(job),
+            )
             for job in self.jobs
             if job.state.finished()
         )

@@ -127,6 +127,8 @@ class RunStatus(NamedTuple):
     message: str | None = None
     carbon: CarbonMetricsData | None = None
     """What its jobs used while it was open, as far as that was measured."""
+    script: str = ""
+    """The file of the program that runs it; empty at a prompt."""
 
     def encode(self) -> bytes:
         fields = {
@@ -161,6 +163,7 @@ def read_run_status(files: Files, run: RunPaths) -> RunStatus | None:
             failed=int(fields.get("failed", 0)),
             message=fields.get("message"),
             carbon=metrics_of(fields["carbon"]) if fields.get("carbon") else None,
+            script=str(fields.get("script") or ""),
         )
     except (OSError, WorkspaceError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -5,6 +5,7 @@ Reads only, and survives whatever lies on the disk; jobs are not looked at.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -51,6 +52,8 @@ class RunView(NamedTuple):
     message: str | None = None
     carbon: CarbonMetricsData | None = None
     """What its jobs used, as far as that was measured; known when it has ended."""
+    script: str = ""
+    """The file of the program that ran it, as far as that is known."""
     tags: tuple[str, ...] = ()
     """Words that a person gave it; a tagged run is not pruned."""
 
@@ -158,6 +161,7 @@ class RunsView:
             failed=status.failed if ended else None,
             message=CRASHED if crashed else status.message,
             carbon=status.carbon,
+            script=status.script,
             tags=tags,
         )
 
@@ -235,6 +239,13 @@ def plain_run(run: RunView) -> dict[str, Any]:
 
 def _iso(instant: datetime | None) -> str | None:
     return instant.isoformat() if instant else None
+
+
+def take_up(run: RunView) -> str:
+    """The command that takes a run up again: what is done is reused."""
+    if run.script and run.script.endswith(".py"):
+        return f"tenuto run {shlex.quote(run.script)}"
+    return f"tenuto run FILE (the script or file of {run.experiment_id})"
 
 
 def run_group(run: RunView) -> str:

@@ -5,7 +5,7 @@ Reads only, but for `act`. The one module of the door that a monitor may import.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,19 +14,33 @@ from tenuto.experiments.followed_run import FollowedRun, token_panel
 from tenuto.experiments.job_past import events_of_jobs, explain_job, job_detail, named_events
 from tenuto.experiments.pruning import users
 from tenuto.experiments.result_rows import Finished, result_rows
-from tenuto.experiments.runs import RunView, run_group
+from tenuto.experiments.run_record import RunState
+from tenuto.experiments.runs import RunView, run_group, take_up
 from tenuto.experiments.source_feed import RunsFeed
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.difference import plain_side
 from tenuto.jobs.directories import directory_size, is_real_directory
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import JobLog
+from tenuto.jobs.metrics import MetricsReader
 from tenuto.jobs.outcome import JobActed
 from tenuto.jobs.removal import delete
 from tenuto.jobs.result_table import ResultReader, flat_result, result_of
 from tenuto.jobs.retry import Retries
 from tenuto.jobs.row import Detail, Group, Result, Row, ServiceRow, Why, row_key
-from tenuto.jobs.source import Acted, ActedAs, Action, Changes, Feed, Log, Moment, Panels, Source, Target
+from tenuto.jobs.source import (
+    Acted,
+    ActedAs,
+    Action,
+    Changes,
+    Driver,
+    Feed,
+    Log,
+    Moment,
+    Panels,
+    Source,
+    Target,
+)
 from tenuto.jobs.stop import kill
 from tenuto.lifecycle.events import (
     JobStateChangedEvent,
@@ -37,9 +51,11 @@ from tenuto.lifecycle.events import (
 from tenuto.lifecycle.owner_names import Door, run_owner
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import Settings
+from tenuto.tasks.tags import tag_sets
 from tenuto.workspace.carbon import plain_metrics
 from tenuto.workspace.layout import Layout, is_job_id
 from tenuto.workspace.machine import this_machine
+from tenuto.workspace.points import Points
 
 MOST_ORPHANS_SIZED = 1_000
 
@@ -63,6 +79,7 @@ class ExperimentSource(Source):
         self._followed: dict[str, FollowedRun] = {}
         self._services: dict[str, tuple[ServiceRow, ...]] = {}
         self._retries = Retries(view, settings)
+        self._metrics = MetricsReader(view.machine.files)
         self._skipped = 0
         self._acted: set[str] = set()
         """Jobs that this source was told to act on since the feed asked."""
@@ -81,6 +98,29 @@ class ExperimentSource(Source):
         yield from followed.load()
         with self._lock:
             self._followed[group] = followed
+
+    def group(self, group: str) -> Group | None:
+        run = self._run(group)
+        return self._group(run) if run is not None else None
+
+    def driver(self, group: str) -> Driver:
+        run = self._run(group)
+        if run is None:
+            return Driver()
+        # A later run of the experiment asks for the same jobs, as a rule.
+        is_at_work = run.live or any(one.live for one in self.view.runs(run.experiment_id))
+        return Driver(is_at_work, take_up(run))
+
+    def stamp(self, group: str) -> object:
+        name, _, run_id = group.partition(":")[2].rpartition("/")
+        try:
+            found = self.view.machine.files.stat(self.view.layout.run(name, run_id).status)
+        except (OSError, InvalidName):
+            return None
+        return found.inode if found is not None else None
+
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None] | None:
+        return None
 
     def counts(self, group: str) -> Mapping[JobState, int]:
         run = self._run(group)
@@ -166,6 +206,7 @@ class ExperimentSource(Source):
             reused=run.reused,
             failed=run.failed,
             carbon=plain_metrics(run.carbon) if run.carbon is not None else None,
+            take_up=take_up(run) if run.state is RunState.INTERRUPTED and not run.live else None,
         )
 
     def _services_of(self, run: RunView) -> tuple[ServiceRow, ...]:
@@ -234,6 +275,12 @@ class ExperimentSource(Source):
         attempt = max(sight.attempt - earlier, 0)
         return JobLog(self.view.machine.files, rotated, attempt, has_ended=True)
 
+    def metrics(self, key: str) -> Points:
+        return self._metrics.read(self.view.layout.job(*self.parsed(key)).metrics)
+
+    def metrics_stamp(self, key: str) -> object:
+        return self._metrics.size(self.view.layout.job(*self.parsed(key)).metrics)
+
     def _key(self, key: str) -> JobKey:
         """The job that a key names, if there is one: in a directory, or in the list of a run."""
         found = self.parsed(key)
@@ -288,7 +335,8 @@ class ExperimentSource(Source):
             values = {name: value for name, value in row.items() if name.startswith("result")}
             kept = {name: value for name, value in values.items() if value is not None}
             kept["took_s"] = job.elapsed_s(now)
-            yield Result(job.key, job.task, job.state, job.tags, kept)
+            for tags in tag_sets(job.tags):
+                yield Result(job.key, job.task, job.state, tags, kept)
 
     # Panels
 

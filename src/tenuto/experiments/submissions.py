@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, unique
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tenuto.errors import DefaultChanged, ParameterError, SubmissionRefused, SubmitHookError
+from tenuto.errors import DeclarationError, DefaultChanged, ParameterError, SubmissionRefused, SubmitHookError
 from tenuto.experiments.checked_arguments import RunMode, checked, imposed_mode
 from tenuto.experiments.job_defaults import JobDefaults
 from tenuto.experiments.reporter import say
@@ -19,9 +19,10 @@ from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.former import FormerJobs
 from tenuto.jobs.inquiry import Inquiry
 from tenuto.jobs.preparation import Preparations
-from tenuto.jobs.reuse import Validity
-from tenuto.jobs.submission import check_script, make_job
+from tenuto.jobs.rerun import RerunFilter
+from tenuto.jobs.submission import can_run, make_job
 from tenuto.jobs.text import counted
+from tenuto.jobs.validity import SharedThings, Validity, Validness, check_classes
 from tenuto.launchers.carbon.carbon_plan import carbon_plan
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
@@ -29,14 +30,20 @@ from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
 from tenuto.scheduler.decisions import Arrival, on_arrival
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.output_worker import hand_over_outputs
 from tenuto.scheduler.scheduler import Scheduler
+from tenuto.scheduler.work import TaskWork
 from tenuto.settings import Settings
 from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import caller, class_name
+from tenuto.tasks.code import classes_of
 from tenuto.tasks.ports import SubmitOptions
+from tenuto.tasks.tags import joined, tag_words
+from tenuto.tasks.task import Following
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
+from tenuto.workspace.records import LaunchRecord
 
 if TYPE_CHECKING:
     from tenuto.jobs import notebook_cells, placement
@@ -58,8 +65,12 @@ class Submissions:
         declare_gpus: placement.DeclareGpus,
         *,
         reruns_changed: bool,
+        rerun: str | None = None,
     ) -> None:
-        """`launcher`: the one that the script chose; `hooks`: asked before each submission, in order."""
+        """`launcher`: the one that the script chose; `hooks`: asked before each submission, in order.
+
+        `reruns_changed`: what was made of other code is made again; `rerun`: a filter of jobs to run again.
+        """
         self._scheduler = scheduler
         self._settings = settings
         self._workspace = workspace
@@ -67,19 +78,31 @@ class Submissions:
         self._mode = mode
         self._hooks = hooks
         self.carbon_plan = carbon_plan(settings.carbon)
-        self.validity = Validity(scheduler.machine.files, rerun_changed=reruns_changed)
+        self.validity = Validity(
+            scheduler.machine,
+            rerun_changed=reruns_changed,
+            reruns=None if rerun is None else RerunFilter(scheduler.machine.files, rerun),
+            checks_outputs=settings.check_outputs,
+        )
+        self._shared = SharedThings(scheduler.machine, self.validity)
         self.former = FormerJobs(scheduler.machine)
         self.defaults = JobDefaults(
-            settings, launcher, self.carbon_plan, self.validity, self.former, declare_gpus
+            settings,
+            launcher,
+            self.carbon_plan,
+            self.validity,
+            self.former,
+            declare_gpus,
+            scheduler.machine.files,
         )
-        self.preparations = Preparations(scheduler.machine, say)
+        self.preparations = Preparations(scheduler.machine, say, self._shared, remakes=reruns_changed)
         self.plan: list[PlannedJob] = []
         """What a dry run found, job by job."""
         self.not_run: dict[str, Job] = {}
         """The jobs of tasks that were submitted in a mode that runs none, by key."""
         self._inquiry = Inquiry(scheduler.machine)
-        self._checked: set[type] = set()
-        """The classes of tasks whose ids no other script of the workspace has."""
+        self._checked: frozenset[type] = frozenset()
+        """The classes of tasks and configs whose ids no other script of the workspace has."""
 
     def submit(
         self, task: Any, submission: SubmitOptions, environment: Mapping[str, str], run: Run | None
@@ -94,15 +117,24 @@ class Submissions:
         job = self._make(task, submission, environment, layout, mode)
         if mode is not RunMode.NORMAL:
             if job.key in self.not_run:
-                return self.not_run[job.key]
+                known = self.not_run[job.key]
+                known.tags = joined(known.tags, job.tags)
+                return known
             self.not_run[job.key] = job
+        if mode is RunMode.NORMAL and not can_run(task) and self._is_to_run(job):
+            raise DeclarationError(
+                f"{class_name(task)} has no execute(), so there is nothing to run, at {caller()}: define it"
+            )
+        is_real = mode is not RunMode.DRY_RUN
+        classes = classes_of(task)
+        if not classes <= self._checked:
+            check_classes(self._scheduler.machine.files, layout, task, really=is_real)
+            self._checked |= classes
+        if mode is not RunMode.GENERATE_ONLY:
+            self._shared.check(task, layout, really=is_real)
+            self.preparations.prepare(task, layout, really=is_real)
         if mode is RunMode.DRY_RUN:
             return self._planned(job)
-        if type(task) not in self._checked:
-            check_script(self._scheduler.machine.files, layout, task)
-            self._checked.add(type(task))
-        if mode in (RunMode.NORMAL, RunMode.PREPARE):
-            self.preparations.prepare(task, layout)
         if mode is RunMode.NORMAL:
             if run is None:
                 raise ParameterError(
@@ -114,6 +146,23 @@ class Submissions:
         if mode is RunMode.GENERATE_ONLY:
             self._generate(job)
         return job
+
+    def replay(self) -> str | None:
+        """Call the watchers of planned jobs that are done, in the order of the plan; what the first raised.
+
+        Not while the script still submits: a plan is the same each time. What they submit is planned, too.
+        """
+        problem: str | None = None
+        for planned in self.plan:  # it grows meanwhile
+            job = planned.job
+            if planned.intent is Intent.REUSE:
+                raised = hand_over_outputs(self._scheduler.machine.files, job)
+                problem = problem or raised or job.done_handler(JobState.DONE)
+        return problem
+
+    def _is_to_run(self, job: Job) -> bool:
+        found = job_directory.look(self._scheduler.machine, job.paths, ask=self._inquiry).derived
+        return job.transient is TransientMode.NONE and on_arrival(found) is Arrival.RUN
 
     def prepared_text(self) -> str:
         """What `PREPARE` came to, in words."""
@@ -148,8 +197,8 @@ class Submissions:
     def _planned(self, job: Job) -> Job:
         planned = plan_job(self._scheduler.machine, job, self.validity, self._inquiry)
         if planned.intent is Intent.REUSE:
-            job.scheduler = self._scheduler  # its result can be read; others would never come
-        self.plan.append(planned)
+            job.scheduler, job.is_planned = self._scheduler, True  # its result can be read
+        self.plan.append(planned._replace(then=_followed(job)) if planned.intent.runs else planned)
         return job
 
     def _generate(self, job: Job) -> None:
@@ -236,10 +285,20 @@ class PlannedJob(NamedTuple):
     job: Job
     intent: Intent
     why: str
+    then: str = ""
+    """The tasks that are submitted for each output of the job."""
 
     def __str__(self) -> str:
-        tags = "".join(f" {name}={value}" for name, value in self.job.tag_texts.items())
-        return f"{self.intent.value}: {self.job.task_id} {self.job.job_id[:12]}{tags} ({self.why})"
+        tags = tag_words(self.job.tags)
+        name = f"{self.job.task_id} {self.job.job_id[:12]}{' ' * bool(tags)}{tags}"
+        return f"{self.intent.value}: {name} ({self.why}{self.then})"
+
+
+def _followed(job: Job) -> str:
+    """What is submitted for each output of a job that would run."""
+    watchers = job.work.task._state.watchers if isinstance(job.work, TaskWork) else ()
+    names = [(method, call.template) for method, call in watchers if isinstance(call, Following)]
+    return "".join(f"; then {class_name(one)} for each {method.__name__}" for method, one in names)
 
 
 def plan_job(machine: Machine, job: Job, validity: Validity, inquiry: Inquiry) -> PlannedJob:
@@ -248,21 +307,32 @@ def plan_job(machine: Machine, job: Job, validity: Validity, inquiry: Inquiry) -
     `inquiry`: asks the clusters that may have the job, for two seconds in all of a plan.
     A job that is done is shown as done, so that a script can read its result while it is planned.
     """
-    found = job_directory.look(machine, job.paths, ask=inquiry).derived
+    settled = job_directory.look(machine, job.paths, ask=inquiry)
+    found = settled.derived
     arrival = on_arrival(found)
     if arrival is Arrival.REUSE:
-        changed = validity.changed_file(found.marker)
+        marker = found.marker
         try:
-            job.reruns = found.marker is not None and not validity(job, found.marker)
+            is_valid = marker is None or validity.is_valid(job, marker)
         except DefaultChanged as refusal:
             return PlannedJob(job, Intent.REFUSE, str(refusal))
-        if job.reruns:
-            why = f"{changed} has changed since it was done" if changed else "what it depends on is run again"
-            return PlannedJob(job, Intent.RERUN, why)
-        job.marker = found.marker
+        doubt = None if marker is None else validity.judged(job, marker)
+        is_sure = doubt is None or doubt.finding is Validness.VALID
+        if not is_valid:
+            assert marker is not None
+            job.rerun_of = marker.nonce
+            usual = "what it depends on is run again" if job.is_doubtful else "asked for by --rerun"
+            return PlannedJob(job, Intent.RERUN, usual if is_sure else f"{doubt}")
+        job.marker = marker
         job.state = JobState.DONE
-        why = f"done before; {changed} has changed since" if changed else "done before"
-        return PlannedJob(job, Intent.REUSE, why)
+        return PlannedJob(job, Intent.REUSE, "done before" if is_sure else f"done before; {doubt}")
+    launch = settled.evidence.launch
+    if isinstance(launch, LaunchRecord):
+        job.life = launch.life
+        try:
+            validity.begins_anew(job, launch, runs=arrival is Arrival.ADOPT)
+        except DefaultChanged as refusal:
+            return PlannedJob(job, Intent.REFUSE, str(refusal))
     if arrival is Arrival.ADOPT:
         return PlannedJob(job, Intent.WAIT, "another run has started it")
     if found.state is JobState.ERROR:
@@ -276,7 +346,7 @@ def without_unneeded(plan: Iterable[PlannedJob]) -> list[PlannedJob]:
     planned = list(plan)
     needed: set[str] = set()
     for position in range(len(planned) - 1, -1, -1):  # what a job depends on was submitted before it
-        job, intent, _ = planned[position]
+        job, intent = planned[position][:2]
         if intent.runs and job.transient is not TransientMode.NONE and job.key not in needed:
             planned[position] = PlannedJob(job, Intent.SKIP, "transient, and nothing that runs needs it")
         elif intent.runs:

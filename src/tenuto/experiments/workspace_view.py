@@ -156,7 +156,7 @@ class WorkspaceView(RunsView, JobsView):
         """A job as it stands in its run."""
         return self.row(JobKey(line.task_id, line.job_id), sight, run_group(run))._replace(
             tags=line.tags,
-            depends_on=line.depends_on,
+            depends_on=(*line.depends_on, *line.uses),
             transient=line.transient,
             owner=run_owner(run.experiment_id, run.run_id),
             submitted=line.submittime,
@@ -243,8 +243,8 @@ class WorkspaceView(RunsView, JobsView):
             return alone
         about = {line.job_id: line for line in self._lines_about(runs[0], {key.job_id})}
         own = about.get(key.job_id)
-        needs = own.depends_on if own is not None else ()
-        dependents = [line.job_id for line in about.values() if key.job_id in line.depends_on]
+        needs = (*own.depends_on, *own.uses) if own is not None else ()
+        dependents = [line.job_id for line in about.values() if key.job_id in (*line.depends_on, *line.uses)]
         jobs = {job.id: job for job in self._some_jobs(runs[0], {key.job_id, *needs, *dependents})}
         job = jobs.get(key.job_id, alone.job)
         if job.state is alone.job.state:

@@ -19,6 +19,8 @@ from tenuto.errors import FilterError
 from tenuto.jobs.text import safe, width
 
 KEYWORDS = frozenset({"and", "or", "not"})
+ANY = "*"
+"""Stands for all texts of a job that a person would search: the field of a plain word."""
 WORD = re.compile(r"""[^\s()"'=!<>~]+""")
 CASELESS = frozenset({"state", "reason"})
 """Fields whose values are words of ours, so that `state=RUNNING` and `state=running` are one."""
@@ -59,6 +61,8 @@ class Compare:
     value: ComparedValue
 
     def __str__(self) -> str:
+        if self.field == ANY:
+            return str(self.value)
         field = self.field if _is_word(self.field) else quoted(self.field)
         return f"{field}{self.operator}{self.value}"
 
@@ -296,25 +300,31 @@ _UNESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def parse_filter(
-    text: str, *, choices: Mapping[str, Collection[str]] | None = None, regex: bool = True
+    text: str,
+    *,
+    choices: Mapping[str, Collection[str]] | None = None,
+    regex: bool = True,
+    words: bool = False,
 ) -> Filter:
     """The tree of a filter; a `FilterError` shows the character where the text breaks.
 
     `choices` names the values that a field such as ``state`` can have, so that a slip is an error and not an
     empty list. Without `regex`, regular expressions are refused: they can run for ever, and are not for a
-    server that takes filters from others.
+    server that takes filters from others. With `words` a word alone is looked for in all texts of a job, and
+    words stand beside each other: for a box that searches, not for a command that acts.
     """
-    return _Reader(text, choices or {}, regex).read()
+    return _Reader(text, choices or {}, regex, words).read()
 
 
 class _Reader:
     """Reads one text from left to right."""
 
-    def __init__(self, text: str, choices: Mapping[str, Collection[str]], regex: bool) -> None:
+    def __init__(self, text: str, choices: Mapping[str, Collection[str]], regex: bool, words: bool) -> None:
         self.text = text
         self.at = 0
         self.choices = choices
         self.regex = regex
+        self.words = words
 
     def read(self) -> Filter:
         if len(self.text) > LONGEST:
@@ -332,9 +342,17 @@ class _Reader:
 
     def all(self, depth: int) -> Filter:
         parts = [self.one(depth)]
-        while self.keyword("and"):
+        while self.keyword("and") or (self.words and self.has_more()):
             parts.append(self.one(depth))
         return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+    def has_more(self) -> bool:
+        """True if another term stands beside the last one, without a keyword between them."""
+        self.skip()
+        found = WORD.match(self.text, self.at)
+        if found is not None:
+            return found[0].lower() != "or"
+        return self.text.startswith(("(", '"', "'"), self.at)
 
     def one(self, depth: int) -> Filter:
         if depth > DEEPEST:
@@ -356,9 +374,12 @@ class _Reader:
         return self.comparison()
 
     def comparison(self) -> Filter:
-        field = self.word_or_string("a field, such as state, task or the name of a tag").text
+        named = self.word_or_string("a field, such as state, task or the name of a tag")
+        field = named.text
         self.skip()
         found = _OPERATOR.match(self.text, self.at)
+        if found is None and self.words:
+            return Compare(ANY, "~", named)
         if found is None:
             self.refuse(f"expected one of = != < <= > >= ~ after {field!r}")
         self.at = found.end()

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tenuto.jobs.row import Row
 from tenuto.lifecycle.states import JobState
+from tenuto.tasks.tags import tag_words
 
 
 class GraphNode(NamedTuple):
@@ -37,7 +38,7 @@ def job_nodes(jobs: Sequence[Row]) -> list[GraphNode]:
         GraphNode(
             job.id,
             job.task,
-            " ".join(f"{name}={value}" for name, value in job.tags.items()) or job.name,
+            tag_words(job.tags) or job.name,
             {job.state: 1},
             tuple(one for one in job.depends_on if one in known),
         )

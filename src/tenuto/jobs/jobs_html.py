@@ -11,6 +11,7 @@ from tenuto.jobs.row import Row
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.job_html import state_html
 from tenuto.tasks.html import table
+from tenuto.tasks.tags import tag_words
 
 _MOST_JOBS = 20
 
@@ -32,4 +33,4 @@ def jobs_html(title: str, rows: Sequence[Row]) -> str:
 
 
 def _tags(row: Row) -> str:
-    return ", ".join(f"{name}={value}" for name, value in row.tags.items())
+    return tag_words(row.tags)

@@ -105,6 +105,8 @@ class _Reader:
         others = others if isinstance(others, list) else []
         for name, value in values.items() if isinstance(values, dict) else ():
             self.read(f"{path}.{name}" if path else name, value, depth + 1, counted and name not in others)
+        if "seed" in config:
+            self._note(_joined(path, "<seed>"), config["seed"], counted)
         for name in ("origin", "init_tasks"):
             numbers = config.get(name, [])
             for position, other in enumerate(numbers if isinstance(numbers, list) else [numbers]):

@@ -14,6 +14,7 @@ from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.requirements import Alternative, Requirement
 from tenuto.launchers.selection import Finder, limits_with, thread_variables
 from tenuto.launchers.this_host import fitting_devices
+from tenuto.scheduler.decisions import Allowance
 from tenuto.scheduler.tokens import GpuToken, TokenDependency
 from tenuto.settings import process_environment
 from tenuto.tasks.base import class_name
@@ -30,23 +31,41 @@ class Placer(NamedTuple):
     """Of a job whose requirement leaves them open."""
     declare_gpus: DeclareGpus
 
-    def place(self, task: Any, given: Any, launcher: Launcher | None, set_: Mapping[str, str]) -> Placement:
+    def place(
+        self,
+        task: Any,
+        given: Any,
+        launcher: Launcher | None,
+        set_: Mapping[str, str],
+        *,
+        is_own: bool = False,
+    ) -> Placement:
         """The place of one task.
 
         `given`: the requirement of its submission, or None; `launcher`: the one that a script chose; `set_`:
-        variables of the experiment. Raises `LauncherNotFound` if nothing satisfies the requirement.
+        variables of the experiment; `is_own`: it chose the launcher for this submission, so that what the
+        launcher says wins over the class of the task. Raises `LauncherNotFound` if nothing satisfies the
+        requirement.
         """
         requirement = requirement_of(task, given)
+        firm: Callable[[], Launcher] | None = getattr(launcher, "firm", None)
+        if is_own and given is None and firm is not None:
+            launcher = firm()
         try:
             chosen, alternative, _ = self.finder.choose(requirement, launcher)
         except LauncherNotFound as error:
             raise LauncherNotFound(f"{class_name(task)}: {error}") from None
         if chosen.external:
-            return Placement(chosen, self.limits, thread_variables(alternative, set_))
+            limits = limits_with(self.limits, alternative)
+            asked = chosen.limits.memory_bytes if chosen.limits is not None else None
+            memory_bytes = asked or limits.memory_bytes
+            needs = Allowance(memory_bytes, limits.walltime_s)
+            held = self.limits._replace(memory_bytes=memory_bytes)
+            return Placement(chosen, held, thread_variables(alternative.cores, set_), needs=needs)
         return Placement(
             chosen,
             limits_with(self.limits, alternative),
-            thread_variables(alternative, set_, process_environment()),
+            thread_variables(alternative.cores or 1, set_, process_environment()),
             alternative.cores or 1,
             self._gpus(alternative),
         )

@@ -11,7 +11,7 @@ from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
-from tenuto.jobs.filters import Filter, Read, names, parse_filter, predicate, values
+from tenuto.jobs.filters import ANY, Filter, Read, names, parse_filter, predicate, values
 from tenuto.jobs.row import Row
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
@@ -36,6 +36,8 @@ class Question(NamedTuple):
     sort: str = ""
     regex: bool = False
     """True if the filter may hold regular expressions, which can run for ever."""
+    words: bool = False
+    """True if a plain word is looked for in every text of a job."""
 
 
 class Matches(NamedTuple):
@@ -91,9 +93,16 @@ def row_fields(row: Row, now: datetime) -> dict[str, Any]:
     }
 
 
-def read_question(filter: str, *, regex: bool = False) -> Filter | None:
+def read_question(filter: str, *, regex: bool = False, words: bool = False) -> Filter | None:
     """The tree of a filter; `FilterError` points at the character. `regex`: of a person who is trusted."""
-    return parse_filter(filter, choices=CHOICES, regex=regex) if filter.strip() else None
+    return parse_filter(filter, choices=CHOICES, regex=regex, words=words) if filter.strip() else None
+
+
+def _texts(row: Row) -> tuple[str, ...]:
+    """Everything of a row that a person would search for."""
+    tags = (f"{name}={value}" for name, value in row.tags.items())
+    own = (row.id, row.task, row.name, row.message or "", row.reason.name if row.reason else "")
+    return (*own, row.progress_desc or "", row.where, row.owner, *tags)
 
 
 def order_key(value: Any) -> tuple[int, Any] | None:
@@ -123,7 +132,7 @@ def ordered(rows: Sequence[Row], value: Read[Row], *, as_text: bool = False, des
 
 def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Parameters) -> Matches:
     """The rows that match, in the order asked for."""
-    tree = read_question(question.filter, regex=question.regex)
+    tree = read_question(question.filter, regex=question.regex, words=question.words)
     name = question.sort.removeprefix("-")
     every = rows if isinstance(rows, list) else list(rows)
     asked = {*(names(tree) if tree is not None else ()), *([name] if name else [])}
@@ -140,11 +149,17 @@ def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Par
 
 _OURS = {
     *("state", "task", "id", "reason", "message", "experiment", "run", "attempt", "progress", "key"),
-    *("submitted", "started", "ended", "duration"),
+    *("submitted", "started", "ended", "duration", ANY),
 }
 """Fields that are never a tag of a person's own."""
 FIELDS = (*_OF_A_ROW, *_AT_AN_INSTANT)
 """What a filter may ask of any job; besides, its tags, its parameters and what it gave."""
+
+
+def _tag(row: Row, name: str) -> Any:
+    """A tag; one with several values as a tuple, of which a filter compares each."""
+    value = row.tags.get(name)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _reader(
@@ -155,16 +170,18 @@ def _reader(
     Of a field that people call their own things so, too, both are read: the field and the tag of that name.
     `kind` is the field in `own` only if it is compared with the name of a kind: else a parameter.
     """
+    if name == ANY:
+        return _texts
     if name in _OF_A_ROW and name in tags and name not in _OURS:
         of_a_row = _OF_A_ROW[name]
-        return lambda row: (of_a_row(row), row.tags.get(name))
+        return lambda row: (of_a_row(row), _tag(row, name))
     if name in _OF_A_ROW and (name != "kind" or name in own):
         return _OF_A_ROW[name]
     if name in _AT_AN_INSTANT:
         of = _AT_AN_INSTANT[name]
         return lambda row: of(row, now)
     if name in tags:
-        return lambda row: row.tags.get(name)
+        return lambda row: _tag(row, name)
     known: dict[str, Any] = {}
 
     def parameter(row: Row) -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from tenuto.errors import TenutoError
@@ -25,11 +25,13 @@ _AT_ONCE = 100
 _LOOK_AGAIN_S = 0.01
 _UNSEEN: Seen = {}
 
-Keepers = Callable[[Collection[JobKey]], Mapping[JobKey, str]]
+Held = Mapping[JobKey, LockHandle | None]
+"""Jobs that are to go, with their locks where the remover has them."""
+Keepers = Callable[[Held], Mapping[JobKey, str]]
 """Says which of some jobs must stay, each with the reason."""
 
 
-def no_keeper(keys: Collection[JobKey]) -> Mapping[JobKey, str]:
+def no_keeper(keys: Held) -> Mapping[JobKey, str]:
     """For jobs that only their owner knows: none must stay."""
     return {}
 
@@ -47,7 +49,7 @@ def delete(
     if really:
         acted = remove(view, wanted, used, seen)
     else:
-        reasons = used(wanted)
+        reasons = used(dict.fromkeys(wanted))
         acted = [_would_delete(view, key, reasons, seen) for key in wanted]
     return [one._replace(size=sizes[one.key]) if one.outcome.acts else one for one in acted]
 
@@ -69,7 +71,7 @@ def remove(
     while batch := list(islice(remaining, _AT_ONCE)):
         with contextlib.ExitStack() as held:
             locks = {key: _lock(view, key, held, give_up) for key in batch}
-            reasons = used(batch)
+            reasons = used({key: None if isinstance(lock, JobActed) else lock for key, lock in locks.items()})
             acted += [_remove(view, key, lock, reasons, seen) for key, lock in locks.items()]
     trash.empty(view.machine, view.layout)
     return acted

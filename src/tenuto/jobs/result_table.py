@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.parameters import Stored, read_stored
 from tenuto.jobs.row import Row
 from tenuto.launchers.results import readable
-from tenuto.lifecycle.states import JobState
+from tenuto.tasks.tags import tag_sets
 from tenuto.workspace.attempt_files import read_large_result
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.ports import Files
@@ -94,25 +94,19 @@ def cell_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
+def by_tags(job: Row) -> list[Row]:
+    """A row for each set of tags under which a job was asked for."""
+    sets = tag_sets(job.tags)
+    return [job] if len(sets) == 1 else [job._replace(tags=tags) for tags in sets]
+
+
 class ResultReader:
-    """Reads the rows of one workspace; a job that many others used is read once."""
+    """Reads the parameters of jobs of one workspace; a job that many others used is read once."""
 
     def __init__(self, files: Files, layout: Layout) -> None:
         self._files = files
         self._layout = layout
         self._stored: dict[JobKey, Stored] = {}
-
-    def rows(self, jobs: Iterable[Row]) -> list[ResultRow]:
-        """The rows of the jobs that are done, in their order."""
-        return [
-            ResultRow(job, self.parameters(job.job_key), self.result(job))
-            for job in jobs
-            if job.state is JobState.DONE
-        ]
-
-    def result(self, job: Row) -> Any:
-        """What a job returned."""
-        return result_of(self._files, self._layout.job(*job.job_key), job)
 
     def parameters(self, key: JobKey) -> dict[str, Any]:
         """The parameters of a job, and those of the jobs it used below the parameter that names them."""

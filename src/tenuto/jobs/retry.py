@@ -202,13 +202,13 @@ def _job(
         raise _CannotRun(NEVER_STARTED)
     try:
         instructions = Instructions.of(launch)
-        retry = RetryLimits(**instructions.retry)
+        retry = RetryLimits.of_record(instructions.retry)
         tokens = from_record(instructions.tokens)
         if instructions.slots < 1:
             raise ValueError(f"a job takes one slot or more, not {instructions.slots}")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _CannotRun(f"its launch.json cannot be used: {error!r}; run the experiment again") from error
-    return Job(
+    job = Job(
         key.task_id,
         key.job_id,
         layout=view.layout,
@@ -222,3 +222,5 @@ def _job(
         retry=retry,
         carbon_plan=instructions.carbon,
     )
+    job.kept_record = instructions.record
+    return job

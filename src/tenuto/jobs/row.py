@@ -46,9 +46,9 @@ class Row(NamedTuple):
     reason: JobFailureStatus | None = None
     message: str | None = None
     attempt: int = 0
-    tags: Mapping[str, str] = _EMPTY
+    tags: Mapping[str, Any] = _EMPTY
     depends_on: tuple[str, ...] = ()
-    """The ids of the jobs that the job waits for."""
+    """The ids of the jobs that the job waits for, and of those whose outputs it uses."""
     transient: TransientMode = TransientMode.NONE
     owner: str = ""
     """The person or owner that asked for the job."""
@@ -148,6 +148,8 @@ class Group(NamedTuple):
     failed: int | None = None
     carbon: Mapping[str, Any] | None = None
     """What the jobs used, as plain JSON values."""
+    take_up: str | None = None
+    """The command that takes the group up again, if its driver is gone."""
 
 
 class RowId(NamedTuple):
@@ -180,7 +182,7 @@ class Result(NamedTuple):
     key: str
     task: str
     state: JobState
-    tags: Mapping[str, str] = _EMPTY
+    tags: Mapping[str, Any] = _EMPTY
     values: Mapping[str, Any] = _EMPTY
 
 
@@ -204,7 +206,7 @@ class PlainRow(TypedDict):
     experiment: str | None
     run: str | None
     attempt: int
-    tags: dict[str, str]
+    tags: dict[str, Any]
     depends_on: list[str]
     transient: str
     owner: str
@@ -255,6 +257,8 @@ class PlainGroup(TypedDict):
     total: int
     known: int
     eta_s: float | None
+    take_up: str | None
+    """The command that takes the group up again: its driver is gone, and jobs are left."""
     services: list[PlainService]
 
 
@@ -326,6 +330,7 @@ def plain_group(
         "total": max(total, group.total or 0),
         "known": known,
         "eta_s": eta_s,
+        "take_up": group.take_up if not is_loaded or _is_left(counts) else None,
         "services": [
             {
                 "id": one.id,
@@ -337,6 +342,11 @@ def plain_group(
             for one in group.services
         ],
     }
+
+
+def _is_left(counts: Mapping[JobState, int]) -> bool:
+    """Whether jobs have not ended, or were never begun."""
+    return any(number for state, number in counts.items() if not state.finished())
 
 
 def iso(instant: datetime | None) -> str | None:

@@ -26,8 +26,8 @@ def identity_row(job: Job, group: str = "") -> Row:
         door=Door.EXPERIMENTS,
         task=job.task_id,
         id=job.job_id,
-        tags=job.tag_texts,
-        depends_on=tuple(dependency.origin.job_id for dependency in job.dependencies),
+        tags=job.tags,
+        depends_on=job.linked,
         transient=job.transient,
     )
 

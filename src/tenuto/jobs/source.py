@@ -4,7 +4,7 @@ Pure and light: no files, no door, no face.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum, unique
 from typing import Any, NamedTuple, Protocol
@@ -13,6 +13,7 @@ from tenuto.jobs.row import Detail, Group, Result, Row, RowId, Why
 from tenuto.lifecycle.events import Event
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.workspace.points import Points
 
 CHUNK_ROWS = 500
 """How many rows `Source.rows` gives at most at a time."""
@@ -97,6 +98,15 @@ class Acted(NamedTuple):
     attempt: int = 0
 
 
+class Driver(NamedTuple):
+    """The process that starts the jobs of a group."""
+
+    is_at_work: bool | None = None
+    """None where no process has to be: a service is waited for, whatever becomes of its server."""
+    take_up: str = ""
+    """The command that starts it again."""
+
+
 class Log(Protocol):
     """What one attempt of a job printed."""
 
@@ -132,6 +142,25 @@ class Source(Protocol):
 
     def groups(self) -> Sequence[Group]:
         """Newest first; looks at no job."""
+        ...
+
+    def group(self, group: str) -> Group | None:
+        """One group, by its key; None if there is none."""
+        ...
+
+    def driver(self, group: str) -> Driver:
+        """The process that starts what waits in a group."""
+        ...
+
+    def stamp(self, group: str) -> object:
+        """What differs once something of a group may have changed; cheap. None: it is not known so."""
+        ...
+
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None] | None:
+        """Calls `wake`, from any thread, when something may have changed; returns how to stop that.
+
+        None: the door tells by the descriptor of its feed, or by `stamp`.
+        """
         ...
 
     def rows(self, group: str) -> Iterator[Sequence[Row]]:
@@ -172,6 +201,14 @@ class Source(Protocol):
 
     def log(self, key: str, stream: str, earlier: int) -> Log:
         """`stream`: ``out`` or ``err``. `earlier`: how many attempts back."""
+        ...
+
+    def metrics(self, key: str) -> Points:
+        """The points that a job logged, by name; none where it logged none, or where they are gone."""
+        ...
+
+    def metrics_stamp(self, key: str) -> object:
+        """What differs from the last answer if there may be new points; None: there are none."""
         ...
 
     def moments(self, group: str) -> Iterator[Moment]:

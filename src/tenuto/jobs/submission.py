@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.clock import Clock
-from tenuto.errors import ClassNotFound, DeclarationError, ParameterError, TokenError, UnsubmittedTask
+from tenuto.errors import ParameterError, TokenError, UnsubmittedTask
 from tenuto.jobs.former import FormerJobs
 from tenuto.jobs.key import JobKey
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
-from tenuto.scheduler.decisions import RetryLimits
+from tenuto.light import late
+from tenuto.scheduler.decisions import NO_RULES, Allowance, RetryLimits, RetryRules
 from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job, Reuse
 from tenuto.scheduler.tokens import CounterToken, GpuToken, TokenDependency
 from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import ConfigBase, caller, class_name, is_config, state_of
+from tenuto.tasks.graph import postorder
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class
-from tenuto.tasks.location import known_file, locate
+from tenuto.tasks.location import locate
 from tenuto.tasks.ports import SubmitOptions
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import tags
-from tenuto.tasks.task import CommandTask, Task
-from tenuto.workspace.classes import claim_task_id
+from tenuto.tasks.task import CommandTask, MadeMeanwhile, Task
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.markers import Durability
-from tenuto.workspace.ports import Files
 
 
 class Placement(NamedTuple):
@@ -42,6 +42,8 @@ class Placement(NamedTuple):
     """Variables for the job, unless the experiment sets them."""
     slots: int = 1
     tokens: tuple[TokenDependency, ...] = ()
+    needs: Allowance | None = None
+    """What its first attempt may use; None: what its limits say."""
 
 
 class Defaults(NamedTuple):
@@ -54,13 +56,26 @@ class Defaults(NamedTuple):
     max_retries: int = 3
     max_lost_retries: int | None = None
     """None: once for a resumable task, never for another."""
+    retry: str | None = None
+    """The retry rules of a task that has none of its own."""
+    needs_used: Callable[[Layout, str], Allowance] | None = None
+    """What done jobs of a task used, so that its next ones begin with that; None: nothing is learned."""
     carbon_plan: CarbonPlan | None = None
     durability: Durability = Durability.MARKER
     reuse: Reuse | None = None
     """Judges jobs that are found done."""
     former: FormerJobs | None = None
     """Finds jobs of tasks whose class was renamed; None: they are not looked for."""
+    threads: Mapping[str, str] = {}
+    """Variables that hold a job on this machine to one core, where it asks for no more."""
 
+
+if TYPE_CHECKING:
+    from tenuto.jobs import retry_rules
+else:
+    retry_rules = late("tenuto.jobs.retry_rules")
+
+NO_NEEDS = Allowance()
 
 _retry_limits = lru_cache(RetryLimits)
 """Most jobs of an experiment share one."""
@@ -82,18 +97,23 @@ def make_job(
     is the answer, and none is opened after it.
     """
     locate(live_class(type(task)))
-    if type(task).execute is Task.execute and not isinstance(task, CommandTask):
-        raise DeclarationError(
-            f"{class_name(task)} has no execute(), so there is nothing to run, at {caller()}: define it"
-        )
     resumable = getattr(type(task), "__is_resumable__", False)
     lost = defaults.max_lost_retries
     has_requirement = submission.requires is not None or getattr(type(task), "__requires__", None) is not None
     if defaults.place is None or not has_requirement:
-        placed = Placement(submission.launcher or defaults.launcher, defaults.limits)
+        launcher = submission.launcher or defaults.launcher
+        is_free = launcher.external or "OMP_NUM_THREADS" in environment
+        limits = defaults.limits
+        if launcher.external and launcher.limits is not None and limits.memory_bytes is None:
+            limits = limits._replace(memory_bytes=launcher.limits.memory_bytes)
+        placed = Placement(launcher, limits, {} if is_free else defaults.threads)
     else:
         placed = defaults.place(task, submission, environment)
+    rules = _rules(task, submission, defaults, placed)
+    needs = NO_NEEDS if rules is NO_RULES else _needs(placed)
     key = JobKey(schema_of(type(task)).id, identity(task))
+    if defaults.needs_used is not None and rules is not NO_RULES:
+        needs = retry_rules.begun_with(rules, needs, defaults.needs_used(layout, key.task_id))
     if defaults.former is not None:
         key = defaults.former.key(layout, task, key)
     job = Job(
@@ -110,6 +130,9 @@ def make_job(
             resumable,
             defaults.max_retries if submission.max_retries is None else submission.max_retries,
             int(resumable) if lost is None else lost,
+            once,
+            rules,
+            needs,
         ),
         priority=_priority(task, submission),
         once=once,
@@ -119,7 +142,45 @@ def make_job(
         carbon_plan=defaults.carbon_plan,
     )
     job.reuse = defaults.reuse
+    if MadeMeanwhile.is_used:
+        job.uses = _sources(task)
     return job
+
+
+def _rules(task: Any, submission: SubmitOptions, defaults: Defaults, placed: Placement) -> RetryRules:
+    """The retry rules of a task: of its submission, else of its class, else of the settings."""
+    given, said = submission.retry, "submit(retry=)"
+    if given is None:
+        given, said = getattr(type(task), "__retry__", None), f"{class_name(task)}.__retry__"
+    if given is None:
+        given, said = defaults.retry, "the setting retry"
+    if given is None:
+        return NO_RULES
+    rules = retry_rules.read_rules(given, said)
+    if rules.timeout is not None and submission.max_retries is not None:
+        raise ParameterError(
+            f"{class_name(task)}: {said} says what follows a timeout, and submit(max_retries=) does too: "
+            "leave one of them out"
+        )
+    retry_rules.check_growth(rules, _needs(placed), said)
+    return rules
+
+
+def _needs(placed: Placement) -> Allowance:
+    """What the first attempt of a placed job may use."""
+    return placed.needs or Allowance(placed.limits.memory_bytes, placed.limits.walltime_s)
+
+
+def _sources(task: ConfigBase) -> tuple[str, ...]:
+    """The ids of the jobs whose outputs, handed over while they ran, a task uses."""
+    inside = postorder(task, lambda node: node is not task and node._state.job is not None)
+    found = (node._state.origin._state.job for node in inside if node._state.is_there and node._state.origin)
+    return tuple(dict.fromkeys(job.job_id for job in found if isinstance(job, Job)))
+
+
+def can_run(task: Any) -> bool:
+    """True if a task has something to run."""
+    return type(task).execute is not Task.execute or isinstance(task, CommandTask)
 
 
 def _priority(task: Any, submission: SubmitOptions) -> int:
@@ -130,26 +191,6 @@ def _priority(task: Any, submission: SubmitOptions) -> int:
     if type(given) is not int:
         raise ParameterError(f"{said} is a whole number, such as 1 or -1, not {given!r:.60}")
     return given
-
-
-def check_script(files: Files, layout: Layout, task: Any) -> None:
-    """Refuses a class if another file, of a module of the same name, has its task id in this workspace.
-
-    A class of an installed module is told apart by its module's name, and one with an ``__xpmid__`` by that.
-    """
-    cls = live_class(type(task))
-    if "__xpmid__" in cls.__dict__:
-        return
-    file = known_file(cls)
-    if "-packages/" in file:
-        return
-    other = claim_task_id(files, layout, schema_of(cls).id, file)
-    if other is not None:
-        raise ClassNotFound(
-            f"{cls.__qualname__} of {file} would share its results with the class of the same name "
-            f"in {other}: rename one of the files, or give one class an id of its own, as in "
-            f'__xpmid__ = "my.{cls.__qualname__.lower()}"'
-        )
 
 
 def dependencies_of(task: ConfigBase) -> list[JobDependency]:

@@ -137,3 +137,14 @@ def energy(used: CarbonMetricsData) -> str:
 def counted(number: int, noun: str) -> str:
     """``1 job``, ``2 jobs``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def size_text(size: int) -> str:
+    """Bytes for people: ``812 B 4.1 KB 3.2 GB``."""
+    if size < 1000:
+        return f"{size} B"
+    amount, units = size / 1000, ["KB", "MB", "GB", "TB", "PB"]
+    while amount >= 999.5 and len(units) > 1:
+        amount /= 1000
+        units.pop(0)
+    return f"{amount:.1f} {units[0]}" if amount < 99.95 else f"{amount:.0f} {units[0]}"

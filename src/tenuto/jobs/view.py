@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tenuto.errors import Ambiguous, NotFound
 from tenuto.jobs.directories import job_keys
@@ -19,6 +19,7 @@ from tenuto.jobs.row import Row, row_key
 from tenuto.jobs.sight import REMOVED, Depth, Sight, look
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
+from tenuto.workspace.attempt_files import read_made_of
 from tenuto.workspace.carbon import Measured, read_carbon
 from tenuto.workspace.derive import Evidence
 from tenuto.workspace.layout import JobPaths, Layout, is_job_id, name_of_directory
@@ -46,6 +47,8 @@ class JobDetail(NamedTuple):
     paths: JobPaths
     earlier_logs: int
     """How many earlier attempts left a log."""
+    record: Mapping[str, Any] = {}
+    """What its result was made of."""
     carbon: Mapping[int, Measured] = {}
     """attempt -> what it used."""
     max_retries: int = 0
@@ -169,8 +172,17 @@ class JobsView:
             marker=sight.marker,
             paths=paths,
             earlier_logs=self.earlier_logs(paths),
+            record=self.record(paths, sight.marker),
             carbon=read_carbon(self._files, paths),
         )
+
+    def record(self, paths: JobPaths, marker: Marker | None) -> Mapping[str, Any]:
+        """What the result of a job was made of, as far as its marker tells."""
+        if marker is None:
+            return {}
+        seed = marker.provenance.get("seed")
+        made = read_made_of(self._files, paths, marker)
+        return {**made, **({} if seed is None else {"seed": int(seed) if seed.isdigit() else seed})}
 
     def earlier_logs(self, paths: JobPaths) -> int:
         """How many earlier attempts left a log."""

@@ -4,20 +4,21 @@ Decides nothing: it reads what the directories tell.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from math import inf
 from typing import NamedTuple
 
-from tenuto.errors import TenutoError
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import MOST_EARLIER, JobComparison, Nearest, newest
+from tenuto.jobs.validity import MadeFrom, MadeOf, source_of
 from tenuto.jobs.view import JobDetail, JobsView
+from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.requirements import size_text, time_text
 from tenuto.launchers.warm.remedies import remedy_of
-from tenuto.lifecycle.states import JobState
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.tasks.code import file_digest
 from tenuto.workspace.claims import Claim, claimer
-
-_LARGEST_CODE = 32 << 20
+from tenuto.workspace.layout import is_job_id
 
 
 class JobExplanation(NamedTuple):
@@ -66,6 +67,9 @@ def _because(detail: JobDetail) -> Iterator[str]:
         why = marker.provenance["fresh"]
         how = "from a spare" if "spare" in marker.provenance else "in a fresh interpreter"
         yield f"it started {how}, since its module {why}{remedy_of(why)} (docs/warm.md)"
+    launch = detail.launch
+    if launch is not None and launch.aside and job.state is not JobState.DONE:
+        yield f"what it had before it was run again is kept in {detail.paths.aside}"
     for dependency in detail.dependencies:
         if job.state is not JobState.DONE and dependency.state is not JobState.DONE:
             yield f"it depends on {dependency.job_key}, which is {dependency.state.name.lower()}"
@@ -73,8 +77,44 @@ def _because(detail: JobDetail) -> Iterator[str]:
         yield job.state.meaning
     if job.state is JobState.UNSCHEDULED and not detail.asked_by:
         yield "no run asks for it"
-    if job.attempt > 1:
+    story = _story(detail)
+    if story:
+        yield "; ".join(story)
+    elif job.attempt > 1:
         yield f"this is attempt {job.attempt}"
+
+
+def _story(detail: JobDetail) -> list[str]:
+    """What became of the attempts before this one, and what it may use; empty for the first."""
+    launch, job = detail.launch, detail.job
+    if launch is None or not launch.earlier or launch.attempt != job.attempt:
+        return []
+    told = []
+    for one in launch.earlier:
+        how = {
+            JobFailureStatus.MEMORY: f"out of memory at {size_text(one.memory_bytes)}"
+            if one.memory_bytes
+            else "",
+            JobFailureStatus.TIMEOUT: f"out of time after {time_text(one.walltime_s)}"
+            if one.walltime_s
+            else "",
+        }.get(one.reason)
+        told.append(f"attempt {one.attempt}: {how or one.reason.meaning}")
+    last = launch.earlier[-1]
+    try:
+        limits = Instructions.of(launch).limits
+    except (ValueError, TypeError, KeyError):
+        return told
+    now = (
+        [size_text(limits.memory_bytes)]
+        if limits.memory_bytes and limits.memory_bytes != last.memory_bytes
+        else []
+    )
+    now += (
+        [time_text(limits.walltime_s)] if limits.walltime_s and limits.walltime_s != last.walltime_s else []
+    )
+    grown = f"with {' and '.join(now)}, " if now else ""
+    return [*told, f"attempt {launch.attempt}: {grown}{job.state.name.lower()}"]
 
 
 def _where(view: JobsView, detail: JobDetail) -> Iterator[str]:
@@ -86,6 +126,10 @@ def _where(view: JobsView, detail: JobDetail) -> Iterator[str]:
     if isinstance(made, Claim) and made.job is not None:
         verb = "runs" if job.state is JobState.RUNNING else "ran"
         yield f"job {made.job} of {launch.launcher} {verb} it, on {made.host}"
+    elif made is None and job.state is JobState.SCHEDULED:
+        waiting = view.inquiry.clusters.job(detail.paths, launch)
+        if waiting is not None:
+            yield f"job {waiting} of {launch.launcher} is to run it"
 
 
 def _next_steps(detail: JobDetail) -> Iterator[str]:
@@ -137,26 +181,30 @@ def _nearest(view: JobsView, detail: JobDetail) -> tuple[Nearest | None, str]:
 
 
 def _code(view: JobsView, detail: JobDetail, nearest: Nearest | None) -> Iterator[str]:
-    marker = detail.marker
-    own = marker.provenance if marker else {}
-    file, digest = own.get("file"), own.get("sha256")
-    if file and digest:
-        current = _digest(view, file)
-        if current is None:
+    own = MadeOf.of(detail.record, dict)
+    reused = "; an identity counts parameters, not code, so the result is reused all the same"
+    for file, digest in own.files.items():
+        current = file_digest(file) if file.startswith("/") else digest
+        if not current:
             yield f"{file}, which it was run from, is not there any more"
         elif current != digest:
-            reused = "; an identity counts parameters, not code, so the result is reused all the same"
             yield f"{file} has changed since it ran{reused if detail.job.state is JobState.DONE else ''}"
+    for key, source in own.sources.items():
+        now = _source_now(view, key)
+        if source is not None and now is not None and not source.is_same(now):
+            yield f"{key[:-52] if len(key) > 70 else key} was made again since it ran"
     marker = view.look(nearest.key).marker if nearest else None
-    other = marker.provenance if marker else {}
-    if nearest and digest and other.get("sha256") not in (None, digest):
-        yield f"{nearest.key} was run from another version of {other.get('file', 'its file')}"
+    other = marker.record.get("code") if marker else None
+    if nearest and own.code and other not in (None, own.code):
+        yield f"{nearest.key} was run from another version of the code"
 
 
-def _digest(view: JobsView, file: str) -> str | None:
-    if not file.startswith("/"):
+def _source_now(view: JobsView, key: str) -> MadeFrom | None:
+    """What a job that another was made from is now; None for what is no job, or is not done."""
+    task_id, _, job_id = key.rpartition("/")
+    if ":" in key or not is_job_id(job_id):
         return None
-    try:
-        return hashlib.sha256(view.machine.files.read(file, _LARGEST_CODE)).hexdigest()
-    except (OSError, TenutoError, ValueError):
+    marker = view.look(JobKey(task_id, job_id)).marker
+    if marker is None or marker.reason is not None:
         return None
+    return source_of(key, marker)

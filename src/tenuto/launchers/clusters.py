@@ -9,18 +9,19 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from tenuto.errors import LauncherNotFound
+from tenuto.errors import LauncherNotFound, SettingsError
 from tenuto.launchers.plugins import load_plugin
 from tenuto.launchers.protocols import Process
 from tenuto.light import late
+from tenuto.settings import SLURM, load_settings
 from tenuto.workspace.derive import ClusterReport
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.records import LaunchRecord
 
 if TYPE_CHECKING:
-    from tenuto.launchers.slurm import cluster as slurm
+    from tenuto.launchers.cluster import follower
 else:
-    slurm = late("tenuto.launchers.slurm.cluster")
+    follower = late("tenuto.launchers.cluster.follower")
 
 logger = logging.getLogger("tenuto.launchers")
 
@@ -48,12 +49,8 @@ class Cluster(Protocol):
 Loader = Callable[[], Cluster]
 
 
-def _slurm() -> Cluster:
-    return slurm.this_cluster()
-
-
-_LOADERS: dict[str, Loader] = {"slurm": _slurm}
-"""name of a launcher -> how its cluster is had"""
+_LOADERS: dict[str, Loader] = {}
+"""name of a launcher -> how its cluster is had, besides those of the settings"""
 
 
 def plug_in(name: str, loader: Loader) -> None:
@@ -102,6 +99,15 @@ class Clusters:
         cluster = self._of(launch)
         return None if cluster is None else cluster.process(paths, launch)
 
+    def job(self, paths: JobPaths, launch: LaunchRecord) -> str | None:
+        """The id of an attempt's job in the cluster's own lists; None if it is not known, or has ended."""
+        process = self.process(paths, launch)
+        if process is None:
+            return None
+        found: str | None = process.describe().get("job")
+        process.close()
+        return found
+
     def stop(self, paths: JobPaths, launch: LaunchRecord) -> None:
         """Ask the cluster to end an attempt, pending or running."""
         cluster = self._of(launch)
@@ -117,9 +123,13 @@ class Clusters:
 
 def _loaded(name: str) -> Cluster | None:
     try:
-        loader = _LOADERS[name] if name in _LOADERS else load_plugin(name).cluster
-        return loader()
-    except (ImportError, AttributeError, LauncherNotFound) as error:
+        if name in _LOADERS:
+            return _LOADERS[name]()
+        if name == SLURM or name in load_settings().clusters:
+            return follower.this_follower(name)
+        cluster: Cluster = load_plugin(name).cluster()
+        return cluster
+    except (ImportError, AttributeError, LauncherNotFound, SettingsError) as error:
         problem = str(error)
     logger.warning(
         "jobs of launcher %s cannot be asked for: %s", name, problem, extra={"action": "cluster_unknown"}

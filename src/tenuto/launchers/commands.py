@@ -9,6 +9,7 @@ from typing import Any
 from tenuto.launchers.instructions import Command
 from tenuto.tasks import CommandTask
 from tenuto.tasks.base import is_config, state_of
+from tenuto.tasks.seeds import SEED_VARIABLE, seed_of
 from tenuto.workspace.json_bytes import to_json
 from tenuto.workspace.records import RECORD_LIMIT
 
@@ -33,4 +34,7 @@ def written_command(task: CommandTask) -> Command:
 
 def environment_of(task: Any) -> dict[str, str]:
     """The variables that a task itself adds to its environment."""
-    return dict(task.environment) if isinstance(task, CommandTask) else {}
+    if not isinstance(task, CommandTask):
+        return {}
+    seed = seed_of(task) if is_config(task) else None
+    return {**({} if seed is None else {SEED_VARIABLE: str(seed)}), **task.environment}

@@ -29,6 +29,11 @@ class Fence:
         self._since = machine.clock.monotonic()
         self._has_passed = False
 
+    def silent_s(self) -> float:
+        """How long no beat was seen, with byte 0 of the job's lock free; to be asked again."""
+        self.has_passed()
+        return self._machine.clock.monotonic() - self._since
+
     def has_passed(self) -> bool:
         """Whether no beat was seen for long enough, with byte 0 of the job's lock free; to be asked again."""
         beat = self._machine.files.modified(self._paths.pid)

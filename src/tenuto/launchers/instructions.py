@@ -141,6 +141,8 @@ class Instructions(NamedTuple):
     """The units that the job holds while it runs: for a person's retry, not for a runner."""
     slots: int = 1
     """How many slots of its launcher it takes: for a person's retry, not for a runner."""
+    record: Mapping[str, Any] = {}
+    """What the result will be made of, for its marker."""
 
     @property
     def program(self) -> Command | None:
@@ -173,6 +175,8 @@ class Instructions(NamedTuple):
             written["tokens"] = list(self.tokens)
         if self.slots != 1:
             written["slots"] = self.slots
+        if self.record:
+            written["record"] = dict(self.record)
         return written
 
     @classmethod
@@ -193,6 +197,7 @@ class Instructions(NamedTuple):
             carbon=CarbonPlan(**written["carbon"]) if "carbon" in written else None,
             tokens=written.get("tokens", ()),
             slots=written.get("slots", 1),
+            record=written.get("record", {}),
         )
 
     @classmethod
@@ -217,6 +222,7 @@ def instruct(
     carbon: CarbonPlan | None = None,
     tokens: Sequence[Mapping[str, Any]] = (),
     slots: int = 1,
+    record: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The instructions for one attempt, ready for `open_attempt`.
 
@@ -238,4 +244,5 @@ def instruct(
         carbon,
         tokens,
         slots,
+        record or {},
     ).encode()

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from enum import Enum, unique
 from typing import NamedTuple
 
-from tenuto.launchers.fence import BEAT_S, PATIENCE_S, Fence, marker_patience_s
+from tenuto.launchers.fence import BEAT_S, FENCE_BEATS, PATIENCE_S, Fence, marker_patience_s
 from tenuto.launchers.runner.terms import REFUSED, STALE
 from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.workspace.attempt_files import read_stop
 from tenuto.workspace.claims import Claim, Claimer, claimer
 from tenuto.workspace.derive import ClusterReport
 from tenuto.workspace.derive_table import ClusterSays
@@ -20,6 +21,8 @@ from tenuto.workspace.records import LaunchRecord
 
 CLOCKS_DIFFER_S = 60.0
 """How far the clocks of two hosts may be apart."""
+TOLD_BEATS = 10
+"""How many beats must be missing before a person is told of it."""
 SUBMISSION_PATIENCE_S = 60.0
 """How long an attempt may be unknown to its cluster before it counts as never submitted."""
 
@@ -33,6 +36,7 @@ class Seen(Enum):
     RUNNING = "running"
     ENDED = "ended"
     MISSING = "it answered, and knows no such job"
+    UNLISTED = "it has no list: claim and beats tell"
 
 
 class Sighting(NamedTuple):
@@ -64,7 +68,7 @@ _WORDS = {
 class Observer:
     """Remembers, for each attempt, since when its cluster says that it is gone."""
 
-    __slots__ = ("_beat_s", "_fences", "_gone_since", "_machine")
+    __slots__ = ("_beat_s", "_beats", "_fences", "_gone_since", "_machine")
 
     def __init__(self, machine: Machine, beat_s: float = BEAT_S) -> None:
         self._machine = machine
@@ -72,6 +76,8 @@ class Observer:
         self._gone_since: dict[str, float] = {}
         """nonce -> when the end, or the absence, was first seen"""
         self._fences: dict[str, Fence] = {}
+        self._beats: dict[str, Fence] = {}
+        """The beats of runners that a cluster says run."""
 
     def report(self, paths: JobPaths, launch: LaunchRecord, see: See) -> ClusterReport:
         """What the sighting of an attempt amounts to: an end only once nothing of it can run any more."""
@@ -79,6 +85,21 @@ class Observer:
         has_begun = made is not None and not (isinstance(made, Claim) and made.by is Claimer.SCHEDULER)
         # A cluster may have been given the attempt twice: the job whose runner made the claim is the one.
         found = see(made.job if has_begun and isinstance(made, Claim) else None)
+        if found.seen is Seen.UNLISTED:
+            if not has_begun:
+                return ClusterReport(ClusterSays.PENDING, message=found.message)
+            if not self._is_fenced(paths, launch.nonce):
+                return ClusterReport(ClusterSays.RUNNING)
+            message = f"its runner was silent for {FENCE_BEATS} beats of {self._beat_s:g} s"
+            return ClusterReport(ClusterSays.ENDED, found.reason, message, blameless=True)
+        if found.seen is Seen.PENDING and has_begun:
+            # It was started, and waits again: a second runner would find the claim, and the first is gone.
+            # The list may be of a moment before it began.
+            if not self._has_waited(launch.nonce, PATIENCE_S, found):
+                return ClusterReport(ClusterSays.RUNNING)
+            found = found._replace(seen=Seen.ENDED, confirmed=False, message=found.message, blameless=True)
+        if found.seen is Seen.RUNNING and has_begun and (silent := self._silence(paths, launch)) is not None:
+            return silent
         if found.seen in _WORDS:
             self.forget(launch.nonce)
             return ClusterReport(_WORDS[found.seen], message=found.message)
@@ -92,6 +113,17 @@ class Observer:
             return ended._replace(blameless=True) if self._is_fenced(paths, launch.nonce) else _UNSURE
         patience_s = marker_patience_s(found.exit_code)
         return ended if self._has_waited(launch.nonce, patience_s, found) else _UNSURE
+
+    def _silence(self, paths: JobPaths, launch: LaunchRecord) -> ClusterReport | None:
+        """What is said of a runner that its cluster believes to run, and that is silent for ten beats."""
+        beats = self._beats.setdefault(launch.nonce, Fence(self._machine, paths, self._beat_s))
+        silent_s = beats.silent_s()
+        if silent_s < TOLD_BEATS * self._beat_s:
+            return None
+        told = f"its runner has been silent for {silent_s:.0f} s, though its cluster says that it runs"
+        if read_stop(self._machine.files, paths, launch.attempt) is None:
+            return ClusterReport(ClusterSays.RUNNING, message=f"{told}: `tenuto kill` ends it")
+        return ClusterReport(ClusterSays.ENDED, JobFailureStatus.LOST, told, blameless=True)
 
     def forget(self, nonce: str) -> None:
         """Nothing is remembered of the attempt any more."""

@@ -173,7 +173,7 @@ def read_alternatives(text: str) -> tuple[Alternative, ...]:
     """The alternatives of a requirement, in order; a `RequirementError` shows where the text breaks."""
     if len(text) > LONGEST:
         refuse(text[:LONGEST], 0, f"the requirement is longer than {LONGEST} characters")
-    return tuple(_Reader(text).requirement())
+    return tuple(RequirementReader(text).requirement())
 
 
 def refuse(text: str, position: int, problem: str) -> NoReturn:
@@ -189,7 +189,7 @@ def _plain(text: str) -> str:
     return "".join(c if c.isascii() and c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-class _Reader:
+class RequirementReader:
     """Reads one text from left to right, one lexeme ahead."""
 
     def __init__(self, text: str) -> None:

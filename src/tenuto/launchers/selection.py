@@ -19,8 +19,8 @@ from tenuto.launchers.requirements import Alternative, Host, Requirement, about_
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.this_host import this_host
 from tenuto.launchers.warm.launcher import WarmLauncher
-from tenuto.light import importlib_util, late, shutil
-from tenuto.settings import Settings, load_settings, process_environment, user_directory
+from tenuto.light import importlib_util, late
+from tenuto.settings import SLURM, Settings, load_settings, user_directory
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -42,27 +42,29 @@ def limits_with(limits: Limits, alternative: Alternative) -> Limits:
     return limits
 
 
-def thread_variables(alternative: Alternative, *given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that hold a job's libraries to its cores, but for those of the user."""
-    if alternative.cores is None:
+def thread_variables(cores: int | None, *given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that hold a job's libraries to its cores, but for those of the user.
+
+    A library that has no variable of its own takes OMP_NUM_THREADS: if the user set that, it holds for all.
+    """
+    if cores is None or any(THREAD_VARIABLES[0] in variables for variables in given):
         return {}
     return {
-        name: str(alternative.cores)
-        for name in THREAD_VARIABLES
-        if not any(name in variables for variables in given)
+        name: str(cores) for name in THREAD_VARIABLES if not any(name in variables for variables in given)
     }
 
 
 if TYPE_CHECKING:
-    from tenuto.launchers.slurm import launcher as slurm
+    from tenuto.launchers.cluster import dialect as cluster_dialect
+    from tenuto.launchers.cluster import launcher as cluster_launcher
 else:
-    slurm = late("tenuto.launchers.slurm.launcher")
+    cluster_dialect = late("tenuto.launchers.cluster.dialect")
+    cluster_launcher = late("tenuto.launchers.cluster.launcher")
 
 AUTO = "auto"
 """The setting by which each job's requirement decides."""
 LOCAL = "warm"
 """The launcher of this machine where the requirement decides."""
-SLURM = "slurm"
 _LOCAL = {"warm": WarmLauncher, "spawn": SpawnLauncher}
 
 # Most programs never meet a cluster.
@@ -76,9 +78,14 @@ def choose_launcher(name: str, slots: int, *, shares_slots: bool = False) -> Lau
     return _LOCAL[name](slots=slots, shares_slots=shares_slots)
 
 
+def cluster_names(settings: Settings) -> tuple[str, ...]:
+    """The clusters that launchers can be had for; Slurm needs no settings."""
+    return tuple(dict.fromkeys((SLURM, *settings.clusters)))
+
+
 def check_launcher(name: str) -> None:
     """Refuses a name that no launcher has."""
-    if name not in (*_LOCAL, AUTO, SLURM):
+    if name not in (*_LOCAL, AUTO, *cluster_names(load_settings())):
         load_plugin(name)
 
 
@@ -104,10 +111,11 @@ class Launchers:
     def _make(self, name: str) -> Launcher:
         if name in _LOCAL:
             return choose_launcher(name, self._settings.slots, shares_slots=True)
-        if name != SLURM:
-            plugin: Launcher = load_plugin(name)(self._settings)
-            return plugin
-        return slurm.SlurmLauncher(settings=self._settings.slurm, grace_s=self._settings.grace_s)
+        if name in cluster_names(self._settings):
+            settings, grace_s = self._settings.cluster(name), self._settings.grace_s
+            return cluster_launcher.ClusterLauncher(name, settings=settings, grace_s=grace_s)
+        plugin: Launcher = load_plugin(name)(self._settings)
+        return plugin
 
 
 FILE_NAME = "launchers.py"
@@ -185,12 +193,6 @@ class UserFile:
         return line
 
 
-if TYPE_CHECKING:
-    from tenuto.launchers.slurm import commands
-else:
-    commands = late("tenuto.launchers.slurm.commands")
-
-
 class Offer(NamedTuple):
     """One launcher, as a person asks for it."""
 
@@ -211,20 +213,18 @@ def offers(settings: Settings) -> list[Offer]:
         for name in ("warm", "spawn")
     ]
     plugins = [Offer(name, True, "a plug-in", None, settings.launcher == name) for name in plugin_names()]
-    return [*local, _slurm(settings), *plugins, _user_file()]
+    return [*local, *(_cluster(name, settings) for name in cluster_names(settings)), *plugins, _user_file()]
 
 
-def _slurm(settings: Settings) -> Offer:
-    is_default = settings.launcher == SLURM
-    if shutil.which("sbatch", path=process_environment().get("PATH")) is None:
-        return Offer(SLURM, False, "", "sbatch is not on the PATH", is_default)
+def _cluster(name: str, settings: Settings) -> Offer:
+    is_default = settings.launcher == name
     try:
-        version = commands.configuration().get("SLURM_VERSION", "?")
-        found = commands.partitions()
-    except commands.SlurmError as error:
-        return Offer(SLURM, False, "", str(error), is_default)
-    parts = ", ".join(f"{p.name} ({p.nodes} nodes, {p.cores} cores, {p.time_limit})" for p in found)
-    return Offer(SLURM, True, f"Slurm {version}: {parts}", None, is_default)
+        dialect = cluster_dialect.dialect_of(name, settings.cluster(name))
+        if not dialect.is_installed():
+            return Offer(name, False, "", f"{dialect.submit_words[0]} is not on the PATH", is_default)
+        return Offer(name, True, dialect.offers(), None, is_default)
+    except (cluster_dialect.ClusterError, SettingsError) as error:
+        return Offer(name, False, "", str(error), is_default)
 
 
 def _user_file() -> Offer:
@@ -311,7 +311,7 @@ class Finder:
         return found.chosen if found.chosen is not None else _refuse(requirement, found.tried)
 
     def search(self, requirement: Requirement, tags: frozenset[str] = frozenset()) -> Search:
-        """Asks, for each alternative, `launchers.py`, if there is one; else this machine, then Slurm."""
+        """Asks, for each alternative, `launchers.py`, if there is one; else this machine, then clusters."""
         key = requirement, tags
         if key not in self._found:
             self._found[key] = self._searched(requirement, tags)
@@ -328,7 +328,7 @@ class Finder:
             if why is None:
                 self._say_passed_over(requirement, tried)
                 return Search(Chosen(self._launchers.named(LOCAL), alternative, number), tuple(tried))
-            chosen = self._by_slurm(number, alternative, tried)
+            chosen = self._by_cluster(number, alternative, tried)
             if chosen is not None:
                 self._say_passed_over(requirement, tried)
                 return Search(chosen, tuple(tried))
@@ -361,25 +361,33 @@ class Finder:
         passed = []
         for one in tried:
             gpus = requirement.alternatives[(one.alternative or 1) - 1].gpus
-            if one.launcher == SLURM and not one.fits and gpus and gpus.memory_bytes is not None:
+            if (
+                one.launcher in cluster_names(self._settings)
+                and not one.fits
+                and gpus
+                and gpus.memory_bytes is not None
+            ):
                 passed.append(str(one))
         if passed and requirement not in self._warned:
             self._warned.add(requirement)
             text = "; ".join(passed)
             logger.warning("%s: passed over %s", requirement, text, extra={"action": "passed_over"})
 
-    def _by_slurm(self, number: int, alternative: Alternative, tried: list[Tried]) -> Chosen | None:
-        """Slurm, if it is installed here and can be asked for an alternative, and would take it."""
-        if shutil.which("sbatch", path=process_environment().get("PATH")) is None:
-            return None
-        adapted: Any = self._launchers.named(SLURM)
-        try:
-            launcher = adapted.adapted(alternative)
-            why = launcher.why_refused()
-        except LauncherNotFound as error:
-            why = str(error)
-        tried.append(Tried(number, SLURM, why is None, why or ""))
-        return Chosen(launcher, alternative, number) if why is None else None
+    def _by_cluster(self, number: int, alternative: Alternative, tried: list[Tried]) -> Chosen | None:
+        """The first cluster that is installed here, can be asked for an alternative, and would take it."""
+        for name in cluster_names(self._settings):
+            if not cluster_dialect.dialect_of(name, self._settings.cluster(name)).is_installed():
+                continue
+            adapted: Any = self._launchers.named(name)
+            try:
+                launcher = adapted.adapted(alternative)
+                why = launcher.why_refused()
+            except LauncherNotFound as error:
+                why = str(error)
+            tried.append(Tried(number, name, why is None, why or ""))
+            if why is None:
+                return Chosen(launcher, alternative, number)
+        return None
 
     def _fitted(self, requirement: Requirement, launcher: Launcher, tried: list[Tried]) -> Chosen | None:
         """The first alternative that a given launcher can satisfy."""

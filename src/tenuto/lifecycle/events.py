@@ -127,7 +127,8 @@ class JobSubmittedEvent(JobEvent):
     """An owner asked for a job."""
 
     owner: str
-    tags: Mapping[str, str] = {}
+    tags: Mapping[str, Any] = {}
+    """Texts, numbers, bools or None; a list of them where the job was asked for under several."""
     depends_on: tuple[str, ...] = ()
     transient: TransientMode = TransientMode.NONE
 
@@ -370,10 +371,16 @@ def _decode_strings(content: Any) -> tuple[str, ...]:
     return tuple(content)
 
 
-def _decode_string_map(content: Any) -> dict[str, str]:
-    if type(content) is not dict or not all(type(item) is str for pair in content.items() for item in pair):
+def _decode_tags(content: Any) -> dict[str, Any]:
+    if type(content) is not dict or not all(map(is_tag, content.values())):
         raise TypeError(content)
     return content
+
+
+def is_tag(value: object) -> bool:
+    """True for what a tag can be in a file: a text, number, bool or None, or a list of these."""
+    several = value if type(value) is list else [value]
+    return all(one is None or type(one) in (str, int, float, bool) for one in several)
 
 
 _CODECS: Mapping[str, _Codec] = {
@@ -383,7 +390,7 @@ _CODECS: Mapping[str, _Codec] = {
     "float": _Codec(_same, _decode_float),
     "datetime": _Codec(datetime.isoformat, _decode_datetime),
     "tuple[str, ...]": _Codec(list, _decode_strings),
-    "Mapping[str, str]": _Codec(dict, _decode_string_map),
+    "Mapping[str, Any]": _Codec(dict, _decode_tags),
     "JobState": _Codec(lambda state: state.name, JobState.__getitem__),
     "JobFailureStatus": _Codec(lambda status: status.name, JobFailureStatus.__getitem__),
     "TransientMode": _Codec(lambda mode: mode.name, TransientMode.__getitem__),

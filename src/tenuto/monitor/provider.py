@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, islice, zip_longest
+from math import isfinite
 from typing import Any
 
 from tenuto.clock import Clock, SystemClock, SystemRandomness
@@ -20,12 +21,14 @@ from tenuto.jobs.query import Answers, Question, find
 from tenuto.jobs.row import Group, Row, plain_group, plain_row
 from tenuto.jobs.source import Acted, Action, Source, Target
 from tenuto.lifecycle.events import Event
+from tenuto.lifecycle.states import JobState
 from tenuto.monitor import graph, shapes
 from tenuto.monitor.logs import read_log
 from tenuto.monitor.model_keeper import ModelKeeper, newest_first
 from tenuto.monitor.panels import Panels, table
 from tenuto.monitor.state_provider import Listener
 from tenuto.monitor.timeline import Timelines, token_lanes
+from tenuto.workspace.points import FEWEST_POINTS, MOST_POINTS, MetricPoint, Points, thinned
 
 MOST_RUNNING = 20
 MOST_FAILURES = 50
@@ -35,6 +38,7 @@ MOST_ROWS = 1_000
 MOST_DEPTH = 50
 MOST_DELTA_ROWS = 500
 MOST_DELTA_BYTES = 256 * 1024
+MOST_FAILED_TARGETS = 1_000
 MOST_FAILED_JOBS = 20
 """How many jobs of one cause are named."""
 
@@ -92,7 +96,7 @@ class LocalProvider:
             followed = [group for name in self._following.followed() if (group := self._model.group(name))]
             rows = [row for group in followed for row in self._model.rows(group.group)]
             groups = [self._plain_group(group) for group in followed]
-        running = _in_turn([row for row in rows if row.state.running()], MOST_RUNNING)
+        running = _in_turn([row for row in rows if row.state is JobState.RUNNING], MOST_RUNNING)
         alarms = [row for row in rows if row.alarm][:MOST_ALARMS]
         overview: shapes.Overview = {
             **stamp,
@@ -124,7 +128,7 @@ class LocalProvider:
     ) -> shapes.Jobs:
         now = self._clock.now()
         limit = min(max(limit, 1), MOST_ROWS)
-        question = Question(group or None, filter, sort)
+        question = Question(group or None, filter, sort, words=True)
         with self._lock:
             names = [self._group(group).group] if group else self._following.followed()
             stamp, total = self._stamp(), sum(self._total(name) for name in names)
@@ -158,6 +162,7 @@ class LocalProvider:
             "events": [],
             "result": None,
             "earlier_logs": 0,
+            "provenance": {},
             "carbon": None,
             "commands": [],
         }
@@ -249,6 +254,56 @@ class LocalProvider:
             "total": len(found.rows),
             "offset": offset,
         }
+
+    def metrics(
+        self,
+        keys: Sequence[str] = (),
+        group: str | None = None,
+        filter: str = "",
+        names: Sequence[str] = (),
+        points: int = 1000,
+        since: float | None = None,
+        limit: int = 200,
+    ) -> shapes.Metrics:
+        """Curves of the jobs with these keys, or of those of a group that a filter matches."""
+        if len(keys) > MOST_ROWS:
+            raise BadQuestion(f"ask for {MOST_ROWS} jobs at most at once")
+        rows = self._asked_rows(keys, group, filter)
+        found = [(row, logged) for row in rows if (logged := self._source(row.key).metrics(row.key))]
+        shown = found[: min(max(limit, 1), MOST_ROWS)]
+        most = min(max(points, FEWEST_POINTS), MOST_POINTS)
+        return {
+            **self._stamp(),
+            "names": list(dict.fromkeys(name for _, logged in found for name in logged)),
+            "jobs": [plain_curves(row, logged, names, most, since) for row, logged in shown],
+            "total": len(found),
+        }
+
+    def metrics_stamps(self, asked: Sequence[str]) -> dict[str, object]:
+        """What tells whether a job logged more: of jobs, by key, and of all jobs of groups."""
+        keys = [key for one in asked for key in self._keys_of(one)]
+        return {key: self._source(key).metrics_stamp(key) for key in keys[:MOST_ROWS]}
+
+    def _keys_of(self, asked: str) -> list[str]:
+        with self._lock:
+            group = self._model.group(asked)
+            if group is None:
+                return [asked]
+            return [row.key for row in self._model.rows(asked) if row.attempt]
+
+    def _asked_rows(self, keys: Sequence[str], group: str | None, filter: str) -> list[Row]:
+        if not keys:
+            with self._lock:
+                names = [self._group(group).group] if group else self._following.followed()
+            if group:
+                self._following.want(group)
+            return list(
+                find(self._rows(names), Question(group, filter, ""), self._clock.now(), self._parameters).rows
+            )
+        with self._lock:
+            asked = frozenset(keys)
+            known = {row.key: row for row in self._model.rows() if row.key in asked}
+        return [known.get(key) or self._source(key).detail(key).row for key in dict.fromkeys(keys)]
 
     def tokens(self) -> shapes.Tokens:
         return {**self._stamp(), "tokens": _open_door(self._panels.tokens(), "tokens")}
@@ -430,6 +485,42 @@ def _open_door(panel: Any, what: str) -> Any:
     return panel
 
 
+def plain_curves(
+    row: Row, logged: Points, names: Sequence[str], most: int, since: float | None
+) -> shapes.JobCurves:
+    """The curves of one job, of the metrics that are wanted, with the points that are newer than `since`."""
+    return {
+        "key": row.key,
+        "id": row.id,
+        "name": row.name,
+        "task": row.task,
+        "state": row.state.name.lower(),
+        "tags": dict(row.tags),
+        "names": list(logged),
+        "curves": [
+            _plain_curve(name, points, most, since)
+            for name, points in logged.items()
+            if not names or name in names
+        ],
+    }
+
+
+def _plain_curve(name: str, points: Sequence[MetricPoint], most: int, since: float | None) -> shapes.Curve:
+    new = [one for one in points if one.time is None or one.time > since] if since is not None else points
+    shown = thinned(new, most)
+    finite = [one.value for one in points if isfinite(one.value)]
+    return {
+        "name": name,
+        "steps": [one.step for one in shown],
+        "times": [one.time for one in shown],
+        "values": [one.value if isfinite(one.value) else None for one in shown],
+        "total": len(points),
+        "last": finite[-1] if finite else None,
+        "min": min(finite, default=None),
+        "max": max(finite, default=None),
+    }
+
+
 def _in_turn(rows: Iterable[Row], most: int) -> list[Row]:
     """Some rows, one of each group in turn: a group with many leaves room for the others."""
     of_group: dict[str, list[Row]] = {}
@@ -447,6 +538,7 @@ def _plain_failure(failure: FailureGroup, now: datetime) -> shapes.Failure:
         "place": failure.place,
         "jobs": [plain_row(row, now) for row in failure.rows[:MOST_FAILED_JOBS]],
         "total": len(failure.rows),
+        "targets": [[row.key, row.attempt] for row in failure.rows[:MOST_FAILED_TARGETS]],
     }
 
 

@@ -136,6 +136,27 @@ class RemoteProvider:
         asked = {"group": group, "task": task, "offset": offset, "limit": limit}
         return cast(shapes.Results, self._get("/api/results", **asked))
 
+    def metrics(
+        self,
+        keys: Sequence[str] = (),
+        group: str | None = None,
+        filter: str = "",
+        names: Sequence[str] = (),
+        points: int = 1000,
+        since: float | None = None,
+        limit: int = 200,
+    ) -> shapes.Metrics:
+        asked: dict[str, Any] = {
+            "key": list(keys),
+            "group": group,
+            "filter": filter,
+            "name": list(names),
+            "points": points,
+            "since": since,
+            "limit": limit,
+        }
+        return cast(shapes.Metrics, self._get("/api/metrics", **asked))
+
     def tokens(self) -> shapes.Tokens:
         return cast(shapes.Tokens, self._get("/api/tokens"))
 

@@ -42,6 +42,8 @@ class Failure(TypedDict):
     place: str
     jobs: list[Job]
     total: int
+    targets: list[list[Any]]
+    """[key, attempt] of each, at most 1,000: what *retry* of all of them names."""
 
 
 class Alarm(TypedDict):
@@ -140,6 +142,8 @@ class JobDetail(Job, Stamp):
     events: list[dict[str, Any]]
     result: Any
     earlier_logs: int
+    provenance: dict[str, Any]
+    """What the result was made of: code, sources, commit, packages and the like."""
     carbon: dict[str, Any] | None
     commands: list[str]
 
@@ -250,6 +254,46 @@ class Results(Stamp):
     offset: int
 
 
+class Curve(TypedDict):
+    """One metric of one job: points by step, some of them where there are many."""
+
+    name: str
+    steps: list[int]
+    times: list[float | None]
+    values: list[float | None]
+    """None where the value is no finite number."""
+    total: int
+    """How many points there are."""
+    last: float | None
+    min: float | None
+    max: float | None
+
+
+class JobCurves(TypedDict):
+    """The curves of one job."""
+
+    key: str
+    id: str
+    name: str
+    task: str
+    state: str
+    tags: dict[str, str]
+    names: list[str]
+    """All metrics of the job, also those that were not asked for."""
+    curves: list[Curve]
+
+
+class Metrics(Stamp):
+    """Metrics over time, of one job or of many."""
+
+    names: list[str]
+    """The metrics of all these jobs."""
+    jobs: list[JobCurves]
+    """Those that logged something."""
+    total: int
+    """How many of the jobs that were asked for logged something; `jobs` has the first ones."""
+
+
 class Tokens(Stamp):
     """The tokens of this machine that jobs use."""
 
@@ -356,6 +400,7 @@ ANSWERS: dict[str, type | Any] = {
     "/api/timeline": Timeline,
     "/api/history": History,
     "/api/results": Results,
+    "/api/metrics": Metrics,
     "/api/tokens": Tokens,
     "/api/queue": Queue,
     "/api/nodes": Nodes,

@@ -57,6 +57,17 @@ class StateProvider(Protocol):
         self, group: str, task: str | None = None, offset: int = 0, limit: int = 1000
     ) -> shapes.Results: ...
 
+    def metrics(
+        self,
+        keys: Sequence[str] = (),
+        group: str | None = None,
+        filter: str = "",
+        names: Sequence[str] = (),
+        points: int = 1000,
+        since: float | None = None,
+        limit: int = 200,
+    ) -> shapes.Metrics: ...
+
     def tokens(self) -> shapes.Tokens: ...
 
     def queue(self) -> shapes.Queue: ...

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from tenuto.errors import LaunchRefused, LockLost
-from tenuto.launchers.instructions import instruct
+from tenuto.launchers.instructions import Instructions, instruct
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import (
+    NO_TRIES,
     Arrival,
     Verdict,
     on_arrival,
@@ -30,7 +31,10 @@ from tenuto.workspace.derive_table import Action
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Settled
 from tenuto.workspace.ports import DESCENDANTS_BYTE, LockHandle, Machine
-from tenuto.workspace.records import LaunchRecord, LocksRecord
+from tenuto.workspace.records import EarlierAttempt, LaunchRecord, LocksRecord
+
+MOST_EARLIER = 20
+"""How many earlier attempts a launch record tells of."""
 
 
 class Attempts(Watches):
@@ -104,6 +108,7 @@ class Attempts(Watches):
             if not job.launcher.external:  # the runner of an external one holds no tokens
                 held.callback(grant.close)
             found = job_directory.settle(self.machine, job.paths, lock, ask=self._ask)
+            self._decide(job, found)
             self._schedule(job, found)
             found = await self._swept(job, lock, found)
             if has_answer(job, found):
@@ -126,6 +131,14 @@ class Attempts(Watches):
                 return Verdict(JobState.ERROR, stop.reason, stop.message)
             held.pop_all()
             return launch
+
+    def _decide(self, job: Job, found: Settled) -> None:
+        """Decide whether a job is run again, now that what it depends on is done."""
+        marker = found.derived.marker
+        if job.is_doubtful and job.reuse is not None and marker is not None:
+            job.is_doubtful = False
+            if job.rerun_of == marker.nonce and job.reuse.is_valid(job, marker):
+                job.rerun_of, job.empties = None, False
 
     async def _launched(self, job: Job, lock: LockHandle, launch: LaunchRecord, grant: Grant) -> Process:
         """The process of an attempt on this machine, once its runner is up and has the locks."""
@@ -234,13 +247,14 @@ class Attempts(Watches):
         environment: Mapping[str, str] = NO_TOKENS.environment,
     ) -> LaunchRecord:
         """The intent, recorded before anything happens."""
-        if found.derived.attempt:
+        if found.derived.attempt and not job.empties:
             job.rotate_logs(self.machine.files)
         # From the directory, not from memory: the scheduler that counted them before may have been killed.
         tries = tries_to_come(self._explained(job, found.derived), self._tries(launch_of(found)), job.retry)
         if found.derived.revoked:  # by this scheduler, perhaps, which has counted the loss before
             tries = tries.with_losses_of(job.tries)
         job.tries = tries
+        job.grow()
         launch = job_directory.open_attempt(
             self.machine,
             job.paths,
@@ -253,6 +267,9 @@ class Attempts(Watches):
             retry_count=job.tries.retry_count,
             lost_count=job.tries.lost_count,
             blameless_count=job.tries.blameless_count,
+            memory_count=job.tries.memory_count,
+            failed_count=job.tries.failed_count,
+            earlier=_earlier(found) if job.tries != NO_TRIES else (),
             owner=job.owners[0].id if job.owners else None,
             instructions=instruct(
                 job.task_id,
@@ -266,8 +283,11 @@ class Attempts(Watches):
                 carbon=job.carbon_plan,
                 tokens=recorded(job.tokens),
                 slots=job.slots,
+                record=job.record(),
             ),
+            empties=job.empties,
         )
+        job.life, job.empties = launch.life, False
         job.attempt = launch.attempt
         job.answered = launch.attempt - 1
         job.is_found = False
@@ -300,6 +320,16 @@ class Attempts(Watches):
         """Waits for an attempt that another process runs, which has slots of its own."""
         job.let_go_of_slots()
         return await self.until_ended(job)
+
+
+def _earlier(found: Settled) -> tuple[EarlierAttempt, ...]:
+    """The story of a job that is tried again, to be kept with the attempt that is about to be opened."""
+    launch, reason = launch_of(found), found.derived.reason
+    if launch is None or reason is None:
+        return () if launch is None else launch.earlier
+    limits = Instructions.of(launch).limits
+    last = EarlierAttempt(launch.attempt, reason, limits.memory_bytes, limits.walltime_s)
+    return (*launch.earlier, last)[-MOST_EARLIER:]
 
 
 def _end_late(process: Process) -> None:

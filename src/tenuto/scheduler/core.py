@@ -4,11 +4,13 @@ It is pure: it reads no clock and no file, starts nothing and tells nothing; `sh
 | Phase        | A step out of it                                                                       |
 |--------------|----------------------------------------------------------------------------------------|
 | asleep       | `Submitted`, or a job that needs it enters: blocked                                    |
-| blocked      | the last job that it waits for is done, or `Unlocked`: ready; one of them fails: ended |
+| blocked      | the last job that it waits for is done, `Unlocked` or `Rested`: ready;                 |
+|              | one of them fails: ended                                                               |
 | ready        | `Seated`: starting, or wants tokens                                                    |
 | wants tokens | `Granted`: starting; `Unwanted`: ready                                                 |
 | starting     | `Begun`: running                                                                       |
-| running      | `AttemptEnded`: settling, or another try: running or ready; `Short`: ready             |
+| running      | `AttemptEnded`: settling, or another try: running, ready or, to rest first, blocked;   |
+|              | `Short`: ready                                                                         |
 | settling     | `Ended`: ended                                                                         |
 | ended        | `Submitted`: blocked                                                                   |
 
@@ -33,6 +35,7 @@ from tenuto.scheduler.effects import (
     End,
     GiveOutTokens,
     Notify,
+    Rest,
     Retry,
     Settle,
     Sleep,
@@ -183,13 +186,28 @@ class Core:
         if self._has_settled(job, verdict) or self._has_spared(job, verdict.message):
             return
         self._do(Retry(job, verdict, was_adopted=False))
-        if not keeps_slot:
+        if verdict.after_s:
+            self._rest(job, verdict)
+        elif not keeps_slot:
             job.phase = Phase.READY
             self.slots.add_first(job)
 
     def _adopted_ended(self, job: Job, verdict: Verdict) -> None:
         if not self._has_settled(job, verdict) and not self._has_spared(job, verdict.message):
             self._do(Retry(job, verdict, was_adopted=True))
+            if verdict.after_s:
+                self._rest(job, verdict)
+            else:
+                self._enter(job)
+
+    def _rest(self, job: Job, verdict: Verdict) -> None:
+        """The rule of a job has it wait before its next attempt, without a slot and without tokens."""
+        job.phase = Phase.BLOCKED
+        self._do(Tell(job, JobState.WAITING, verdict.message))
+        self._do(Rest(job, verdict.after_s))
+
+    def _rested(self, job: Job) -> None:
+        if job.phase is Phase.BLOCKED and not job.missing and not self._has_spared(job):
             self._enter(job)
 
     def _has_settled(self, job: Job, verdict: Verdict) -> bool:

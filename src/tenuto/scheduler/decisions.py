@@ -4,6 +4,8 @@ They start nothing, write nothing and read no clock.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from enum import Enum, unique
 from typing import Any, NamedTuple
 
@@ -83,6 +85,78 @@ def is_told(found: Derived, answered: int, *, once: bool = False, was_stopped: b
     return found.attempt == answered != 0 and not once and (was_stopped or not is_cancelled)
 
 
+@unique
+class Cause(Enum):
+    """Why an attempt failed, as far as a retry rule can name it."""
+
+    MEMORY = "memory"
+    TIMEOUT = "timeout"
+    LOST = "lost"
+    FAILED = "failed"
+
+
+class Allowance(NamedTuple):
+    """What an attempt may use, as far as it can grow; None: without limit."""
+
+    memory_bytes: int | None = None
+    duration_s: float | None = None
+
+
+class Growth(NamedTuple):
+    """How a need grows from one attempt to the next."""
+
+    need: str
+    """The field of `Allowance`."""
+    factor: float
+    most: float
+    """Bytes or seconds; no attempt asks for more."""
+
+    def grown(self, needs: Allowance, times: int) -> Allowance:
+        """The needs after so many further attempts; never less than before, never beyond the bound."""
+        before = getattr(needs, self.need)
+        if before is None or not times or before >= self.most:
+            return needs
+        # A power of the factor may overflow long after the bound is reached.
+        power = min(times, math.ceil(math.log(self.most / before, self.factor)) + 1)
+        after = min(before * self.factor**power, self.most)
+        return needs._replace(**{self.need: math.ceil(after) if type(before) is int else after})
+
+    def is_spent(self, needs: Allowance) -> bool:
+        """True if an attempt with these needs was the last that this growth allows."""
+        asked = getattr(needs, self.need)
+        return asked is None or asked >= self.most
+
+
+class Rule(NamedTuple):
+    """The further attempts after one cause."""
+
+    further: int | None = None
+    """At most so many; None: until an attempt at the bound of the growth has failed."""
+    growth: Growth | None = None
+    after_s: float = 0.0
+    """How long the job waits before a further attempt."""
+
+
+class RetryRules(NamedTuple):
+    """The rule for each cause that the user named; None: the limits of `RetryLimits` hold.
+
+    `jobs.retry_rules` reads them from a text.
+    """
+
+    memory: Rule | None = None
+    timeout: Rule | None = None
+    lost: Rule | None = None
+    failed: Rule | None = None
+
+    def rule(self, cause: Cause) -> Rule | None:
+        """The rule for a cause."""
+        found: Rule | None = getattr(self, cause.value)
+        return found
+
+
+NO_RULES = RetryRules()
+
+
 class RetryLimits(NamedTuple):
     """How often a job may be tried again, and after what."""
 
@@ -93,16 +167,47 @@ class RetryLimits(NamedTuple):
     """Restarts after its runner was lost while the task's code may have run."""
     once: bool = False
     """No restart at all after the task's code may have run, whatever the other limits say."""
+    rules: RetryRules = NO_RULES
+    """Causes that are named here know no other limit."""
+    needs: Allowance = Allowance()
+    """What the first attempt may use; only looked at where a rule says that it grows."""
+
+    def needs_of(self, tries: Tries) -> Allowance:
+        """What the next attempt may use, after so many tries: grown only by causes whose rule says so."""
+        needs = self.needs
+        for cause in Cause:
+            rule = self.rules.rule(cause)
+            if rule is not None and rule.growth is not None:
+                needs = rule.growth.grown(needs, tries.tried_after(cause))
+        return needs
 
     def recorded(self) -> dict[str, Any]:
         """As the instructions of an attempt keep them; nothing for a job that is never tried again."""
-        if self.once or not (self.resumable or self.max_lost_retries):
+        if self.once or not (self.resumable or self.max_lost_retries or self.rules != NO_RULES):
             return {}
-        return {
+        recorded: dict[str, Any] = {
             "resumable": self.resumable,
             "max_retries": self.max_retries,
             "max_lost_retries": self.max_lost_retries,
         }
+        if self.rules != NO_RULES:
+            recorded["rules"] = [
+                [cause.value, rule.further, rule.growth and list(rule.growth), rule.after_s]
+                for cause in Cause
+                if (rule := self.rules.rule(cause)) is not None
+            ]
+            recorded["needs"] = list(self.needs)
+        return recorded
+
+    @classmethod
+    def of_record(cls, recorded: Mapping[str, Any]) -> RetryLimits:
+        """The limits that the instructions of an attempt kept; `TypeError` or `ValueError` for others."""
+        plain = {**recorded}
+        rules = {
+            Cause(cause).value: Rule(further, growth and Growth(*growth), after_s)
+            for cause, further, growth, after_s in plain.pop("rules", ())
+        }
+        return cls(**{**plain, "rules": RetryRules(**rules), "needs": Allowance(*plain.pop("needs", ()))})
 
     def merged(self, other: RetryLimits) -> RetryLimits:
         """The limits of a job that two submissions ask for: the more generous of the two."""
@@ -111,6 +216,8 @@ class RetryLimits(NamedTuple):
         return self._replace(
             max_retries=max(self.max_retries, other.max_retries),
             max_lost_retries=max(self.max_lost_retries, other.max_lost_retries),
+            rules=self.rules if other.rules == NO_RULES else other.rules,
+            needs=self.needs if other.rules == NO_RULES else other.needs,
         )
 
 
@@ -128,6 +235,20 @@ class Tries(NamedTuple):
     """After a loss by its cluster."""
     withdrawn: bool = False
     """The last of them came to nothing before anything was started."""
+    memory_count: int = 0
+    """After it ran out of memory."""
+    failed_count: int = 0
+    """After it failed by itself."""
+
+    def tried_after(self, cause: Cause) -> int:
+        """How often it was tried again after a cause."""
+        counted: int = getattr(self, _COUNTS[cause])
+        return counted
+
+    def after(self, cause: Cause) -> Tries:
+        """These, with one more try after a cause."""
+        counted: dict[str, Any] = {_COUNTS[cause]: self.tried_after(cause) + 1}
+        return self._replace(**counted)
 
     def with_losses_of(self, other: Tries) -> Tries:
         """These, with as many losses of each kind as the other counted at least."""
@@ -139,6 +260,13 @@ class Tries(NamedTuple):
 
 NO_TRIES = Tries()
 
+_COUNTS = {
+    Cause.MEMORY: "memory_count",
+    Cause.TIMEOUT: "retry_count",
+    Cause.LOST: "lost_count",
+    Cause.FAILED: "failed_count",
+}
+
 
 class Verdict(NamedTuple):
     """What an ended attempt amounts to: a final state, or another try."""
@@ -148,13 +276,22 @@ class Verdict(NamedTuple):
     message: str | None = None
     tries: Tries | None = None
     """The counts of the next try; None if there is none."""
+    after_s: float = 0.0
+    """How long the job waits before that try."""
 
 
 def tries_of(launch: LaunchRecord | None) -> Tries:
     """The counts that the current attempt recorded."""
     if launch is None:
         return NO_TRIES
-    return Tries(launch.retry_count, launch.lost_count, launch.blameless_count, launch.withdrawn)
+    return Tries(
+        launch.retry_count,
+        launch.lost_count,
+        launch.blameless_count,
+        launch.withdrawn,
+        launch.memory_count,
+        launch.failed_count,
+    )
 
 
 def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
@@ -164,6 +301,13 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
         return final._replace(tries=tries)  # the scheduler that wanted to run it left no trace
     if limits.once and found.payload_may_have_run:
         return final
+    cause = _cause(found)
+    rule = None if cause is None else limits.rules.rule(cause)
+    if cause is not None and rule is not None:
+        is_over = rule.further is not None and tries.tried_after(cause) >= rule.further
+        if is_over or (rule.growth is not None and rule.growth.is_spent(limits.needs_of(tries))):
+            return final
+        return final._replace(tries=tries.after(cause), after_s=rule.after_s)
     if found.reason is JobFailureStatus.TIMEOUT:
         # The seed counts the timeout first and compares afterwards.
         again = tries._replace(retry_count=tries.retry_count + 1)
@@ -178,6 +322,18 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
         elif tries.lost_count < (limits.max_lost_retries if found.payload_may_have_run else MAX_UNSTARTED):
             return final._replace(tries=tries._replace(lost_count=tries.lost_count + 1))
     return final
+
+
+def _cause(found: Derived) -> Cause | None:
+    """The cause that a rule may name; None for losses that are the machine's or the cluster's."""
+    if found.reason is None or found.reason.name not in Cause.__members__:
+        return None
+    cause = Cause[found.reason.name]
+    if cause is Cause.LOST and (
+        found.marker is not None or found.blameless or not found.payload_may_have_run
+    ):
+        return None
+    return cause
 
 
 def explained(found: Derived, wish: StopRecord | None) -> Derived:

@@ -68,6 +68,13 @@ class Retry(NamedTuple):
     was_adopted: bool
 
 
+class Rest(NamedTuple):
+    """Have a job wait before its next attempt; `Rested` follows."""
+
+    job: Job
+    after_s: float
+
+
 class Settle(NamedTuple):
     """Hand over the last outputs of a job; `Ended` follows."""
 
@@ -127,6 +134,7 @@ Effect = (
     | Wake
     | Sleep
     | Retry
+    | Rest
     | Settle
     | Cancel
     | Stop

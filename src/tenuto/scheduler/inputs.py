@@ -49,6 +49,12 @@ class Unlocked(NamedTuple):
     is_done: bool
 
 
+class Rested(NamedTuple):
+    """A job has waited as long as its rule says, before its next attempt."""
+
+    job: Job
+
+
 class Promoted(NamedTuple):
     """The priority of a job rose."""
 
@@ -155,6 +161,7 @@ Input = (
     | Adopted
     | Locked
     | Unlocked
+    | Rested
     | Promoted
     | Cancelled
     | Withdrawn

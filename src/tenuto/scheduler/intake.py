@@ -32,6 +32,7 @@ from tenuto.scheduler.owners import Owner, OwnerLedger
 from tenuto.scheduler.registry import Registry
 from tenuto.scheduler.shortages import shortage, worded
 from tenuto.scheduler.token_queue import TokenQueues
+from tenuto.scheduler.verdicts import drop_aside
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
@@ -176,9 +177,16 @@ class Arrivals:
     def _judged(self, job: Job, found: Derived, launch: object) -> Look:
         job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
         arrival = on_arrival(found, once=job.once)
+        if isinstance(launch, LaunchRecord):
+            job.life = launch.life
+            if arrival is Arrival.REUSE and launch.aside:
+                drop_aside(self._machine, job)
         if arrival is Arrival.REUSE and job.reuse is not None and found.marker is not None:
-            job.reruns = not job.reuse(job, found.marker)
-            arrival = Arrival.RUN if job.reruns else arrival
+            job.marker = found.marker.gist()  # what depends on it may be judged before the loop has seen it
+            if not job.reuse.is_valid(job, found.marker):
+                job.rerun_of, job.empties, arrival = found.marker.nonce, True, Arrival.RUN
+        elif job.reuse is not None and isinstance(launch, LaunchRecord):
+            job.empties = job.reuse.begins_anew(job, launch, runs=arrival is Arrival.ADOPT)
         stop = None
         if arrival is Arrival.ADOPT:
             stop = job_directory.read_stop(self._machine.files, job.paths, found.attempt)
@@ -211,11 +219,12 @@ class Arrivals:
             self._submit_again(job, given, look)
 
     def _merge(self, job: Job, given: Job) -> None:
-        transient, priority = job.transient, job.priority
+        transient, priority, tags = job.transient, job.priority, job.tags
         job.merge(given)
         if job.priority > priority:
             self._feed(Promoted(job))
-        if job.transient is not transient:  # a remover reads in the lists which owners want to keep the job
+        # A remover reads in the lists which owners want to keep the job; a reader, all tags of it.
+        if job.transient is not transient or job.tags != tags:
             for owner in job.owners:
                 self._ledger.list(owner, job)
 
@@ -284,13 +293,13 @@ class Arrivals:
             job.answered = look.found.attempt if look is not None and is_end else job.attempt
             job.spent_stop = None if look is None else look.stop
             self._feed(Submitted(job))
-        elif job.is_done and given is not job and given.reruns:
-            job.tries, job.answered, job.reruns = NO_TRIES, job.attempt, True  # its code has changed since
+        elif job.is_done and given is not job and given.rerun_of is not None:
+            job.tries, job.answered = NO_TRIES, job.attempt  # its code has changed since
+            job.rerun_of, job.is_doubtful, job.empties = given.rerun_of, given.is_doubtful, True
             self._feed(Submitted(job))
         elif job.is_passed_over or (job.phase is Phase.ASLEEP and job.transient is TransientMode.NONE):
             self._feed(Submitted(job))
         elif given is not job:
-            job.reruns = False
             # What is submitted now may say otherwise than what was stored, under the same identity.
             job.is_found = job.is_found or job.is_done
             self._call_completed(job)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tenuto.launchers.results import readable
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.tasks.html import Html, dot, table
+from tenuto.tasks.tags import tag_words
 
 if TYPE_CHECKING:
     from tenuto.scheduler.jobs import Job
@@ -27,7 +28,7 @@ def job_html(job: Job) -> str:
     if standing.message:
         rows.append(("why", standing.message))
     if job.tags:
-        rows.append(("tags", ", ".join(f"{name}={value}" for name, value in job.tag_texts.items())))
+        rows.append(("tags", tag_words(job.tags)))
     if standing.starttime is not None and standing.endtime is not None:
         rows.append(("took", f"{(standing.endtime - standing.starttime).total_seconds():.1f} s"))
     if job.attempt > 1:

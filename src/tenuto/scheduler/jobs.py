@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tenuto.clock import Clock
 from tenuto.errors import NoResult, WorkspaceError
@@ -18,7 +18,8 @@ from tenuto.launchers.results import decoded
 from tenuto.lifecycle.base_job import CounterChange
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
-from tenuto.scheduler.decisions import NO_RETRY, NO_TRIES, RetryLimits
+from tenuto.light import late
+from tenuto.scheduler.decisions import NO_RETRY, NO_RULES, NO_TRIES, RetryLimits
 from tenuto.scheduler.entries import Entry, JobDependency
 from tenuto.scheduler.job_html import job_html
 from tenuto.scheduler.owners import Owner
@@ -28,24 +29,50 @@ from tenuto.scheduler.watched_outputs import WatchedOutput
 from tenuto.scheduler.work import Work
 from tenuto.scheduler.workers import call_safely, takes
 from tenuto.tasks.arguments import function
+from tenuto.tasks.tags import joined
 from tenuto.workspace.carbon import job_total
 from tenuto.workspace.flags import RESULT_NOT_KEPT
 from tenuto.workspace.job_directory import read_result, rotate_logs
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.markers import Durability, Marker
 from tenuto.workspace.ports import Files, LockHandle
-from tenuto.workspace.records import StopRecord
+from tenuto.workspace.records import LaunchRecord, StopRecord
 
 if TYPE_CHECKING:
+    from tenuto.launchers import requirements
     from tenuto.scheduler.callers import PendingAnswer
     from tenuto.scheduler.scheduler import Scheduler
+else:
+    requirements = late("tenuto.launchers.requirements")
 
 
 _LARGEST_PARAMS = 4 << 20
 
 
-Reuse = Callable[["Job", Marker], bool]
-"""Judges a job that was found done: True if its result can be reused, False if it is to be run again."""
+class Reuse(Protocol):
+    """Judges what was found of a job, for the owner that asks for it now."""
+
+    def is_valid(self, job: Job, marker: Marker) -> bool:
+        """True if the result of a job that was found done can be reused, False if it is to be run again.
+
+        Raises `DefaultChanged` for the result of other values than the task has.
+        """
+        ...
+
+    def begins_anew(self, job: Job, launch: LaunchRecord, *, runs: bool) -> bool:
+        """True if an attempt that is not done, or still `runs`, is followed by one in an empty directory.
+
+        Raises `DefaultChanged` for an attempt at other values that runs, or could be gone on with.
+        """
+        ...
+
+    def refuse_other(self, job: Job, known: Job) -> None:
+        """Raises `DefaultChanged` if a job that is under way in this process has other values."""
+        ...
+
+    def record(self, job: Job) -> Mapping[str, Any]:
+        """What the result of an attempt that is about to begin will be made of."""
+        ...
 
 
 class Job(Entry):
@@ -86,10 +113,22 @@ class Job(Entry):
 
     reuse: Reuse | None = None
     """Asked when the job is found done; None: what is done is reused."""
-    reruns: bool = False
-    """It was found done, and is run again all the same."""
+    rerun_of: str | None = None
+    """The nonce of the marker that was found, and is no answer: the job is run again all the same."""
+    is_doubtful: bool = False
+    """Whether it is run again is decided when what it depends on is done."""
+    empties: bool = False
+    """Its next attempt begins in an empty directory."""
+    life: str | None = None
+    """Names the life of its directory; see `LaunchRecord`."""
+    is_planned: bool = False
+    """It is only planned: its watchers are called when the plan is complete otherwise."""
+    kept_record: Mapping[str, Any] = {}
+    """What the record of the next attempt says, without a `reuse`."""
     spent_stop: StopRecord | None = None
     """The wish to end an attempt that was said to have failed before the job was submitted again."""
+    uses: tuple[str, ...] = ()
+    """The ids of the jobs whose outputs, handed over while they ran, it uses: it does not wait for them."""
     is_found: bool = False
     """It was done, or running, before this process asked for it: another one wrote its parameters."""
 
@@ -178,9 +217,9 @@ class Job(Entry):
         return self.retry.max_retries if self.retry.resumable else 0
 
     @property
-    def tag_texts(self) -> dict[str, str]:
-        """The tags as events and lists keep them."""
-        return {name: str(value) for name, value in self.tags.items()}
+    def linked(self) -> tuple[str, ...]:
+        """The ids of the jobs that it waits for, then of those whose outputs it uses."""
+        return (*(dependency.origin.job_id for dependency in self.dependencies), *self.uses)
 
     # What a config may ask of its job (`tasks.ports.SubmittedJob`)
 
@@ -244,7 +283,7 @@ class Job(Entry):
         function(method, "watch_output(method)")
         function(callback, "watch_output(callback)")
         self.watched_outputs += (WatchedOutput(method, callback),)
-        if self.scheduler is not None:
+        if self.scheduler is not None and not self.is_planned:
             self.scheduler.follow_outputs(self)
 
     def on_completed(self, callback: Callable[..., Any]) -> None:
@@ -259,7 +298,7 @@ class Job(Entry):
             context.copy().run(callback, *([job] if takes_job else []))
 
         self.completion_callbacks += (call,)
-        if self.scheduler is not None:
+        if self.scheduler is not None and not self.is_planned:
             self.scheduler.follow_completion(self)
 
     # What the scheduler asks of a job
@@ -267,6 +306,7 @@ class Job(Entry):
     def merge(self, other: Job) -> None:
         """Takes over what `other`, a second submission of the same identity, asks for."""
         self.transient = self.transient.merge(other.transient)
+        self.tags = joined(self.tags, other.tags) if self.owners else other.tags
         self.retry, self.priority = self.retry.merged(other.retry), max(self.priority, other.priority)
         if self.is_at_rest:  # otherwise it has begun to ask
             self.tokens, self.needs = other.tokens, other.needs
@@ -281,11 +321,28 @@ class Job(Entry):
         self.watched_outputs += other.watched_outputs
         self.completion_callbacks += other.completion_callbacks
 
+    def record(self) -> Mapping[str, Any]:
+        """What the result of the attempt that is about to begin will be made of."""
+        return self.kept_record if self.reuse is None else self.reuse.record(self)
+
+    def grow(self) -> None:
+        """Have the next attempt ask for what the rules of the job say after so many tries."""
+        if self.retry.rules == NO_RULES:
+            return
+        needs = self.retry.needs_of(self.tries)
+        if needs.memory_bytes is not None:
+            self.limits = self.limits._replace(memory_bytes=needs.memory_bytes)
+        if needs.duration_s is not None:
+            self.limits = self.limits._replace(walltime_s=needs.duration_s)
+        if self.launcher.external and any(need is not None for need in needs):
+            asked = requirements.Alternative(duration_s=needs.duration_s, memory_bytes=needs.memory_bytes)
+            self.launcher = self.launcher.adapted(asked)
+
     def result(self) -> Any:
         """What the task returned, once it is done; waits for that."""
         state, name = self.wait(), f"{self.task_id} {self.job_id[:12]}"
         if state is not JobState.DONE or self.marker is None or self.scheduler is None:
-            raise NoResult(f"{name} has no result: it is {state.name}")
+            raise NoResult(f"{name} has no result: it is {self._cause(state)}")
         if RESULT_NOT_KEPT in self.marker.flags:
             raise NoResult(f"{name} is done, but has no result: {self.marker.message}")
         try:
@@ -293,6 +350,12 @@ class Job(Entry):
             return decoded(raw, self.paths.directory)
         except (OSError, ValueError) as error:
             raise NoResult(f"the result of {name} cannot be read: {error}") from error
+
+    def _cause(self, state: JobState) -> str:
+        """A state with what led to it, and the command that says more."""
+        reason, message = self.standing.reason, self.standing.message
+        words = f"{state.name}{f' ({reason.name})' if reason else ''}{f': {message}' if message else ''}"
+        return f"{words}; see `tenuto why {self.job_id[:12]}`" if state is JobState.ERROR else words
 
     def carbon(self) -> CarbonMetricsData | None:
         """What the job used in all its attempts, as far as that was measured; None if nothing was."""

@@ -141,8 +141,8 @@ class Announcer:
             job_id=job.job_id,
             task_id=job.task_id,
             owner=owner.id,
-            tags=job.tag_texts,
-            depends_on=tuple(dependency.origin.job_id for dependency in job.dependencies),
+            tags=job.tags,
+            depends_on=job.linked,
             transient=job.transient,
         )
         self._announce(owner, event)

@@ -1,5 +1,5 @@
-"""Log lines of a job's life: one at info level for each step, with an `action` for programs that read logs.
-Decides nothing, and costs nearly nothing while info is off.
+"""Log lines of a job's life: one at debug level for each step, with an `action` for programs that read logs.
+Decides nothing, and costs nearly nothing while debug is off.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _STEPS = {
 
 
 def is_logged() -> bool:
-    """True if lines at info level go anywhere."""
-    return logger.isEnabledFor(logging.INFO)
+    """True if lines at debug level go anywhere."""
+    return logger.isEnabledFor(logging.DEBUG)
 
 
 def log_step(step: LogStep, job: Job, owner: Owner | None = None, message: str | None = None) -> None:
@@ -57,7 +57,7 @@ def log_step(step: LogStep, job: Job, owner: Owner | None = None, message: str |
     if not is_logged():
         return
     standing = job.standing
-    logger.info(
+    logger.debug(
         "%s %s: %s%s",
         job.task_id,
         job.job_id[:12],

@@ -71,27 +71,41 @@ class TaskOutputsWorker:
         self._worker.close()
 
     def _read(self, job: Job) -> None:
-        for watched in job.watched_outputs:
-            outputs, watched.offset = read_outputs(self._files, job.paths, watched.offset)
-            for output in outputs:
-                watched.sequence += 1
-                self._hand_over(job, watched, output, OutputKey(job.job_id, watched.sequence))
-
-    def _hand_over(self, job: Job, watched: WatchedOutput, output: TaskOutput, key: OutputKey) -> None:
-        try:
-            value = job.work.output(output, watched.method)
-            if value is not None:
-                watched.call(value, key)
-        except BaseException as error:  # whatever it raises, also SystemExit: the rest go on
-            self.failed(job.owners, f"a watcher of {output.method} of {job.task_id} raised {worded(error)}")
-            logger.exception(
-                "a watcher of %s of job %s raised",
-                output.method,
-                job.job_id,
-                extra={"action": "watcher_raised"},
-            )
+        problem = hand_over_outputs(self._files, job)
+        if problem is not None:
+            self.failed(job.owners, problem)
 
     def _add(self, waiting: Sequence[Owner], change: int) -> None:
         with self._lock:
             for owner in waiting:
                 self._ledger.of(owner).outputs += change
+
+
+def hand_over_outputs(files: Files, job: Job) -> str | None:
+    """Call the watchers of a job with each output that is new to them, in order; what the first raised."""
+    problem: str | None = None
+    if job.empties:  # it is about to be run again: what it handed over before is not of that
+        return None
+    for watched in job.watched_outputs:
+        outputs, watched.offset = read_outputs(files, job.paths, watched.offset)
+        for output in outputs:
+            watched.sequence += 1
+            raised = _hand_over(job, watched, output, OutputKey(job.job_id, watched.sequence))
+            problem = problem or raised
+    return problem
+
+
+def _hand_over(job: Job, watched: WatchedOutput, output: TaskOutput, key: OutputKey) -> str | None:
+    try:
+        value = job.work.output(output, watched.method)
+        if value is not None:
+            watched.call(value, key)
+    except BaseException as error:  # whatever it raises, also SystemExit: the rest go on
+        logger.exception(
+            "a watcher of %s of job %s raised",
+            output.method,
+            job.job_id,
+            extra={"action": "watcher_raised"},
+        )
+        return f"a watcher of {output.method} of {job.task_id} raised {worded(error)}"
+    return None

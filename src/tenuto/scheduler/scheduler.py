@@ -250,8 +250,13 @@ class Scheduler(Shell):
                 needed = [JobDependency(known.needed_by(job, d.origin)) for d in job.dependencies]
                 job.dependencies = tuple(dict.fromkeys(needed))
         look = self._arrivals.look(job) if before is None or before.state is JobState.ERROR else None
-        if before is not None and before.state is JobState.DONE and before.marker and job.reuse is not None:
-            job.reruns = not job.reuse(job, before.marker)
+        if before is not None and look is None and job.reuse is not None:
+            if before.state is JobState.DONE and before.marker:
+                if not job.reuse.is_valid(job, before.marker):
+                    before.rerun_of = job.rerun_of = before.marker.nonce
+                    before.is_doubtful, before.empties = job.is_doubtful, True
+            else:
+                job.reuse.refuse_other(job, before)
         with known.lock:
             is_new = known.get(job.key) is None
             counts = known.keep(job)

@@ -349,7 +349,7 @@ class Shell:
                 verdict = failed
             # Its tokens fell with the attempt; its slot was given back while another process ran it.
             has_slot = not getattr(job.launcher, "shares_slots", False) or bool(job.slot_units)
-            keeps_slot = verdict.tries is not None and grant is None and has_slot
+            keeps_slot = verdict.tries is not None and not verdict.after_s and grant is None and has_slot
             self._feed(inputs.AttemptEnded(job, verdict, keeps_slot))
             keeps_slot = keeps_slot and job.phase is Phase.RUNNING
 
@@ -382,8 +382,19 @@ class Shell:
             self._tokens.release(job)
         log_step(LogStep.RETRIED, job, message=verdict.message)
         if not was_adopted:
-            job.set_state(JobState.WAITING, message=f"tried again: {verdict.message}")
-            job.state = JobState.READY
+            when = f" in {verdict.after_s:g} s" if verdict.after_s else ""
+            job.set_state(JobState.WAITING, message=f"tried again{when}: {verdict.message}")
+            if not verdict.after_s:
+                job.state = JobState.READY
+
+    def _rest(self, job: Job, after_s: float) -> None:
+        attempt = job.attempt
+
+        def wake() -> None:
+            if job.attempt == attempt:  # else it was cancelled and submitted again meanwhile
+                self._feed(inputs.Rested(job))
+
+        self._runner.later(after_s, wake)
 
     def _stop(self, job: Job, message: str) -> None:
         log_step(LogStep.CANCELLED, job, message=message)

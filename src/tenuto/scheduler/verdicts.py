@@ -4,6 +4,8 @@ Starts nothing and waits for nothing but the end of leftovers; the rules are in 
 
 from __future__ import annotations
 
+import contextlib
+
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.decisions import (
     Tries,
@@ -71,6 +73,9 @@ class Verdicts:
         launch = launch_of(found)
         if launch is not None:
             job.tries = tries_of(launch)
+            job.life = launch.life
+            if launch.aside and found.derived.state is JobState.DONE:
+                drop_aside(self.machine, job)
         verdict = after_attempt(self._explained(job, found.derived), job.tries, job.retry)
         return self._unless_cancelled(job, verdict)
 
@@ -118,13 +123,22 @@ class Verdicts:
         job.marker = marker
 
 
+def drop_aside(machine: Machine, job: Job) -> None:
+    """Remove what a job had before it was run again, if that is still there."""
+    if machine.files.stat(job.paths.aside) is not None:
+        with contextlib.suppress(OSError):  # the next run tries again
+            job_directory.drop_aside(machine, job.layout, job.paths)
+
+
 def status_of(job: Job, launch: LaunchRecord, standing: Standing) -> StatusRecord:
     return StatusRecord(job.job_id, job.task_id, standing, launch.attempt, launch.retry_count)
 
 
 def has_answer(job: Job, found: Settled) -> bool:
     """True if what is found ends the wait for a job."""
-    return answers(found.derived, job.answered, once=job.once, again=job.reruns)
+    marker = found.derived.marker
+    again = job.rerun_of is not None and marker is not None and marker.nonce == job.rerun_of
+    return answers(found.derived, job.answered, once=job.once, again=again)
 
 
 def launch_of(found: Settled) -> LaunchRecord | None:

@@ -25,6 +25,8 @@ from sqlalchemy import (
 )
 
 from tenuto.database import Database, now_ms
+from tenuto.errors import DefaultChanged
+from tenuto.jobs.validity import OTHER_DEFAULTS, other_defaults
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.search.kept_outcomes import judge_anew
 from tenuto.search.moves import record, wake_search
@@ -66,6 +68,8 @@ class AddStore:
             if row is None:
                 raise Refused(_known(connection, new) or _clash(connection, name, new))
             is_reused = row.outcome is not None
+            if is_reused:
+                _refuse_other_values(connection, new)
             status, message = S.PENDING, None
             if is_reused:
                 status, message = _take_over(connection, name, new.id, row.outcome)
@@ -165,6 +169,20 @@ def _insertion(is_bounded: bool) -> Any:
         count = select(func.count()).select_from(evolution_jobs).where(mine, UNFINISHED)
         rows = rows.where(count.scalar_subquery() < bindparam("most", type_=Integer))
     return insert(evolution_jobs).from_select(list(columns), rows).returning(jobs.outcome)
+
+
+def _refuse_other_values(connection: Connection, new: NewCandidate) -> None:
+    """`DefaultChanged` if the outcome that is taken over was one of other values, at defaults of then."""
+    query = (
+        select(jobs.params)
+        .where(
+            is_status(S.SUCCEEDED), jobs.task_id == new.task_id, jobs.job_id == new.job_id, jobs.id != new.id
+        )
+        .limit(1)
+    )
+    then = connection.execute(query).scalar_one_or_none()
+    if then is not None and other_defaults(then, new.params):
+        raise DefaultChanged(f"{new.task_id} {new.job_id[:8]} {OTHER_DEFAULTS}")
 
 
 def _take_over(connection: Connection, name: str, row: str, text: str) -> tuple[EvolutionStatus, str]:

@@ -5,6 +5,7 @@ One thread with an event loop and a `Scheduler` of its own; runs none of the use
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import os.path
@@ -27,11 +28,13 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import GpuToken
-from tenuto.search.candidate_jobs import LEASE_FILE, CandidateJobs
-from tenuto.search.claim_store import LOST, Wish
-from tenuto.search.kept_outcomes import judge
+from tenuto.search.candidate_jobs import LEASE_FILE, AgentChange, CandidateJobs, change_of
+from tenuto.search.claim_store import LOST, SURROUNDINGS, Wish
+from tenuto.search.commits import SurroundingsFailed
+from tenuto.search.kept_outcomes import judge, read_kept
 from tenuto.search.moves import WORK
-from tenuto.search.outcome import Outcome, plain
+from tenuto.search.outcome import Outcome, as_outcome, plain
+from tenuto.search.programs import PROGRAM_TASK
 from tenuto.search.recovery import process_text
 from tenuto.search.rows import Claimed, End
 from tenuto.search.store import Store
@@ -45,6 +48,8 @@ from tenuto.workspace.ports import Files, Machine
 
 
 _MESSAGE = 4000
+WITHDRAWN = "the search no longer wants it"
+_SURROUNDINGS = f"{SurroundingsFailed.__name__}: "
 _REPEATED = (JobFailureStatus.LOST, JobFailureStatus.DELETED)
 
 
@@ -53,16 +58,35 @@ def is_answer(job: Job, row: Claimed) -> bool:
     return job.state is JobState.DONE or job.attempt > row.job_attempt
 
 
-def end_of(files: Files, job: Job, row: Claimed) -> End:
-    """The end of a row whose job ended."""
+def changed(files: Files, job: Job) -> AgentChange | None:
+    """What the agent of a job changed; None if it failed."""
+    return change_of(_returned(files, job)) if job.state is JobState.DONE else None
+
+
+def known_end(row: Claimed, change: AgentChange, text: str) -> End:
+    """The end of a row whose tree another row of the search has, with its outcome."""
+    outcome = read_kept(text)
+    measures = json.loads(text).get("given", list(outcome.measures))
+    outcome = outcome._replace(cost=change.cost, solution=change.commit, measures=measures)
+    found = judge(outcome, row.definition)
+    return End(row.id, row.attempt, *found, row.job_attempt, change.directory, reused=True)
+
+
+def end_of(files: Files, job: Job, row: Claimed, change: AgentChange | None = None) -> End:
+    """The end of a row whose job ended; `change`: what its agent made, if the job evaluated that."""
     directory = os.path.join("jobs", job.task_id, job.job_id)
     if job.state is JobState.DONE:
-        found = judge(_returned(files, job), row.definition)
-        return End(row.id, row.attempt, *found, job.attempt, directory)
+        returned, is_reused = _returned(files, job), False
+        if change is not None:
+            returned, is_reused = _evaluated(returned, change, row)
+        found = judge(returned, row.definition)
+        return End(row.id, row.attempt, *found, job.attempt, directory, is_reused)
     reason = job.standing.reason or JobFailureStatus.FAILED
     status = EvolutionStatus.CANCELLED if reason is JobFailureStatus.CANCELLED else EvolutionStatus.FAILED
     failure = LOST if reason in _REPEATED else reason.name
     message = (job.standing.message or reason.meaning)[-_MESSAGE:]
+    if message.startswith(_SURROUNDINGS):
+        failure, message = SURROUNDINGS, message.removeprefix(_SURROUNDINGS)
     return End(
         row.id,
         row.attempt,
@@ -72,6 +96,16 @@ def end_of(files: Files, job: Job, row: Claimed) -> End:
         job_attempt=job.attempt,
         directory=directory,
     )
+
+
+def _evaluated(returned: Any, change: AgentChange, row: Claimed) -> tuple[Outcome, bool]:
+    """The outcome of a program, and whether another candidate of the same files paid for its evaluation."""
+    if not isinstance(returned, dict) or not isinstance(returned.get("outcome"), dict):
+        return as_outcome(returned)._replace(cost=change.cost, solution=change.commit), False
+    outcome = as_outcome(returned["outcome"])
+    is_reused = returned["candidate"] != row.job_id
+    cost = change.cost if is_reused else change.cost + outcome.cost
+    return outcome._replace(cost=cost, solution=change.commit), is_reused
 
 
 def failed_end(row: Claimed, message: str) -> End:
@@ -165,6 +199,9 @@ class Held:
 
     def __init__(self, row: Claimed, now: float) -> None:
         self.row = row
+        self.is_with_agent = row.task_id == PROGRAM_TASK
+        """An agent changes it: it needs no slot of evaluations yet."""
+        self.is_withdrawn = False
         self.submission: asyncio.Task[Job] | None = None
         """The submission of its job, from the moment at which the job may begin."""
         self.claimed_at = now
@@ -293,6 +330,7 @@ class Agent:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._wake.set()
+        self._evaluations = asyncio.Semaphore(self._slots)
         unlisten = self._store.database.wakeups.listen(WORK, self.wake)
         self._scheduler = Scheduler(self._machine)
         renewal = asyncio.create_task(self._renew_always())
@@ -359,6 +397,7 @@ class Agent:
         held = self._held.get(row.id)
         if held is not None:  # it runs here already: its lease was lost and found
             held.row = row
+            held.is_withdrawn = False
             return
         held = self._held[row.id] = Held(row, self._machine.clock.monotonic())
         task = asyncio.create_task(self._evaluate(held))
@@ -370,12 +409,7 @@ class Agent:
             if await self._is_lost(held):
                 self._held.pop(held.row.id, None)
                 return
-            job, owner = await self._submitted(held, once=True)
-            if not is_answer(job, held.row):
-                self._scheduler.forget(job, owner)
-                job, owner = await self._submitted(held, once=False)
-            end = await self._call(end_of, self._machine.files, job, held.row)
-            self._scheduler.forget(job, owner)
+            end = await self._row_end(held)
         except SchedulerClosed:
             return
         except Exception as error:  # whatever goes wrong, the row must not hang
@@ -385,6 +419,34 @@ class Agent:
             return  # stopped by ourselves: the row is given back
         self._ends.append(end)
         self._wake_event.set()
+
+    async def _row_end(self, held: Held) -> End:
+        """Runs the jobs of a candidate: of a program the agent's, then the evaluation of what it changed."""
+        change: AgentChange | None = None
+        if held.is_with_agent:
+            job = await self._answered(held)
+            change = await self._call(changed, self._machine.files, job)
+            if change is None:
+                return await self._call(end_of, self._machine.files, job, held.row)
+            held.is_with_agent = False
+            self._wake_event.set()  # the next agent may begin
+            known = await self._call(self._store.begin_evaluation, held.row.key, change.directory)
+            if known is not None:
+                return known_end(held.row, change, known)
+        async with self._evaluations:
+            if held.is_withdrawn:
+                return failed_end(held.row, WITHDRAWN)
+            job = await self._answered(held, change)
+        return await self._call(end_of, self._machine.files, job, held.row, change)
+
+    async def _answered(self, held: Held, change: AgentChange | None = None) -> Job:
+        """A job of a candidate, once it shows an end that the row does not know."""
+        job, owner = await self._submitted(held, change, once=True)
+        if not is_answer(job, held.row):
+            self._scheduler.forget(job, owner)
+            job, owner = await self._submitted(held, change, once=False)
+        self._scheduler.forget(job, owner)
+        return job
 
     async def _is_lost(self, held: Held) -> bool:
         """Whether the row went to another worker between its claim and its start: this process was frozen."""
@@ -397,14 +459,16 @@ class Agent:
             self._is_suspicious = True  # the row is given back, if it is ours, once the database answers
             return True
 
-    async def _submitted(self, held: Held, *, once: bool) -> tuple[Job, PlainOwner]:
+    async def _submitted(
+        self, held: Held, change: AgentChange | None, *, once: bool
+    ) -> tuple[Job, PlainOwner]:
         row = held.row
         owner = self._owners.get(row.search_id)
         if owner is None:
             owner = self._owners[row.search_id] = PlainOwner(f"search/{row.search_id}")
         if self._is_abandoning:
             raise SchedulerClosed("the agent gives its rows back")
-        made = self._jobs.make(row, once=once)
+        made = self._jobs.make(row, change, once=once)
         held.submission = asyncio.create_task(self._scheduler.submit_async(made, owner))
         job = await held.submission
         await job.finished()
@@ -413,10 +477,10 @@ class Agent:
     async def _finish_and_claim(self) -> None:
         """Writes all ends that came together and claims what their slots may run next, in one transaction."""
         ends = self._ends[:]
-        free = 0 if self._is_draining else self._slots - len(self._held) + len(ends)
-        if not ends and free <= 0:
+        free, agents = (0, 0) if self._is_draining else self._free({end.id for end in ends})
+        if not ends and free <= 0 and agents <= 0:
             return
-        wish = Wish(self.name, free, self._lease_ms, self._only) if free > 0 else None
+        wish = Wish(self.name, free, self._lease_ms, self._only, agents) if free > 0 or agents > 0 else None
         most = self._settings.search.max_attempts
         try:
             _, rows = await self._call(self._store.finish_and_claim, ends, most, wish)
@@ -433,6 +497,16 @@ class Agent:
         self.evaluated += len(ends)
         for row in rows:
             self._begin(row)
+
+    def _free(self, ended: Collection[str]) -> tuple[int, int]:
+        """How many more rows it may hold: of those that are evaluated, and of those that an agent changes."""
+        held = [one for one in self._held.values() if one.row.id not in ended]
+        with_agents = sum(one.is_with_agent for one in held)
+        evaluated = len(held) - with_agents
+        # What waits for its evaluation was proposed long ago: no more of it than keeps the slots busy.
+        is_enough = evaluated >= 2 * self._slots
+        agents = 0 if is_enough else self._settings.search.agent_slots - with_agents
+        return self._slots - evaluated, agents
 
     async def _finish_one_by_one(self, ends: Sequence[End], most: int) -> None:
         """Writes ends of which the database refuses one: a row that cannot have its end has failed."""
@@ -469,7 +543,10 @@ class Agent:
         """Ends the jobs of rows that are no longer ours: cancelled by a person, or given to another."""
         for row_id, attempt in keys:
             held = self._held.get(row_id)
-            if held is None or held.row.attempt != attempt or held.job is None:
+            if held is None or held.row.attempt != attempt:
+                continue
+            held.is_withdrawn = True
+            if held.job is None:
                 continue
             owner = self._owners[held.row.search_id]
             task = asyncio.create_task(self._withdraw_one(held.job, owner))
@@ -478,7 +555,7 @@ class Agent:
 
     async def _withdraw_one(self, job: Job, owner: PlainOwner) -> None:
         try:
-            await self._scheduler.withdraw(job, owner, "the search no longer wants it")
+            await self._scheduler.withdraw(job, owner, WITHDRAWN)
         except SchedulerClosed:
             return
 

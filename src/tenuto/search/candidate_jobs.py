@@ -4,23 +4,52 @@ Submits nothing.
 
 from __future__ import annotations
 
+import os.path
+from functools import cached_property
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.errors import SearchError
 from tenuto.jobs.stored_work import StoredWork
+from tenuto.jobs.validity import StoredValidity
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
+from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.selection import AUTO, LOCAL, choose_launcher
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import GpuToken, TokenDependency, declare
+from tenuto.search.programs import PROGRAM_TASK
 from tenuto.search.rows import Claimed
 from tenuto.settings import Settings
 from tenuto.workspace.layout import Layout, directory_name
+from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import Machine
 
 LEASE_FILE = "search.lease"
+
+
+class AgentChange(NamedTuple):
+    """What an agent made: a commit, its cost, and the job that evaluates it."""
+
+    commit: str
+    cost: float
+    task_id: str
+    job_id: str
+    params: str
+
+    @property
+    def directory(self) -> str:
+        """The directory of its evaluation, as rows keep it."""
+        return os.path.join("jobs", self.task_id, self.job_id)
+
+
+def change_of(returned: Any) -> AgentChange | None:
+    """The change in what the job of an agent returned; None if it returned an outcome, which is a failure."""
+    if isinstance(returned, dict) and isinstance(returned.get("evaluation"), dict):
+        return AgentChange(returned["commit"], returned["cost"], **returned["evaluation"])
+    return None
 
 
 class CandidateJobs:
@@ -40,24 +69,38 @@ class CandidateJobs:
         self._layout = Layout(str(workspace))
         self._clock = clock
         self._lease_path = str(workspace / LEASE_FILE) if is_leased else None
+        self._validity = StoredValidity(this_machine().files)
         self._tokens = () if gpus is None else (TokenDependency(gpus, 1),)
-        self._launcher = choose_launcher(LOCAL if settings.launcher == AUTO else settings.launcher, slots)
+        self._kind = LOCAL if settings.launcher == AUTO else settings.launcher
+        self._launcher = choose_launcher(self._kind, slots)
 
-    def make(self, row: Claimed, *, once: bool) -> Job:
-        """The job of a row; `once`: whatever attempt its directory shows is its answer."""
-        return Job(
-            row.task_id,
-            row.job_id,
+    @cached_property
+    def _agents(self) -> Launcher:
+        """The launcher of agents, which have slots of their own; made when the first one runs."""
+        return choose_launcher(self._kind, self._settings.search.agent_slots)
+
+    def make(self, row: Claimed, change: AgentChange | None = None, *, once: bool) -> Job:
+        """The job of a row, or the one that evaluates what its agent changed.
+
+        `once`: whatever attempt its directory shows is its answer.
+        """
+        is_agent = row.task_id == PROGRAM_TASK and change is None
+        named = row if change is None else change
+        job = Job(
+            named.task_id,
+            named.job_id,
             layout=self._layout,
-            launcher=self._launcher,
-            work=StoredWork(row.params.encode("ascii")),
+            launcher=self._agents if is_agent else self._launcher,
+            work=StoredWork(named.params.encode("ascii")),
             clock=self._clock,
-            tokens=self._tokens,
+            tokens=() if is_agent else self._tokens,
             limits=self._limits(row),
             durability=Durability(self._settings.durability),
             once=once,
             priority=row.priority,
         )
+        job.reuse = self._validity
+        return job
 
     def _limits(self, row: Claimed) -> Limits:
         settings = self._settings
@@ -74,6 +117,8 @@ class CandidateJobs:
 
     def close(self) -> None:
         self._launcher.close()
+        if "_agents" in self.__dict__:
+            self._agents.close()
 
 
 def gpus_of(settings: Settings, machine: Machine) -> GpuToken:

@@ -14,8 +14,10 @@ from hashlib import sha256
 from typing import Any
 
 from tenuto.errors import SearchError
-from tenuto.jobs.submission import check_script, dependencies_of, tokens_of
-from tenuto.search.commits import EvolveCommit, files_outside
+from tenuto.jobs.submission import dependencies_of, tokens_of
+from tenuto.jobs.validity import check_classes
+from tenuto.search.commits import EvolveCommit
+from tenuto.search.program_commands import files_outside
 from tenuto.search.program_tasks import check_repository, complete_values, evaluator_files, program_task
 from tenuto.search.programs import Programs
 from tenuto.search.proposals import Proposal
@@ -85,7 +87,7 @@ class Candidates:
             return
         task = self._task(self.domain.draw(random.Random(0)))
         locate(live_class(type(task)))
-        check_script(files, self._layout, task)
+        check_classes(files, self._layout, task)
         if dependencies_of(task) or tokens_of(task):
             raise SearchError(
                 "a candidate cannot depend on other tasks, nor on tokens: evaluate them inside it"
@@ -129,6 +131,8 @@ class Candidates:
                 self._search,
                 self._maximize,
                 self.evaluators or {},
+                self.salt,
+                os.path.dirname(self._layout.jobs),
             )
         elif isinstance(self.domain, Space):
             task = self._template.C(**values) if self._is_class else copyconfig(self._template, **values)

@@ -13,22 +13,29 @@ from sqlalchemy import BigInteger, Connection, Integer, bindparam, select, tuple
 from tenuto.database import Database, announce, now_ms
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.search.moves import WORK, Move, bump, record_moves, wake_search
+from tenuto.search.programs import PROGRAM_TASK
 from tenuto.search.rows import Claimed, End
 from tenuto.search.tables import DISPATCH_ORDER, evolution_jobs, is_status, jobs, searches
 
 S = EvolutionStatus
 LOST = "LOST"
+SURROUNDINGS = "SURROUNDINGS"
+"""The failure of a row whose surroundings failed: no agent, no evaluator, no sandbox."""
 DEATHS_AN_ATTEMPT = 10
 """How many deaths of its workers a row survives, for each attempt that it may have."""
 
 
 class Wish(NamedTuple):
-    """What a worker would claim: at most so many rows, for so long, of all searches or of `only` these."""
+    """What a worker would claim: at most so many rows, for so long, of all searches or of `only` these.
+
+    `agents`: how many rows of searches of programs, which begin with an agent and count apart.
+    """
 
     worker: str
     most: int
     lease_ms: int
     only: Collection[str] | None = None
+    agents: int = 0
 
 
 class ClaimStore:
@@ -40,7 +47,7 @@ class ClaimStore:
         self, worker: str, count: int, lease_ms: int, only: Collection[str] | None = None
     ) -> list[Claimed]:
         """Claims the best QUEUED rows of all running searches, or of `only` these, for one lease."""
-        wish = Wish(worker, count, lease_ms, only)
+        wish = Wish(worker, count, lease_ms, only, count)
         return self.finish_and_claim((), 0, wish)[1]
 
     def finish(self, ends: Sequence[End], max_attempts: int) -> set[tuple[str, int]]:
@@ -64,6 +71,29 @@ class ClaimStore:
             moves += [Move(row.search_id, row.number, row.attempt, S.RUNNING) for row in claimed]
             _moved(connection, moves)
             return taken, claimed
+
+        return self.database.write(work)
+
+    def begin_evaluation(self, key: tuple[str, int], directory: str) -> str | None:
+        """Notes which job evaluates a row that its agent is done with.
+
+        Returns the outcome of a row of the same search that the same job evaluated, if there is one.
+        """
+
+        def work(connection: Connection) -> str | None:
+            row_id, attempt = key
+            noted = (
+                update(evolution_jobs)
+                .where(jobs.id == row_id, is_status(S.RUNNING), jobs.attempt == attempt)
+                .values(directory=directory)
+                .returning(jobs.search_id)
+            )
+            search = connection.execute(noted).scalar_one_or_none()
+            same = select(jobs.outcome).where(
+                jobs.search_id == search, is_status(S.SUCCEEDED), jobs.directory == directory
+            )
+            found: str | None = connection.execute(same.limit(1)).scalar_one_or_none()
+            return found
 
         return self.database.write(work)
 
@@ -207,7 +237,7 @@ def _take_back(connection: Connection, dead: Collection[str], most: int) -> list
 
 
 def _claim(connection: Connection, wish: Wish) -> list[Claimed]:
-    rows, definitions = _best(connection, wish.most, wish.only)
+    rows, definitions = _best(connection, wish)
     if rows:
         ids = [row.id for row in rows]
         connection.execute(_CLAIM, {"ids": ids, "new_worker": wish.worker, "lease_ms": wish.lease_ms})
@@ -228,20 +258,20 @@ def _claim(connection: Connection, wish: Wish) -> list[Claimed]:
     ]
 
 
-def _best(
-    connection: Connection, count: int, only: Collection[str] | None
-) -> tuple[list[Any], dict[str, dict[str, Any]]]:
+def _best(connection: Connection, wish: Wish) -> tuple[list[Any], dict[str, dict[str, Any]]]:
     """The best rows that may be claimed, locked, and the definitions of their searches."""
     running = _RUNNING_SEARCHES
-    if only is not None:
-        running = running.where(searches.c.id.in_(only))
+    if wish.only is not None:
+        running = running.where(searches.c.id.in_(wish.only))
     known = connection.execute(running).all()
     rows: list[Any] = []
-    for search in known:
+    most = max(wish.most, wish.agents)
+    for search in known if most > 0 else ():
         # One query for each search: the index begins with the search, and there are few that run.
-        rows += connection.execute(_BEST_OF_ONE, {"name": search.id, "most": count}).all()
+        rows += connection.execute(_BEST_OF_ONE, {"name": search.id, "most": most}).all()
     rows.sort(key=lambda row: (-row.priority, row.scheduled_at, row.created_at, row.number))
-    best = rows[:count]
+    best = [row for row in rows if row.task_id == PROGRAM_TASK][: max(wish.agents, 0)]
+    best += [row for row in rows if row.task_id != PROGRAM_TASK][: max(wish.most, 0)]
     needed = {row.search_id for row in best}
     return best, {one.id: json.loads(one.definition) for one in known if one.id in needed}
 
@@ -250,7 +280,7 @@ def _held(keys: Sequence[tuple[str, int]]) -> Any:
     return tuple_(jobs.id, jobs.attempt).in_(keys)
 
 
-_ENDED = ("outcome", "objective", "cost", "failure", "message", "job_attempt", "directory")
+_ENDED = ("outcome", "objective", "cost", "failure", "message", "job_attempt", "directory", "reused")
 _OF_THIS_ATTEMPT = (
     update(evolution_jobs)
     .where(jobs.id == bindparam("the_id"), is_status(S.RUNNING), jobs.attempt == bindparam("the_attempt"))

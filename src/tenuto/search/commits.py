@@ -1,32 +1,39 @@
-"""The task of a search of programs: an agent changes a commit, commands evaluate what became of it.
-Runs inside a job; touches the repository only to add a reference to the commit.
+"""The two tasks of a search of programs: an agent changes a commit, commands evaluate what became of it.
+Run inside jobs; touch the repository only to add a reference to the commit.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-import shlex
-import subprocess
 import sys
-import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path, PurePosixPath
-from string import Template
-from typing import IO, Any
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from tenuto.errors import GitError
-from tenuto.launchers.kernel import become_subreaper
-from tenuto.launchers.leftovers import descendants, kill_descendants
-from tenuto.search.git import Git, candidate_environment
+from tenuto.search.git import Git
 from tenuto.search.outcome import Outcome, as_outcome
+from tenuto.search.program_commands import (
+    LARGE,
+    CommandRules,
+    FinishedCommand,
+    file_digest,
+    files_inside,
+    files_outside,
+    imported_names,
+    module_name,
+    run_command,
+)
 from tenuto.search.programs import AS_IT_IS
-from tenuto.settings import process_environment
 from tenuto.tasks import Meta, Param, Task
+from tenuto.tasks.identity import identity
+from tenuto.tasks.live import seal
+from tenuto.tasks.schema import schema_of
+from tenuto.tasks.serialization import dumps, job_document
+from tenuto.workspace.layout import Layout
 from tenuto.workspace.tree_removal import remove_tree
 
 # The marks that say which part of a program may change: `EVOLVE-BLOCK-START` and `EVOLVE-BLOCK-END`.
@@ -74,16 +81,25 @@ def changed_outside(before: str, after: str) -> str | None:
 _LONGEST = 4000
 
 
-def prompt_text(
-    goal: str, context: Mapping[str, Any], protected: Sequence[str], diff: Callable[[str], str]
-) -> str:
+class PromptRules(NamedTuple):
+    """What an agent has to keep to."""
+
+    is_smaller_better: bool = False
+    protected: Sequence[str] = ()
+    marked: Sequence[str] = ()
+    """The files in which only the lines between marks may change."""
+    agent_s: float | None = None
+    evaluate_s: float | None = None
+
+
+def prompt_text(goal: str, context: Mapping[str, Any], rules: PromptRules, diff: Callable[[str], str]) -> str:
     """What an agent reads. `diff(commit)`: how that commit differs from the parent."""
     parent = context.get("parent", {})
+    better = "smaller" if rules.is_smaller_better else "larger"
     parts = [f"# Goal\n\n{goal.strip() or 'Improve the objective of the program.'}"]
+    parts.append(f"The objective is a number: {better} is better.")
     parts.append(f"# The program\n\nIt lies in the working directory. Change it there.\n\n{_scores(parent)}")
-    if protected:
-        names = "\n".join(f"- {path}" for path in protected)
-        parts.append(f"These files are put back before the program is evaluated:\n\n{names}")
+    parts += _rules(rules)
     parts += [
         f"## {name} (of its evaluation)\n\n{_fenced(text)}"
         for name, text in parent.get("artifacts", {}).items()
@@ -107,6 +123,32 @@ def prompt_text(
     return "\n\n".join(parts) + "\n"
 
 
+def _rules(rules: PromptRules) -> list[str]:
+    """What makes a change void, in words."""
+    parts = []
+    if rules.marked:
+        parts.append(
+            f"In these files change only the lines between `{START}` and `{END}`: a change of any other "
+            f"line, or of the marks, fails the program.\n\n{_listed(rules.marked)}"
+        )
+    if rules.protected:
+        parts.append(
+            f"These files are put back before the program is evaluated:\n\n{_listed(rules.protected)}"
+        )
+    limits = [
+        f"{who} is stopped after {limit_s:g} s"
+        for who, limit_s in (("your change", rules.agent_s), ("its evaluation", rules.evaluate_s))
+        if limit_s is not None
+    ]
+    if limits:
+        parts.append(f"Limits: {'; '.join(limits)}. What runs over its time has failed.")
+    return parts
+
+
+def _listed(paths: Sequence[str]) -> str:
+    return "\n".join(f"- {path}" for path in paths)
+
+
 def _scores(record: Mapping[str, Any]) -> str:
     if record.get("objective") is None:
         return "It was not evaluated yet."
@@ -127,202 +169,10 @@ def _fenced(text: str, kind: str = "") -> str:
     return f"{fence}{kind}\n{text.rstrip()}\n{fence}"
 
 
-# The commands of a search of programs, an agent or an evaluator: the files that they name, and their runs.
-# A command is run inside a job only, whose process becomes the parent of what the command leaves behind.
-
-
-TAIL = 1_000_000
-LARGE = 1 << 24
-"""Bytes of a file that a job does not read before and after each evaluation."""
-_RUN = "__main__.py"
-"""What Python runs of a directory."""
-_SHELL = "();<>|&`"
-_KERNEL = ("/proc/", "/sys/", "/dev/")
-_CHUNK = 65536
-_JOIN_S = 5.0
-_SWEEP_S = 0.01
-_MOST_SWEEPS = 500
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedCommand:
-    """How a command ended: its exit code, None if it ran over its time, and the end of what it printed."""
-
-    code: int | None
-    out: str
-    err: str
-
-    @property
-    def trouble(self) -> str | None:
-        """What went wrong, in words; None if nothing did."""
-        if self.code is None:
-            return "ran over its time and was killed"
-        if self.code < 0:
-            return f"was ended by signal {-self.code}"
-        return f"ended with exit code {self.code}" if self.code else None
-
-
-# -- the files that commands name --------------------------------------------------------------------
-
-
-def files_inside(commands: Sequence[Sequence[str]], files: Collection[str]) -> list[str]:
-    """Those of the files of a commit that commands name, which run in a checkout of it."""
-    words = _named(commands)
-    known = {str(folder) for file in files for folder in PurePosixPath(file).parents}
-    folders = [folder for folder in map(os.path.normpath, words) if folder in known]
-    named = {*words, *(f"{folder}/{word}" for folder in folders for word in (*words, _RUN))}
-    normal = set(map(os.path.normpath, named))
-    return [file for file in files if file in normal]
-
-
-def files_outside(
-    commands: Sequence[Sequence[str]], checkout: str, most: int | None = None
-) -> dict[str, str]:
-    """The other files that commands name, with the digest of each (a file larger than `most`: its size).
-
-    The interpreter that runs this is none of them, as it is none where a command says ``{python}``.
-    """
-    variables = process_environment()
-    words = [Template(word).safe_substitute(variables) for word in _named(commands)]
-    words += [f"{variables.get('HOME', '')}{word[1:]}" for word in words if word.startswith("~/")]
-    python_path = variables.get("PYTHONPATH", "").split(os.pathsep)
-    folders = [folder for folder in (*words, *python_path) if os.path.isabs(folder)]
-    paths = [word for word in words if os.path.isabs(word)]
-    paths += [f"{folder}/{word}" for folder in folders for word in (*words, _RUN)]
-    paths += [os.path.normpath(os.path.join(checkout, word)) for word in words if word.startswith("../")]
-    left_out = (*_KERNEL, f"{os.path.realpath(os.path.dirname(checkout))}/")
-    found = {}
-    for path in {os.path.realpath(path): None for path in paths if os.path.isfile(path)}:
-        digest = file_digest(path, most)
-        if digest and not path.startswith(left_out) and path != os.path.realpath(sys.executable):
-            found[path] = digest
-    return found
-
-
-def file_digest(path: str, most: int | None = None) -> str | None:
-    """The digest of a file's content, or the size of one larger than `most`; None if it cannot be read."""
-    try:
-        about = os.stat(path)
-        if most is not None and about.st_size > most:
-            return f"{about.st_size} bytes"
-        return _digest(path, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
-    except OSError:
-        return None
-
-
-@lru_cache(maxsize=1024)
-def _digest(path: str, *state: int) -> str:
-    """The digest of a file in this state; kept, since each new candidate asks for it."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _named(commands: Sequence[Sequence[str]]) -> list[str]:
-    """The words of commands, also those inside of one that a shell takes apart, and the files of modules."""
-    found: dict[str, None] = {}
-    waiting = [list(words) for words in commands]
-    while waiting:
-        words = waiting.pop()
-        for before, word in zip(("", *words), words, strict=False):
-            if ">" in before or word in found:
-                continue  # an output of the shell, or known
-            found[word] = None
-            module = word if before == "-m" else word[2:] if word.startswith("-m") else ""
-            if module:
-                path = module.replace(".", "/")
-                found |= dict.fromkeys([f"{path}.py", f"{path}/{_RUN}"])
-            waiting.append(_parts(word))
-            waiting.append([word.partition("=")[2], word.lstrip("@")])
-    return [word for word in found if word.strip("./")]
-
-
-def _parts(word: str) -> list[str]:
-    lexer = shlex.shlex(word, posix=True, punctuation_chars=_SHELL)
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    try:
-        return list(lexer)
-    except ValueError:  # a quotation mark without its other half
-        return word.split()
-
-
-# -- how commands run --------------------------------------------------------------------------------
-
-
-def run_command(
-    words: Sequence[str], directory: Path, environment: Mapping[str, str], limit_s: float | None
-) -> FinishedCommand:
-    """Runs a command and ends everything it leaves behind; what it prints goes to the job's logs as well."""
-    become_subreaper()
-    try:
-        process = subprocess.Popen(
-            list(words),
-            cwd=directory,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        return FinishedCommand(127, "", f"{words[0]}: {error.strerror or error}")
-    assert process.stdout is not None
-    assert process.stderr is not None
-    tails = [_Tail(process.stdout, sys.stdout), _Tail(process.stderr, sys.stderr)]
-    try:
-        code: int | None = process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        code = None
-    finally:
-        _end_all(process)
-    out, err = (tail.text() for tail in tails)
-    return FinishedCommand(code, out, err)
-
-
-def _end_all(process: subprocess.Popen[bytes]) -> None:
-    """Kills and reaps what is left below this process; gives up on what the kernel cannot end."""
-    pause = threading.Event()
-    for _ in range(_MOST_SWEEPS):
-        if not descendants():
-            break
-        kill_descendants()
-        process.poll()
-        _reap()
-        pause.wait(_SWEEP_S)
-
-
-def _reap() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return
-
-
-class _Tail:
-    """The end of what a process prints, passed on while it comes."""
-
-    def __init__(self, stream: IO[bytes], echo: IO[str]) -> None:
-        self._stream = stream
-        self._echo = echo
-        self._kept = bytearray()
-        self._thread = threading.Thread(target=self._read, name="output", daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        with self._stream:
-            while chunk := self._stream.read1(_CHUNK):  # type: ignore[attr-defined]
-                self._kept += chunk
-                if len(self._kept) > 2 * TAIL:
-                    del self._kept[:-TAIL]
-                self._echo.write(chunk.decode("utf-8", "replace"))
-                self._echo.flush()
-
-    def text(self) -> str:
-        self._thread.join(_JOIN_S)
-        return bytes(self._kept[-TAIL:]).decode("utf-8", "replace")
-
-
+AT_ONCE_S = 10.0
+"""An agent that failed within this time, and changed nothing, did not begin to work."""
+IDLE_S = 1.0
+"""The same for one that ended well, changed nothing and left no report."""
 _ARTIFACT = 4000
 _DIFF = 4000
 _CHECKOUT = "checkout"
@@ -330,7 +180,7 @@ _GIT_DIR = "git"
 
 
 class EvolveCommit(Task):
-    """One program: a commit, changed by an agent and evaluated."""
+    """One program: a commit that an agent makes of its parent; says which job evaluates it."""
 
     parent: Param[str]
     inspirations: Param[list[str]]
@@ -348,9 +198,36 @@ class EvolveCommit(Task):
     context: Meta[str] = "{}"
     agent_s: Meta[float | None] = None
     evaluate_s: Meta[float | None] = None
+    salt: Meta[str] = ""
+    confined: Meta[bool] = False
+    pass_variables: Meta[str] = ""
+    agent_home: Meta[str | None] = None
+    workspace: Meta[str] = ""
 
-    def execute(self) -> Outcome:
-        return Evaluation(self, Path.cwd()).run()
+    def execute(self) -> Any:
+        return Change(self, Path.cwd()).run()
+
+
+class EvaluateCommit(Task):
+    """The evaluation of a tree: candidates with the same files share it."""
+
+    tree: Param[str]
+    root: Param[str]
+    evaluate: Param[list[list[str]]]
+    evaluators: Param[dict[str, str]]
+    protect: Param[list[str]]
+    thresholds: Param[list[float]]
+    is_smaller_better: Param[bool]
+    repository: Meta[str]
+    commit: Meta[str]
+    candidate: Meta[str]
+    evaluate_s: Meta[float | None] = None
+    confined: Meta[bool] = False
+    pass_variables: Meta[str] = ""
+    workspace: Meta[str] = ""
+
+    def execute(self) -> Any:
+        return {"candidate": self.candidate, "outcome": Evaluation(self, Path.cwd()).run()._asdict()}
 
 
 class ProgramFailed(Exception):
@@ -362,104 +239,192 @@ class ProgramFailed(Exception):
         self.artifacts = {key: text[-_ARTIFACT:] for key, text in tails.items() if text.strip()}
 
 
-class Evaluation:
-    """The evaluation of one commit, in the directory of its job."""
+class SurroundingsFailed(Exception):
+    """The candidate could not be tried: the fault is its surroundings', and others would meet it as well."""
 
-    def __init__(self, task: EvolveCommit, directory: Path) -> None:
-        self._task = task
-        self._directory = directory = Path(os.path.realpath(directory))
-        self._checkout = directory / _CHECKOUT
+
+class Workplace:
+    """The checkout of a program in the directory of a job, and git directories that no candidate has seen."""
+
+    def __init__(self, repository: str, directory: Path) -> None:
+        self.directory = directory = Path(os.path.realpath(directory))
+        self.checkout = directory / _CHECKOUT
         self._git_dir = directory / _GIT_DIR
-        self._repository = Git(task.repository)
-        self._report = directory / "report.json"
-        self._prompt = directory / "prompt.md"
-        self._metrics = directory / "metrics.json"
-        self._cost = 0.0
-        self._notes = ""
-        self._commit: str | None = None
+        self.repository = Git(repository)
 
-    def run(self) -> Outcome:
-        task = self._task
-        try:
-            self._commit = None if task.draw != AS_IT_IS else task.parent
-            if self._commit is None:
-                self._commit = self._changed()
-            outcome = self._evaluated(self._commit)
-        except (ProgramFailed, GitError, OSError) as error:
-            outcome = Outcome(failure=str(error), artifacts=getattr(error, "artifacts", {}))
-        finally:
-            for path in (self._checkout, self._git_dir):
-                with contextlib.suppress(OSError, ProgramFailed):
-                    self._remove(path)
-        return outcome._replace(cost=_number(outcome.cost) + self._cost, solution=self._commit)
-
-    def _check_out(self, commit: str) -> None:
+    def check_out(self, commit: str) -> None:
         """Makes the checkout anew: nothing that a candidate left there is kept, or followed."""
-        self._make(self._checkout)
-        self._repository.check_out(commit, self._checkout)
+        self.make(self.checkout)
+        self.repository.check_out(commit, self.checkout)
 
-    def _git(self) -> Git:
+    def git(self) -> Git:
         """Git with the files of the checkout, and a git directory that no candidate has seen."""
-        self._make(self._git_dir)
-        if not self._checkout.is_dir() or os.path.realpath(self._checkout) != str(self._checkout):
+        self.make(self._git_dir)
+        if not self.checkout.is_dir() or os.path.realpath(self.checkout) != str(self.checkout):
             raise ProgramFailed("the agent removed its working directory, or put a link in its place")
-        return self._repository.borrow(self._git_dir, self._checkout)
+        return self.repository.borrow(self._git_dir, self.checkout)
 
-    def _make(self, directory: Path) -> None:
-        self._remove(directory)
+    def clear(self) -> None:
+        """Removes checkout and git directory."""
+        for path in (self.checkout, self._git_dir):
+            with contextlib.suppress(OSError, ProgramFailed):
+                self.remove(path)
+
+    @property
+    def objects(self) -> str:
+        """Where git keeps the objects of the repository, which commands may read."""
+        return self.repository.objects
+
+    def make(self, directory: Path) -> None:
+        """Makes a directory of the job anew, whatever a candidate put there."""
+        self.remove(directory)
         directory.mkdir()
 
-    def _remove(self, path: Path) -> None:
+    def remove(self, path: Path) -> None:
         """Removes a path of the job, whatever a candidate put there."""
-        if os.path.realpath(self._directory) != str(self._directory):
+        if os.path.realpath(self.directory) != str(self.directory):
             raise ProgramFailed("the directory of the job was replaced")
         try:
             path.unlink(missing_ok=True)
         except (IsADirectoryError, PermissionError):
             remove_tree(str(path))
 
+
+class Change:
+    """The change of one commit, in the directory of its job."""
+
+    def __init__(self, task: EvolveCommit, directory: Path) -> None:
+        self._task = task
+        self._place = Workplace(task.repository, directory)
+        self._report = self._place.directory / "report" / "report.json"
+        self._prompt = self._place.directory / "prompt.md"
+        self._cost = 0.0
+        self._notes = ""
+        self._is_reported = False
+
+    def run(self) -> Any:
+        """The commit, and the job that evaluates it; an `Outcome` with a failure if there is none."""
+        task = self._task
+        commit: str | None = None
+        try:
+            check_evaluator(task.evaluators)
+            commit = task.parent if task.draw == AS_IT_IS else self._changed()
+            tree = self._place.repository("rev-parse", f"{commit}^{{tree}}")
+        except (ProgramFailed, GitError, OSError) as error:
+            artifacts = getattr(error, "artifacts", {})
+            return Outcome(failure=str(error), artifacts=artifacts, cost=self._cost, solution=commit)
+        finally:
+            self._place.clear()
+        return {"commit": commit, "cost": self._cost, "evaluation": self._evaluation(commit, tree)}
+
+    def _evaluation(self, commit: str, tree: str) -> dict[str, str]:
+        """The job that evaluates a tree: its name and its parameters."""
+        task = self._task
+        made = EvaluateCommit.C(
+            tree=tree,
+            root=task.root,
+            evaluate=task.evaluate,
+            evaluators=task.evaluators,
+            protect=task.protect,
+            thresholds=task.thresholds,
+            is_smaller_better=task.is_smaller_better,
+            repository=task.repository,
+            commit=commit,
+            candidate=self._place.directory.name,
+            evaluate_s=task.evaluate_s,
+            confined=task.confined,
+            pass_variables=task.pass_variables,
+            workspace=task.workspace,
+        )
+        seal(made, to_run=True)
+        job_id = identity(made)
+        if task.salt:
+            job_id = sha256(f"{task.salt}/{job_id}".encode()).hexdigest()
+        layout = Layout(str(self._place.directory.parents[2]))
+        name = schema_of(EvaluateCommit).id
+        document = job_document(made, layout.job(name, job_id).directory, layout.partials, sys.path)
+        return {"task_id": name, "job_id": job_id, "params": dumps(document).decode("ascii")}
+
     # -- the agent ---------------------------------------------------------------------------------
 
     def _changed(self) -> str:
         task = self._task
-        self._check_evaluator()
-        self._check_out(task.parent)
-        git = self._git()
-        protected = self._protected(git)
+        self._place.check_out(task.parent)
+        git = self._place.git()
+        protected = protected_paths(task, git)
         context = json.loads(task.context)
-        self._remove(self._prompt)  # an agent of an earlier attempt may have made a link of it
+        self._place.remove(self._prompt)  # an agent of an earlier attempt may have made a link of it
         self._prompt.write_text(
-            prompt_text(task.goal, context, protected, lambda commit: _diff(git, task.parent, commit)),
+            prompt_text(
+                task.goal,
+                context,
+                PromptRules(
+                    task.is_smaller_better,
+                    protected,
+                    git.marked_files(task.parent, START),
+                    task.agent_s,
+                    task.evaluate_s,
+                ),
+                lambda commit: _diff(git, task.parent, commit),
+            ),
             "utf-8",
         )
-        self._run_agent()
-        git = self._git()
+        finished = self._run_agent()
+        git = self._place.git()
         git.take_in(task.parent)
         git.put_back(protected, task.root)
-        if git("write-tree") == git("rev-parse", f"{task.parent}^{{tree}}"):
-            raise ProgramFailed("the agent changed nothing")
+        is_unchanged = git("write-tree") == git("rev-parse", f"{task.parent}^{{tree}}")
+        self._judge_agent(finished, is_unchanged)
         commit = git.commit(task.parent, self._message())
         self._check_blocks(git, commit)
-        git.send(commit, self._repository, f"refs/tenuto/{task.search}/{commit[:12]}")
+        self._check_shadows(git, commit)
+        git.send(commit, self._place.repository, f"refs/tenuto/{task.search}/{commit[:12]}")
         return commit
 
-    def _run_agent(self) -> None:
+    def _judge_agent(self, finished: FinishedCommand, is_unchanged: bool) -> None:
+        """Raises if the agent failed or changed nothing; `SurroundingsFailed` if it hardly began."""
+        said = f"the agent {finished.trouble}{_last(finished.err or finished.out)}"
+        if finished.is_unconfined:
+            raise SurroundingsFailed(f"the sandbox could not be started: {finished.err.strip()[-300:]}")
+        if finished.is_missing:
+            raise SurroundingsFailed(said)
+        is_idle = is_unchanged and not self._is_reported
+        if finished.trouble is not None:
+            if is_idle and finished.code is not None and finished.seconds < AT_ONCE_S:
+                raise SurroundingsFailed(said)
+            raise ProgramFailed(said, finished, "agent")
+        if is_unchanged:
+            words = f"the agent changed nothing{_last(finished.err or finished.out)}"
+            if is_idle and finished.seconds < IDLE_S:
+                raise SurroundingsFailed(words)
+            raise ProgramFailed(words, finished, "agent")
+
+    def _run_agent(self) -> FinishedCommand:
         task = self._task
-        self._remove(self._report)
+        self._place.make(self._report.parent)
         prompt, seed = str(self._prompt), str(task.draw)
         known = {"{prompt}": prompt, "{seed}": seed, "{parent}": task.parent, "{python}": sys.executable}
         environment = {
-            **candidate_environment(self._directory),
             "EVOLVE_PROMPT": prompt,
             "EVOLVE_PARENT": task.parent,
             "EVOLVE_INSPIRATIONS": " ".join(task.inspirations),
             "EVOLVE_SEED": seed,
             "EVOLVE_REPORT": str(self._report),
         }
-        finished = run_command(_filled(task.agent, known), self._checkout, environment, task.agent_s)
+        rules = CommandRules(
+            task.confined,
+            tuple(task.pass_variables.split()),
+            task.workspace,
+            shown=(self._place.objects, prompt),
+            writable=(str(self._report.parent),),
+            network=True,
+            home=task.agent_home,
+        )
+        finished = run_command(
+            _filled(task.agent, known), self._place.checkout, environment, task.agent_s, rules
+        )
         self._read_report()
-        if finished.trouble is not None:
-            raise ProgramFailed(f"the agent {finished.trouble}{_last(finished.err)}", finished, "agent")
+        return finished
 
     def _read_report(self) -> None:
         try:
@@ -467,6 +432,7 @@ class Evaluation:
         except (FileNotFoundError, ValueError):
             return
         if isinstance(report, dict):
+            self._is_reported = True
             self._cost += _number(report.get("cost"))
             self._notes = str(report.get("notes") or "")[:_ARTIFACT]
 
@@ -479,12 +445,22 @@ class Evaluation:
             f"Tenuto-Search: {task.search}\nTenuto-Parent: {task.parent}\n"
         )
 
-    def _protected(self, git: Git) -> list[str]:
-        """The paths that are put back: those given, else the files that the evaluate commands name."""
-        task = self._task
-        if task.protect:
-            return list(task.protect)
-        return files_inside(task.evaluate, git.files_of(task.root))
+    def _check_shadows(self, git: Git, commit: str) -> None:
+        """Refuses a new file that Python would import in place of a module that the evaluator asks for."""
+        added = git("diff", "--name-only", "-z", "--no-renames", "--diff-filter=A", self._task.root, commit)
+        new = {name: path for path in added.split("\0") if (name := module_name(path)) is not None}
+        shadowed = new.keys() & sys.stdlib_module_names
+        if new:
+            files = files_inside(self._task.evaluate, git.files_of(self._task.root))
+            texts = [git.ask("show", f"{self._task.root}:{path}") or "" for path in files]
+            outside = [path for path in self._task.evaluators if os.path.isabs(path) and path.endswith(".py")]
+            texts += [Path(path).read_text("utf-8", "replace") for path in outside]
+            shadowed |= new.keys() & {name for text in texts for name in imported_names(text)}
+        if shadowed:
+            name = min(shadowed)
+            raise ProgramFailed(
+                f"the agent added {new[name]}, which would take the place of the module {name}"
+            )
 
     def _check_blocks(self, git: Git, commit: str) -> None:
         changed = git("diff", "--name-only", "-z", "--no-renames", self._task.parent, commit).split("\0")
@@ -498,7 +474,24 @@ class Evaluation:
                     f"the agent changed {path} outside its EVOLVE-BLOCK marks, at: {line.strip()}"
                 )
 
-    # -- the evaluation ----------------------------------------------------------------------------
+
+class Evaluation:
+    """The evaluation of one commit, in the directory of its job."""
+
+    def __init__(self, task: EvaluateCommit, directory: Path) -> None:
+        self._task = task
+        self._place = Workplace(task.repository, directory)
+        self._metrics = self._place.directory / "metrics.json"
+
+    def run(self) -> Outcome:
+        """What the commit is worth."""
+        try:
+            outcome = self._evaluated(self._task.commit)
+        except (ProgramFailed, GitError, OSError) as error:
+            outcome = Outcome(failure=str(error), artifacts=getattr(error, "artifacts", {}))
+        finally:
+            self._place.clear()
+        return outcome._replace(cost=_number(outcome.cost), solution=self._task.commit)
 
     def _evaluated(self, commit: str) -> Outcome:
         """Runs one stage after the other; the last one that was reached says what the candidate is worth."""
@@ -507,14 +500,14 @@ class Evaluation:
         metrics: dict[str, Any] = {}
         artifacts: dict[str, Any] = {}
         outcome = Outcome()
-        self._check_evaluator()
+        check_evaluator(task.evaluators)
         before = self._evaluator_files()
-        self._check_out(commit)
-        computed = self._measures(self._git(), commit)
+        self._place.check_out(commit)
+        computed = self._measures(self._place.git(), commit)
         for stage, words in enumerate(task.evaluate, 1):
             if stage > 1:
-                self._check_out(commit)
-            self._remove(self._metrics)
+                self._place.check_out(commit)
+            self._place.remove(self._metrics)
             self._metrics.write_text(json.dumps(metrics))
             outcome = self._stage(commit, words, stage)
             cost += _number(outcome.cost)
@@ -540,11 +533,21 @@ class Evaluation:
         )
 
     def _stage(self, commit: str, words: list[str], stage: int) -> Outcome:
-        environment = {**candidate_environment(self._directory), "EVOLVE_COMMIT": commit}
-        environment["EVOLVE_METRICS"] = str(self._metrics)
-        known = {"{python}": sys.executable, "{commit}": commit, "{directory}": str(self._checkout)}
-        finished = run_command(_filled(words, known), self._checkout, environment, self._task.evaluate_s)
+        environment = {"EVOLVE_COMMIT": commit, "EVOLVE_METRICS": str(self._metrics)}
+        rules = CommandRules(
+            self._task.confined,
+            tuple(self._task.pass_variables.split()),
+            self._task.workspace,
+            shown=(self._place.objects, str(self._metrics)),
+        )
+        known = {"{python}": sys.executable, "{commit}": commit, "{directory}": str(self._place.checkout)}
+        filled = _filled(words, known)
+        finished = run_command(filled, self._place.checkout, environment, self._task.evaluate_s, rules)
         name = "evaluator" if len(self._task.evaluate) == 1 else f"stage {stage} of the evaluator"
+        if finished.is_unconfined:
+            raise SurroundingsFailed(f"the sandbox could not be started: {finished.err.strip()[-300:]}")
+        if finished.is_missing and commit != self._task.root:
+            raise SurroundingsFailed(f"the {name} could not be started: {finished.err}")
         lines = finished.out.strip().splitlines()
         try:
             outcome = as_outcome(json.loads(lines[-1])) if lines else None
@@ -559,14 +562,7 @@ class Evaluation:
         return outcome
 
     def _evaluator_files(self) -> dict[str, str]:
-        return files_outside(self._task.evaluate, str(self._checkout), LARGE)
-
-    def _check_evaluator(self) -> None:
-        """Refuses to go on with another evaluator than that of the candidates before."""
-        for path, digest in self._task.evaluators.items():
-            found = file_digest(path, LARGE) if os.path.isabs(path) else digest
-            if found is None or (found != digest and not found.endswith("bytes")):
-                raise ProgramFailed(f"the evaluator is not that of the search: {path} was changed or removed")
+        return files_outside(self._task.evaluate, str(self._place.checkout), LARGE)
 
     def _is_reached(self, score: Any, stage: int) -> bool:
         """Whether the score of a stage is good enough for the next one."""
@@ -579,7 +575,7 @@ class Evaluation:
 
     def _measures(self, git: Git, commit: str) -> dict[str, float]:
         """How large the program is against the root, and which part of its changed files' lines differ."""
-        protected = set(self._protected(git))
+        protected = set(protected_paths(self._task, git))
         sizes = [
             sum(size for path, size in git.files_of(one).items() if path not in protected)
             for one in (self._task.root, commit)
@@ -600,6 +596,21 @@ class Evaluation:
             "complexity": sizes[1] / sizes[0] if sizes[0] else 0.0,
             "diversity": min(changed / lines, 1.0) if lines else 0.0,
         }
+
+
+def protected_paths(task: EvolveCommit | EvaluateCommit, git: Git) -> list[str]:
+    """The paths that are put back: those given, else the files that the evaluate commands name."""
+    return list(task.protect) or files_inside(task.evaluate, git.files_of(task.root))
+
+
+def check_evaluator(evaluators: Mapping[str, str]) -> None:
+    """Refuses to go on with another evaluator than that of the candidates before."""
+    for path, digest in evaluators.items():
+        found = file_digest(path, LARGE) if os.path.isabs(path) else digest
+        if found is None or (found != digest and not found.endswith("bytes")):
+            raise SurroundingsFailed(
+                f"the evaluator is not that of the search: {path} was changed or removed"
+            )
 
 
 def _diff(git: Git, before: str, after: str) -> str:

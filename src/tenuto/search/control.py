@@ -27,8 +27,11 @@ class ControlStore:
         query = select(searches.c.id).order_by(searches.c.created_at, searches.c.id)
         return self.database.read(lambda connection: list(connection.execute(query).scalars()))
 
-    def set_state(self, name: str, state: SearchState) -> bool:
-        """Pauses or resumes a search; False if it may not go there from where it is."""
+    def set_state(self, name: str, state: SearchState, message: str | None = None) -> bool:
+        """Pauses or resumes a search; False if it may not go there from where it is.
+
+        `message`: why it pauses, if no person asked for it.
+        """
 
         def work(connection: Connection) -> bool:
             allowed = [one.value for one in SearchState if state in SEARCH_TRANSITIONS[one]]
@@ -37,7 +40,7 @@ class ControlStore:
             changed = connection.execute(
                 update(searches)
                 .where(searches.c.id == name, searches.c.state.in_(allowed))
-                .values(state=state.value)
+                .values(state=state.value, message=message)
             ).rowcount
             if changed:
                 bump(connection, name)

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from tenuto.lifecycle.evolution import SearchEnd, SearchState
 
+MOST_SURROUNDINGS = 5
+"""Failures in a row that are the surroundings': more would burn the budget for nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -40,6 +43,8 @@ class SearchStanding:
     failed: int = 0
     since_better: int = 0
     is_exhausted: bool = False
+    surroundings: int = 0
+    """The failures of the surroundings, not of candidates, that came last, in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,8 @@ class DispatchPlan:
     stop: SearchEnd | None = None
     ends_now: bool = False
     """Nothing is in flight and everything was told: the search may end."""
+    pauses: bool = False
+    """The surroundings fail: a person has to mend them first."""
 
 
 def plan(view: SearchStanding, bounds: Bounds) -> DispatchPlan:
@@ -64,6 +71,8 @@ def plan(view: SearchStanding, bounds: Bounds) -> DispatchPlan:
         return DispatchPlan(stop=stop, ends_now=is_quiet)
     if view.state is SearchState.PAUSED:
         return DispatchPlan()
+    if view.surroundings >= MOST_SURROUNDINGS:
+        return DispatchPlan(pauses=True)
     if is_quiet and bounds.max_total is not None and view.scheduled >= bounds.max_total:
         return DispatchPlan(stop=SearchEnd.TOTAL, ends_now=True)
     if is_quiet and view.is_exhausted:

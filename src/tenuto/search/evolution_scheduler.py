@@ -84,11 +84,20 @@ class EvolutionScheduler:
         self._recovery = Recovery(store, machine.processes, str(workspace), settings.search.max_attempts)
         self._agent = agent
         self._clock: Clock = machine.clock
-        self.jobs = JobScheduler(settings, console, sampler, experiment_id, store=store, queue=queue)
+        self.jobs = JobScheduler(
+            settings,
+            console,
+            sampler,
+            experiment_id,
+            store=store,
+            queue=queue,
+            max_unfinished=self._bounds.max_unfinished,
+        )
         self._woken = threading.Event()
         self._is_stopping = threading.Event()
         self._is_left = False
         self._seen: tuple[object, ...] | None = None
+        self._forgiven: int | None = None
         self._recovered_at = float("-inf")
         self._active_since = self._clock.monotonic()
         self._unsaved_s = 0.0
@@ -197,13 +206,32 @@ class EvolutionScheduler:
             replica.tally.failed,
             replica.tally.since_better,
             self._sampler.is_exhausted,
+            self._surroundings(view, replica.tally.surroundings),
         )
         decided = plan(standing, self._bounds)
         self._stop(view, decided)
         return decided
 
+    def _surroundings(self, view: SearchView, count: int) -> int:
+        """The failures of the surroundings since a person last had the chance to mend them."""
+        if self._forgiven is None or view.search.state is SearchState.PAUSED or count < self._forgiven:
+            self._forgiven = count
+        return count - self._forgiven
+
+    def _pause(self) -> None:
+        tally = self._sampler.replica.tally
+        name = self._experiment_id
+        self._store.set_state(
+            name,
+            SearchState.PAUSED,
+            f"{tally.surroundings} candidates in a row could not be tried: {tally.last_failure}; mend that, "
+            f"then run the search again, or: tenuto resume {name}",
+        )
+
     def _stop(self, view: SearchView, decided: DispatchPlan) -> None:
-        if decided.stop in (SearchEnd.TOTAL, SearchEnd.EXHAUSTED):
+        if decided.pauses:
+            self._pause()
+        elif decided.stop in (SearchEnd.TOTAL, SearchEnd.EXHAUSTED):
             self._store.end(self._experiment_id, decided.stop)
         elif decided.stop is not None:
             self._store.drain(self._experiment_id, decided.stop, self._sampler.replica.tally.last_failure)
@@ -268,6 +296,9 @@ class EvolutionScheduler:
         if self._is_left:
             return True
         is_idle = self._agent is None or self._agent.running == 0
+        search = self.view.search
+        if search.state is SearchState.PAUSED and search.message is not None and not self.view.counts.to_tell:
+            return is_idle  # it paused by itself: a person has to do something
         return self._is_stopping.is_set() and is_idle and not self.view.counts.to_tell
 
     def stop(self, at_once: bool = False) -> None:

@@ -29,6 +29,28 @@ def candidate_rows(store: Store, name: str) -> list[dict[str, Any]]:
     return store.database.read(lambda c: [candidate_of(row._mapping) for row in c.execute(query)])
 
 
+def lineage(store: Store, name: str, number: int) -> list[dict[str, Any]]:
+    """A candidate and those that it descends from, the first one first; empty if there is none."""
+    query = select(evolution_jobs).where(jobs.search_id == name)
+    found: list[dict[str, Any]] = []
+    following: int | None = number
+    while following is not None and all(following != known["number"] for known in found):
+        one = query.where(jobs.number == following)
+        row = store.database.read(lambda c, q=one: c.execute(q).one_or_none())  # type: ignore[misc]
+        if row is None:
+            break
+        found.append({**candidate_of(row._mapping), "repository": _repository(row.params)})
+        following = row.parent
+    return found[::-1]
+
+
+def _repository(params: str) -> str | None:
+    """The repository whose commits a candidate is one of; None for what is no program."""
+    document = json.loads(params)
+    values = [one.get("values", {}) for one in document.get("objects", []) if isinstance(one, dict)]
+    return next((str(one["repository"]) for one in values if "repository" in one), None)
+
+
 def artifacts_of(store: Store, name: str, number: int) -> dict[str, str]:
     """What the evaluation of a candidate left besides figures, by name."""
     query = select(jobs.outcome).where(jobs.search_id == name, jobs.number == number)

@@ -95,9 +95,24 @@ class Git:
                 found[path] = int(size) if size.isdigit() else 0
         return found
 
+    def left_out(self) -> list[str]:
+        """The tracked files with changes that are not committed; none of a repository without a checkout."""
+        said = self.ask("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames") or ""
+        return [entry[3:] for entry in said.split("\0") if entry]
+
+    def modules_of(self, commit: str) -> list[str]:
+        """The submodules of a commit."""
+        entries = self("ls-tree", "-r", "-z", commit).split("\0")
+        return [entry.partition("\t")[2] for entry in entries if entry.startswith(_MODULE)]
+
+    def marked_files(self, commit: str, mark: str) -> list[str]:
+        """The files of a commit that contain a mark."""
+        found = self.ask("grep", "-z", "-l", "-I", "--fixed-strings", "-e", mark, commit, "--") or ""
+        return [name.partition(":")[2] for name in found.split("\0") if name]
+
     def borrow(self, git_dir: Path, files: Path) -> Git:
         """A new git directory for these files, with the objects of this repository; it has no remote."""
-        objects, kind = self._objects
+        objects, kind = self._layout
         made = Git(files, git_dir)
         made("init", "--quiet", "--template=", f"--object-format={kind}")
         (git_dir / "objects" / "info").mkdir(parents=True, exist_ok=True)
@@ -107,8 +122,13 @@ class Git:
             shutil.copyfile(shallow, git_dir / "shallow")
         return made
 
+    @property
+    def objects(self) -> str:
+        """Where the objects are."""
+        return self._layout[0]
+
     @cached_property
-    def _objects(self) -> tuple[str, str]:
+    def _layout(self) -> tuple[str, str]:
         """Where the objects are, and how they are named."""
         told = self("rev-parse", "--path-format=absolute", "--git-path", "objects", "--show-object-format")
         objects, _, kind = told.rpartition("\n")

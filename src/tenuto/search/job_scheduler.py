@@ -45,10 +45,12 @@ class JobScheduler:
         store: Store | None = None,
         queue: Queue | None = None,
         clock: Clock | None = None,
+        max_unfinished: int | None = None,
     ) -> None:
-        """`store` and `queue`: by default where the settings say."""
+        """`store` and `queue`: by default where the settings say; so is the cap `max_unfinished`."""
         self._settings = settings.search
-        self._max_unfinished = settings.search.max_unfinished_jobs or 2 * settings.slots
+        own = settings.search.max_unfinished_jobs or 2 * settings.slots
+        self._max_unfinished = own if max_unfinished is None else max_unfinished
         self._console = console
         self._sampler = sampler
         self._experiment_id = experiment_id

@@ -43,6 +43,12 @@ def counted_states(statuses: Mapping[EvolutionStatus, int]) -> dict[JobState, in
     return found
 
 
+def chosen_of(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain parameters that a candidate was proposed with, by column."""
+    values = kept["values"] if isinstance(kept["values"], dict) else {}
+    return {name: value for name, value in values.items() if not isinstance(value, dict | list)}
+
+
 def result_of(kept: Mapping[str, Any]) -> dict[str, Any]:
     """What a candidate is worth, by column."""
     measures = {f"measure {place}": value for place, value in enumerate(kept["measures"] or ())}

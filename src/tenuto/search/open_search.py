@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import NotFound, SearchDiffers, SearchInJob
+from tenuto.lifecycle.evolution import SearchState
 from tenuto.search.agent import Agent
 from tenuto.search.archive import Elite
 from tenuto.search.candidates import Candidates, salt_of
@@ -90,7 +91,9 @@ class OpenSearch:
 
     @property
     def max_unfinished(self) -> int:
-        return self.settings.search.max_unfinished_jobs or 2 * self.settings.slots
+        search = self.settings.search
+        agents = search.agent_slots if isinstance(self.evolution.domain, Programs) else 0
+        return search.max_unfinished_jobs or 2 * self.settings.slots + agents
 
     def _definition(self) -> dict[str, Any]:
         evolution = self.evolution
@@ -210,6 +213,8 @@ class OpenSearch:
     def reopen(self) -> None:
         """Lets a search that ended go on if its bounds allow more by now."""
         row = self.store.search(self.name)
+        if row is not None and row.state is SearchState.PAUSED and row.message is not None:
+            self.store.set_state(self.name, SearchState.RUNNING)  # it paused by itself
         if row is None or row.reason is None:
             return
         bounds = self.bounds()

@@ -15,14 +15,18 @@ import yaml
 
 from tenuto.errors import SearchError
 from tenuto.search.git import Git
-from tenuto.search.repository import Repository
+from tenuto.search.repository import AGENT_S, EVALUATE_S, Repository
 
 _THRESHOLDS = (0.5, 0.75)
 _MOST_STAGES = 3
+ISLANDS = 5
+SEED = 42
+"""What OpenEvolve takes where its configuration does not say."""
 _READ = {
     "max_iterations": int,
     "random_seed": int,
     "early_stopping_patience": int,
+    "prompt.system_message": str,
     "database.num_islands": int,
     "database.migration_interval": int,
     "database.feature_dimensions": list,
@@ -41,6 +45,7 @@ class OpenEvolveConfig:
     max_iterations: int | None = None
     random_seed: int | None = None
     early_stopping_patience: int | None = None
+    system_message: str | None = None
     num_islands: int | None = None
     migration_interval: int | None = None
     feature_dimensions: tuple[str, ...] = ()
@@ -111,14 +116,19 @@ def program_repository(
     evaluator: Path,
     directory: Path,
     *,
-    agent: list[str],
+    agent: Sequence[Sequence[str]],
+    weights: Sequence[float] = (),
     goal: str,
     config: OpenEvolveConfig,
     features: Sequence[str],
+    agent_s: float | None = AGENT_S,
+    evaluate_s: float | None = None,
+    **others: Any,
 ) -> Repository:
     """A repository in `directory` that holds the program, evaluated by a file in OpenEvolve's form.
 
-    `features`: the names of the measures, which are no part of the fitness.
+    `features`: the names of the measures, which are no part of the fitness; `evaluate_s`: by default the
+    timeout of the configuration; `others`: as for `Repository`.
     Raises `SearchError` if the directory holds another program: its search began with that one.
     """
     _commit(program, directory)
@@ -130,9 +140,12 @@ def program_repository(
     return Repository(
         directory,
         agent=agent,
+        weights=weights,
         evaluate=commands,
         goal=goal,
-        evaluate_s=config.timeout,
+        agent_s=agent_s,
+        evaluate_s=evaluate_s if evaluate_s is not None else config.timeout or EVALUATE_S,
+        **others,
         thresholds=config.cascade_thresholds[: len(commands) - 1],
     )
 

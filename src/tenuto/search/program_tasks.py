@@ -7,15 +7,23 @@ from __future__ import annotations
 import json
 import os.path
 import re
-from collections.abc import Mapping
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from tenuto.errors import GitError, SearchError
-from tenuto.search.commits import EvolveCommit, files_inside, files_outside
+from tenuto.launchers.confinement import Sandbox, SandboxMode, trial
+from tenuto.search.commits import EvolveCommit
 from tenuto.search.git import Git
+from tenuto.search.program_commands import files_inside, files_outside
 from tenuto.search.programs import AS_IT_IS
 from tenuto.search.repository import Repository
+from tenuto.settings import process_environment
 
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
@@ -27,17 +35,20 @@ def program_task(
     search: str,
     maximize: bool,
     evaluators: Mapping[str, str],
+    salt: str = "",
+    workspace: str = "",
 ) -> EvolveCommit:
     """The config of a proposal; raises `SearchError` for values that name no commit.
 
-    `evaluators`: the files that evaluate, as `evaluator_files` finds them.
+    `evaluators`: the files that evaluate, as `evaluator_files` finds them; `salt`: of a search that looks
+    nothing up, which sets its evaluations apart; `workspace`: what no command sees but its own checkout.
     """
     values = complete_values(repository, values)
     is_child = values["draw"] != AS_IT_IS
     made: EvolveCommit = EvolveCommit.C(
         parent=values["parent"],
         inspirations=list(values["inspirations"]),
-        agent=list(repository.agent) if is_child else [],
+        agent=list(agent_for(repository, values["draw"])) if is_child else [],
         evaluate=[list(command) for command in repository.evaluate],
         goal=repository.goal if is_child else "",
         draw=values["draw"],
@@ -51,8 +62,29 @@ def program_task(
         context=json.dumps(context or {}),
         agent_s=repository.agent_s,
         evaluate_s=repository.evaluate_s,
+        salt=salt,
+        confined=confined_by(repository) is None,
+        pass_variables=" ".join(repository.pass_variables),
+        agent_home=repository.agent_home,
+        workspace=workspace,
     )
     return made
+
+
+def agent_for(repository: Repository, draw: int) -> tuple[str, ...]:
+    """The agent of the candidate with that draw: a function of the draw alone."""
+    return Random(f"agent/{draw}").choices(repository.agents, repository.weights)[0]
+
+
+def confined_by(repository: Repository) -> str | None:
+    """Why the commands of a repository are not confined on this machine; None if they are."""
+    return "it was asked for" if repository.confine == "none" else _trouble_of_sandbox()
+
+
+@cache
+def _trouble_of_sandbox() -> str | None:
+    with tempfile.TemporaryDirectory(prefix="tenuto-confined-") as directory:
+        return trial(Sandbox(SandboxMode.BWRAP, is_root=False), directory)
 
 
 def evaluator_files(repository: Repository, checkout: str) -> dict[str, str]:
@@ -99,6 +131,79 @@ def check_repository(repository: Repository) -> None:
     for path in repository.protect:
         if path not in files and not any(name.startswith(f"{path.rstrip('/')}/") for name in files):
             raise SearchError(f"Repository: protect={path!r} names nothing of the commit {root[:12]}")
+
+
+_INTERPRETERS = re.compile(r"(python[0-9.]*|pypy[0-9.]*|bash|sh|dash|zsh|node|ruby|perl)$")
+
+
+def remarks_on(repository: Repository) -> list[str]:
+    """What a person may not expect of a search in this repository, in sentences."""
+    git = Git(repository.path)
+    found = []
+    changed = git.left_out() if repository.root == "HEAD" else []
+    if changed:
+        found.append(
+            f"what is not committed is left out: {', '.join(changed[:5])}{', ...' if changed[5:] else ''}"
+        )
+    modules = git.modules_of(root_of(repository))
+    if modules:
+        found.append(f"submodules are not checked out: {', '.join(modules[:5])}")
+    if repository.confine == "auto" and (trouble := confined_by(repository)) is not None:
+        found.append(
+            f"agents and evaluations are not confined, and may do what you may (bubblewrap: {trouble})"
+        )
+    return found
+
+
+def ignore_workspace(repository: Repository, workspace: str) -> None:
+    """Keeps a workspace that lies in the repository out of `git status`."""
+    is_inside = os.path.realpath(workspace).startswith(f"{os.path.realpath(repository.path)}/")
+    ignoring = Path(workspace, ".gitignore")
+    if is_inside and not ignoring.exists():
+        ignoring.parent.mkdir(parents=True, exist_ok=True)
+        ignoring.write_text("*\n")
+
+
+def check_commands(repository: Repository) -> None:
+    """Refuses commands of which it is plain, on the machine that runs them, that none could be started."""
+    files = Git(repository.path).files_of(root_of(repository))
+    named = [("agent", words) for words in repository.agents] + [
+        ("evaluate", words) for words in repository.evaluate
+    ]
+    for option, words in named:
+        program = sys.executable if words[0] == "{python}" else words[0]
+        if "{" in program:
+            continue
+        if "/" not in program:
+            if shutil.which(program, path=process_environment().get("PATH")) is None:
+                raise SearchError(
+                    f"{option}: there is no program {program!r} on the PATH; give its whole path"
+                )
+        else:
+            _check_file(option, program, files, repository.path)
+        script = _script(program, words[1:])
+        if script is not None:
+            _check_file(option, script, files, repository.path)
+
+
+def _script(program: str, words: Sequence[str]) -> str | None:
+    """The file that an interpreter is told to run; None if it runs something else, or what is not plain."""
+    if not _INTERPRETERS.match(os.path.basename(program)) or not words:
+        return None
+    first = words[0]
+    is_plain = not first.startswith("-") and "{" not in first and "$" not in first
+    return first if is_plain else None
+
+
+def _check_file(option: str, path: str, files: Mapping[str, int], repository: str) -> None:
+    if os.path.isabs(path):
+        if not os.path.exists(path):
+            raise SearchError(f"{option}: there is no file {path}")
+    elif os.path.normpath(path) not in files and not path.startswith("../"):
+        here = f"; give its whole path, {os.path.abspath(path)}" if os.path.exists(path) else ""
+        raise SearchError(
+            f"{option}: {path} is no file of the commit that the search of {repository} begins with{here}"
+        )
 
 
 def root_of(repository: Repository) -> str:

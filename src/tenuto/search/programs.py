@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tenuto.search.repository import Repository
     from tenuto.search.variation import Variation
 
+PROGRAM_TASK = "tenuto.search.commits.EvolveCommit"
+"""The task of a candidate that an agent makes, and that a second job evaluates."""
 AS_IT_IS = 0
 """The draw of a candidate that is evaluated without an agent: the root, or one that was enqueued."""
 _BEST = 3
@@ -109,6 +111,9 @@ class ProgramRun:
             "artifacts": {str(name): str(text)[-_ARTIFACT:] for name, text in artifacts},
         }
         self._records[commit] = record
+        worth = (record["objective"], record["measures"])
+        if any((one["objective"], one["measures"]) == worth for one in self._best):
+            return  # most likely the same files: an agent learns nothing from reading them twice
         self._best.append(record)
         self._best.sort(key=lambda one: (-self._sign * one["objective"], one["number"]))
         del self._best[_BEST:]

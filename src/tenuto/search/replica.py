@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.search.archive import Archive, Verdict
 from tenuto.search.candidates import Candidates
+from tenuto.search.claim_store import SURROUNDINGS
 from tenuto.search.kept_outcomes import read_kept
 from tenuto.search.outcome import Outcome
 from tenuto.search.proposals import InFlight, Proposal, Sampler, archive_of, chance, proposals
@@ -18,6 +20,7 @@ from tenuto.search.spaces import Untried
 from tenuto.search.store import Store
 
 MOST_TELL_ERRORS = 3
+_SURROUNDINGS = (SURROUNDINGS, JobFailureStatus.REJECTED.name)
 
 
 @dataclass(slots=True)
@@ -30,6 +33,8 @@ class Tally:
     reused: int = 0
     since_better: int = 0
     last_failure: str | None = None
+    surroundings: int = 0
+    """The failures of the surroundings, not of candidates, that were told last, in a row."""
 
 
 class Replica:
@@ -138,6 +143,8 @@ class Replica:
         if self.in_flight.pop(row.number, None) is None:
             self._untried.note(proposal.values)
         tally = self.tally
+        if row.status is not EvolutionStatus.CANCELLED:
+            tally.surroundings = tally.surroundings + 1 if row.failure in _SURROUNDINGS else 0
         if row.status is EvolutionStatus.SUCCEEDED:
             tally.since_better = 0 if verdict in (Verdict.NEW, Verdict.BETTER) else tally.since_better + 1
             tally.succeeded += 1

@@ -5,7 +5,7 @@ A script that runs by itself has no reporter, and prints a few lines.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -40,6 +40,7 @@ class SearchProgress:
     slots: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
     """What the last candidates failed of, and how often."""
+    workspace: str = ""
 
 
 class SearchReporter(Protocol):
@@ -67,6 +68,8 @@ class RunOptions:
     workers: bool = True
     once: bool = False
     reuse: bool = True
+    on_started: Callable[[SearchProgress], object] | None = None
+    """Called with each search that begins."""
     results: list[Any] = field(default_factory=list)
     """Filled with the result of each search that was run."""
 
@@ -168,6 +171,8 @@ def line(progress: SearchProgress) -> str:
 def last_line(progress: SearchProgress, result: SearchResult) -> str:
     """How a search ended."""
     how = f"ended ({result.reason})" if result.state == "ENDED" else f"left {result.state.lower()}"
+    if result.is_paused_by_itself:
+        how = f"paused: {safe(result.message or '')}"
     counts = (
         f"{result.scheduled} candidates, {result.succeeded} succeeded, {result.failed} failed, "
         f"{result.reused} reused"

@@ -12,6 +12,8 @@ from tenuto.errors import SearchError
 from tenuto.light import shlex
 
 Command = str | Sequence[str]
+AGENT_S = 900.0
+EVALUATE_S = 300.0
 DEFAULT_MEASURES = ("complexity", "diversity")
 DEFAULT_RANGES = {"complexity": (0.0, 2.0), "diversity": (0.0, 1.0)}
 """The size of the program against that of the root, and the part of its lines that differ from the root."""
@@ -20,29 +22,39 @@ DEFAULT_RANGES = {"complexity": (0.0, 2.0), "diversity": (0.0, 1.0)}
 class Repository:
     """Programs: each candidate is a commit that an agent made of its parent.
 
-    `path`: the repository; `agent`: a command that changes the files in its working directory; `evaluate`: a
+    `path`: the repository; `agent`: a command that changes the files in its working directory, or several,
+    drawn for each candidate by their `weights` (by default equal); `evaluate`: a
     command whose last line of output is the outcome as JSON, or several: stage i + 1 runs if the objective
     reached ``thresholds[i]``; `goal`: what the agent is told to achieve; `root`: the commit to begin with;
     `protect`: paths that agents cannot change (by default the files that `evaluate` names); `agent_s` and
-    `evaluate_s`: how many seconds each command may take.
+    `evaluate_s`: how many seconds each command may take (None: any number).
+
+    Both are confined by bubblewrap where it works, unless `confine` is "none": they see the system and
+    what their commands name, read-only, their checkout, and no variables but PATH, LANG, those of the search
+    and `pass_variables`; evaluations have no network. `agent_home`: a directory that is the agent's home.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         *,
-        agent: Command,
+        agent: Command | Sequence[Command],
         evaluate: Command | Sequence[Command],
         goal: str = "",
         root: str = "HEAD",
         protect: Sequence[str] | None = (),
-        agent_s: float | None = None,
-        evaluate_s: float | None = None,
+        agent_s: float | None = AGENT_S,
+        evaluate_s: float | None = EVALUATE_S,
         thresholds: Sequence[float] = (),
+        weights: Sequence[float] = (),
+        confine: str = "auto",
+        pass_variables: Sequence[str] = (),
+        agent_home: str | os.PathLike[str] | None = None,
     ) -> None:
         self.path = os.path.abspath(os.fspath(path))
-        self.agent = _command(agent, "agent")
-        self.evaluate = _commands(evaluate)
+        self.agents = _commands(agent, "agent")
+        self.weights = _weights(weights, len(self.agents))
+        self.evaluate = _commands(evaluate, "evaluate")
         self.goal = goal
         self.root = root
         if isinstance(protect, str):
@@ -58,6 +70,15 @@ class Repository:
                 f"Repository: {len(self.thresholds)} thresholds stand between {len(self.evaluate)} evaluate "
                 f"commands: give one less than commands"
             )
+        if confine not in ("auto", "none"):
+            raise SearchError(f'Repository: confine={confine!r}: it is "auto" or "none"')
+        self.confine = confine
+        if isinstance(pass_variables, str):
+            raise SearchError(f"Repository: pass_variables={pass_variables!r} is one name: give a list")
+        self.pass_variables = tuple(pass_variables)
+        self.agent_home = None if agent_home is None else os.path.abspath(os.fspath(agent_home))
+        if self.agent_home is not None and not os.path.isdir(self.agent_home):
+            raise SearchError(f"Repository: agent_home={self.agent_home!r}: there is no such directory")
         outside = [path for path in self.protect if os.path.isabs(path) or ".." in path.split("/")]
         if outside:
             raise SearchError(f"Repository: protect={outside[0]!r} is not a path inside the repository")
@@ -66,8 +87,9 @@ class Repository:
         return f"Repository({self.path!r})"
 
     def definition(self) -> dict[str, Any]:
+        several = {"agents": [list(words) for words in self.agents], "weights": list(self.weights)}
         return {
-            "agent": list(self.agent),
+            **({"agent": list(self.agents[0])} if len(self.agents) == 1 else several),
             "evaluate": [list(command) for command in self.evaluate],
             "goal": self.goal,
             "root": self.root,
@@ -84,10 +106,18 @@ def _command(command: Any, name: str) -> tuple[str, ...]:
     return tuple(command)
 
 
-def _commands(given: Any) -> tuple[tuple[str, ...], ...]:
+def _commands(given: Any, name: str) -> tuple[tuple[str, ...], ...]:
     if isinstance(given, str) or not given or isinstance(given[0], str):
-        return (_command(given, "evaluate"),)
-    return tuple(_command(command, "evaluate") for command in given)
+        return (_command(given, name),)
+    return tuple(_command(command, name) for command in given)
+
+
+def _weights(given: Sequence[float], count: int) -> tuple[float, ...]:
+    weights = tuple(given) or (1.0,) * count
+    is_sound = all(type(one) in (int, float) and 0 < one < float("inf") for one in weights)
+    if len(weights) != count or not is_sound:
+        raise SearchError(f"Repository: weights={list(given)!r:.80}: give a number above 0 for each agent")
+    return tuple(float(one) for one in weights)
 
 
 def _seconds(value: Any, name: str) -> float | None:

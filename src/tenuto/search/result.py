@@ -29,6 +29,11 @@ class SearchResult:
     is_interrupted: bool = False
     read_rows: Callable[[], list[dict[str, Any]]] = field(default=list, repr=False)
 
+    @property
+    def is_paused_by_itself(self) -> bool:
+        """True if its surroundings failed, as `message` says; False if a person paused it."""
+        return self.state == "PAUSED" and self.message is not None
+
     def rows(self) -> list[dict[str, Any]]:
         """One mapping for each candidate, by number: for pandas or Polars."""
         return self.read_rows()

@@ -143,6 +143,7 @@ class End:
     message: str | None = None
     job_attempt: int = 0
     directory: str | None = None
+    reused: bool = False
 
 
 class LogRow(NamedTuple):
@@ -163,6 +164,7 @@ class LogRow(NamedTuple):
     reused: bool = False
     objective: float | None = None
     message: str | None = None
+    failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from tenuto.errors import SearchError, WorkerDied
+from tenuto.jobs.notify import Notice, Notifier
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.export import failures
 from tenuto.search.git import Git
 from tenuto.search.job_scheduler import Console
 from tenuto.search.open_search import OpenSearch
+from tenuto.search.program_tasks import check_commands, ignore_workspace, remarks_on
 from tenuto.search.programs import Programs
 from tenuto.search.reporter import (
     LineReporter,
@@ -36,6 +38,7 @@ from tenuto.search.result import SearchResult
 from tenuto.search.rows import SearchRow
 from tenuto.search.store import Store
 from tenuto.search.tables import is_status, jobs
+from tenuto.settings.tree import imposed_notify
 
 if TYPE_CHECKING:
     from tenuto.search.evolution import Evolution
@@ -207,10 +210,19 @@ class SearchRun:
         self._options = options
         self._clock = opened.machine.clock
         self._began = self._clock.monotonic()
+        domain = opened.evolution.domain
+        if isinstance(domain, Programs) and options.workers:
+            check_commands(domain.repository)
+        if isinstance(domain, Programs):
+            ignore_workspace(domain.repository, str(opened.workspace))
         self._branch = _best_branch(opened)
         self.agent = opened.agent() if options.workers else None
         self.scheduler = opened.scheduler(console or Plain(reporter), agent=self.agent)
         self.scheduler.on_tick = self._ticked
+        self._is_root_read = False
+        told = imposed_notify.get() or opened.settings.notify
+        self._notifier = Notifier(told) if told.is_on else None
+        self._best_told: int | None = None
         self._failed_before = 0
         self._failures_before: Counter[str] = Counter()
 
@@ -218,7 +230,13 @@ class SearchRun:
         opened = self._opened
         opened.sampler.replica.read_on()
         opened.reopen()
-        self._reporter.started(self._progress())
+        started = self._progress()
+        if self._options.on_started is not None:
+            self._options.on_started(started)
+        self._reporter.started(started)
+        domain = opened.evolution.domain
+        for remark in remarks_on(domain.repository) if isinstance(domain, Programs) else ():
+            self._reporter.say(f"{opened.name}: {remark}")
         interrupts = SearchInterrupts(self._stop, self._leave, self._reporter.say)
         with interrupts:
             if self.agent is not None:
@@ -237,6 +255,14 @@ class SearchRun:
             result = opened.result(interrupts.count > 0)
             self._follow_best()
             self._reporter.ended(self._progress(), result)
+        state = result.reason or result.state
+        text = f"{result.succeeded} succeeded, {result.failed} failed"
+        if result.best is not None:
+            text += f", best {result.best.objective:.4g} (#{result.best.number})"
+        name = opened.name
+        if self._notifier is not None:
+            self._notifier.tell(Notice("ended", f"{name}: {state}", text, name, str(state), result.failed))
+            self._notifier.close()
         return result
 
     def _stop(self) -> None:
@@ -255,11 +281,43 @@ class SearchRun:
             if trouble is not None:
                 self._reporter.say(trouble)
 
+    def _doubt_root(self) -> None:
+        """Says once that the evaluator of programs caught an error of its own while it evaluated the root."""
+        view = self.scheduler.view
+        if self._branch is None or self._is_root_read or view is None or not view.search.told:
+            return
+        self._is_root_read = True
+        query = select(jobs.outcome).where(jobs.search_id == self._opened.name, jobs.number == 1)
+        outcome = self._opened.store.database.read(lambda connection: connection.execute(query).scalar())
+        error = json.loads(outcome or "{}").get("metrics", {}).get("error")
+        if error:
+            self._reporter.say(
+                f"{self._opened.name}: the evaluator scored the first program, and says that it failed: "
+                f"{str(error)[:300]}; mend that before agents are paid for nothing"
+            )
+
     def _ticked(self, counts: dict[str, int]) -> None:
         if self.scheduler.view is None:  # the database did not answer, or the search was removed
             return
         self._follow_best()
-        self._reporter.progressed(self._progress())
+        self._doubt_root()
+        progress = self._progress()
+        self._reporter.progressed(progress)
+        if self._notifier is not None:
+            self._notify(progress, self._notifier)
+
+    def _notify(self, progress: SearchProgress, notifier: Notifier) -> None:
+        """Tells a person of the first failure, and of each better best."""
+        name, state = progress.name, progress.state
+        if progress.failed:
+            text = next(iter(progress.failures), "a candidate failed")
+            notifier.tell(
+                Notice("first_failure", f"{name}: a candidate failed", text, name, state, progress.failed)
+            )
+        if progress.best_number is not None and progress.best_number != self._best_told:
+            self._best_told = progress.best_number
+            text = f"{progress.best_objective:.4g} (#{progress.best_number})"
+            notifier.tell(Notice("best", f"{name}: a better best", text, name, state, progress.failed))
 
     def _progress(self) -> SearchProgress:
         view = self.scheduler.view or self._opened.store.view(self._opened.name)
@@ -287,6 +345,7 @@ class SearchRun:
             cells,
             self._opened.settings.slots if self.agent is not None else 0,
             self._failures(tally.failed),
+            str(self._opened.workspace),
         )
 
     def _failures(self, failed: int) -> Counter[str]:

@@ -6,16 +6,33 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, select
 
-from tenuto.database import Database
+from tenuto.database import Database, now_ms
 from tenuto.database.late_ids import LateIds
+from tenuto.database.members import MemberKind, listed
 from tenuto.errors import NotFound
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.metrics import MetricsReader
 from tenuto.jobs.row import Detail, Group, Result, Row, Why
-from tenuto.jobs.source import CHUNK_ROWS, Acted, ActedAs, Action, Changes, Feed, Log, Moment, Panels, Target
+from tenuto.jobs.source import (
+    CHUNK_ROWS,
+    Acted,
+    ActedAs,
+    Action,
+    Changes,
+    Driver,
+    Feed,
+    Log,
+    Moment,
+    Panels,
+    Target,
+)
+from tenuto.jobs.stop import kill
+from tenuto.jobs.view import JobsView
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
@@ -33,12 +50,23 @@ from tenuto.search.monitor_rows import (
     result_of,
     row_of,
 )
+from tenuto.search.moves import SEARCH
+from tenuto.search.recovery import is_dead
 from tenuto.search.search_overview import overview
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches
 from tenuto.workspace.layout import Layout
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.points import Points
 
 S = EvolutionStatus
+TAKE_UP = "tenuto evolve SCRIPT"
+UNTICKED_MS = 15_000
+"""A scheduler that is at work says so more often."""
+UNSEEN_MS = 60_000
+"""A worker of another machine that was not seen for so long is at work no more."""
+AGENT = "/agent"
+"""Behind the name or key of a candidate: the job of its agent, not of its evaluation."""
 MOST_CHILDREN = 100
 _READ_AGAIN = 100
 """Moves before a feed was opened in which a gap may still be filled."""
@@ -53,16 +81,40 @@ class SearchSource:
         self._database = database
         self._store = Store(database)
         self._layout = Layout(workspace)
+        self._metrics = MetricsReader(this_machine().files)
 
     def groups(self) -> Sequence[Group]:
         query = select(searches).order_by(searches.c.created_at.desc(), searches.c.id)
-        return [group_of(row) for row in self._database.read(lambda c: c.execute(query).all())]
+        found = self._database.read(lambda c: c.execute(query).all())
+        return [self._attended(group_of(row)) for row in found]
 
     def rows(self, group: str) -> Iterator[Sequence[Row]]:
         after = 0
         while chunk := self._database.read(lambda c, n=after: _page(c, name_of(group), n)):  # type: ignore[misc]
             yield [row_of(row) for row in chunk]
             after = chunk[-1].number
+
+    def group(self, group: str) -> Group | None:
+        query = select(searches).where(searches.c.id == name_of(group))
+        row = self._database.read(lambda c: c.execute(query).one_or_none())
+        return self._attended(group_of(row)) if row is not None else None
+
+    def _attended(self, group: Group) -> Group:
+        """The group, with the command that takes it up if no process works for it."""
+        if not group.live or self.driver(group.group).is_at_work:
+            return group
+        return group._replace(take_up=TAKE_UP)
+
+    def driver(self, group: str) -> Driver:
+        return Driver(self._database.read(lambda c: _is_attended(c, name_of(group))), TAKE_UP)
+
+    def stamp(self, group: str) -> object:
+        return self._database.stamp()
+
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None] | None:
+        if self._database.is_sqlite:
+            return None
+        return self._database.wakeups.listen(SEARCH, wake)
 
     def counts(self, group: str) -> Mapping[JobState, int]:
         return counted_states(self._store.statuses(name_of(group)))
@@ -83,8 +135,10 @@ class SearchSource:
 
     def find(self, name: str) -> Sequence[str]:
         search, _, number = name.rpartition("#")
+        part = AGENT if number.endswith(AGENT) else ""
         try:
-            return [key_of(search, self._candidate(key_of(search, number)).number)] if search else ()
+            row = self._candidate(key_of(search, number)) if search else None
+            return [] if row is None else [f"{key_of(search, row.number)}{part}"]
         except NotFound:
             return ()
 
@@ -100,7 +154,7 @@ class SearchSource:
         children = near.where(jobs.parent == number).order_by(jobs.number).limit(MOST_CHILDREN)
         of = self._database.read(lambda c: [c.execute(query).all() for query in (parent, children)])
         fields = {
-            "directory": self._directory(row),
+            "directory": self._directory(self.job_of(key, row)),
             "parameters": dict(self.parameters(key)),
             "dependencies": [row_of(one) for one in of[0]],
             "dependents": [row_of(one) for one in of[1]],
@@ -133,10 +187,18 @@ class SearchSource:
 
     def log(self, key: str, stream: str, earlier: int) -> Log:
         row = self._candidate(key)
-        paths = self._layout.job(row.task_id, row.job_id)
+        paths = self._layout.job(*self.job_of(key, row))
         return CandidateLog(
             paths.out if stream == "out" else paths.err, row.attempt, S(row.status).finished()
         )
+
+    def metrics(self, key: str) -> Points:
+        row = self._candidate(key)
+        return self._metrics.read(self._layout.job(*self.job_of(key, row)).metrics)
+
+    def metrics_stamp(self, key: str) -> object:
+        row = self._candidate(key)
+        return self._metrics.size(self._layout.job(row.task_id, row.job_id).metrics)
 
     def moments(self, group: str) -> Iterator[Moment]:
         after, name = 0, name_of(group)
@@ -151,7 +213,11 @@ class SearchSource:
             for row in chunk:
                 if row.state is JobState.DONE:
                     kept = candidate_of(self._candidate(row.key)._mapping)
-                    yield Result(row.key, row.task, row.state, row.tags, result_of(kept))
+                    values = kept["values"] if isinstance(kept["values"], dict) else {}
+                    shown = {
+                        name: value for name, value in values.items() if not isinstance(value, dict | list)
+                    }
+                    yield Result(row.key, row.task, row.state, {**shown, **row.tags}, result_of(kept))
 
     def panels(self, only: str | None = None) -> Panels:
         if only not in (None, "archives"):
@@ -182,9 +248,24 @@ class SearchSource:
             return Acted(target.key, would, attempt=row.attempt)
         if action is Action.KILL:
             self._store.cancel(row.search_id, [row.number], f"cancelled by {by}")
+            self._end_payload(row, f"cancelled by {by}")
             return Acted(target.key, ActedAs.ASKED, attempt=row.attempt)
         self._store.retry(row.search_id, [row.number])
-        return Acted(target.key, ActedAs.RETRIED, attempt=row.attempt)
+        is_attended = self.driver(target.key.rpartition("/")[0]).is_at_work
+        detail = (
+            "" if is_attended else f"no process works for {row.search_id}: start {TAKE_UP} or tenuto worker"
+        )
+        return Acted(target.key, ActedAs.RETRIED, detail, row.attempt)
+
+    def _end_payload(self, row: Any, message: str) -> None:
+        """Ends what runs of a candidate in this workspace: the worker may have left."""
+        if S(row.status) is S.RUNNING:
+            view = JobsView(self._layout, this_machine())
+            key = key_of(row.search_id, row.number)
+            for job in {self.job_of(key, row), self.job_of(f"{key}{AGENT}", row)}:
+                killing = kill(view, job, message)
+                if killing.runner is not None:
+                    killing.runner.close()
 
     def _steer(self, action: Action, target: Target, dry_run: bool) -> Acted:
         name = name_of(target.key)
@@ -195,13 +276,24 @@ class SearchSource:
             return Acted(target.key, ActedAs.ASKED)
         return Acted(target.key, ActedAs.REFUSED, f"it cannot be {action.value}d now")
 
-    def _directory(self, row: Any) -> str | None:
-        """The directory of a candidate's job in this workspace; None if it has none here."""
-        path = self._layout.job(row.task_id, row.job_id).directory
+    def job_of(self, key: str, row: Any = None) -> JobKey:
+        """The job of a candidate: of a program its evaluation's, once that began, or with /agent its agent's.
+
+        `row`: the candidate, if it was read already.
+        """
+        row = self._candidate(key) if row is None else row
+        place = (row.directory or "").split("/")
+        if key.endswith(AGENT) or len(place) != len(("jobs", "task", "job")):
+            return JobKey(row.task_id, row.job_id)
+        return JobKey(*place[1:])
+
+    def _directory(self, job: JobKey) -> str | None:
+        """The directory of a job in this workspace; None if it has none here."""
+        path = self._layout.job(*job).directory
         return path if os.path.isdir(path) else None
 
     def _candidate(self, key: str) -> Any:
-        name, _, number = name_of(key).rpartition("/")
+        name, _, number = name_of(key).removesuffix(AGENT).rpartition("/")
         row = None
         if number.isdecimal() and len(number) < 10:
             query = select(evolution_jobs).where(jobs.search_id == name, jobs.number == int(number))
@@ -262,6 +354,17 @@ class CandidateLog:
 
     def ended(self) -> bool:
         return self._has_ended
+
+
+def _is_attended(connection: Connection, name: str) -> bool:
+    """Whether a scheduler of the search, or a worker of the database, is at work."""
+    now = connection.execute(select(now_ms())).scalar_one()
+    processes = this_machine().processes
+    workers = [one for one in listed(connection, MemberKind.WORKER) if not is_dead(processes, one)]
+    if any(abs(now - one.seen_at) < UNSEEN_MS for one in workers):
+        return True
+    active = connection.execute(select(searches.c.active_at).where(searches.c.id == name)).scalar()
+    return active is not None and abs(now - active) < UNTICKED_MS
 
 
 def _page(connection: Connection, name: str, after: int) -> Sequence[Any]:

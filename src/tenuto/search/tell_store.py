@@ -84,6 +84,7 @@ _LOG_COLUMNS = (
     jobs.reused,
     jobs.objective,
     jobs.message,
+    jobs.failure,
 )
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from tenuto.database import Database, now_ms
 from tenuto.errors import InvalidValue, NotFound
-from tenuto.service.names import is_user
+from tenuto.service.names import is_service, is_user
 from tenuto.service.tables import tokens
 
 PREFIX = "tnt_"
@@ -29,6 +29,8 @@ class Scope(Enum):
     FRONT = "front"
     """Acts for any user: `user_id` is required and believed, and all jobs are seen."""
     ADMIN = "admin"
+    METRICS = "metrics"
+    """Reads the figures for Prometheus, and nothing else."""
 
 
 class Principal(NamedTuple):
@@ -37,12 +39,18 @@ class Principal(NamedTuple):
     user: str | None
     """The token's user; None where no tokens are used, and every client is believed."""
     scopes: frozenset[Scope]
+    services: frozenset[str] | None = None
+    """The services that its token may ask for; None: all."""
+
+    def may_ask_for(self, service: str) -> bool:
+        """Whether uploads for a service are allowed."""
+        return self.services is None or service in self.services
 
     def may(self, scope: Scope) -> bool:
         """Whether this is allowed."""
         if Scope.ADMIN in self.scopes:
             return True
-        if Scope.FRONT in self.scopes and scope is not Scope.ADMIN:
+        if Scope.FRONT in self.scopes and scope in (Scope.SUBMIT, Scope.READ):
             return True
         return scope in self.scopes
 
@@ -70,11 +78,24 @@ class TokenRow(NamedTuple):
     created_at: int
     expires_at: int | None
     revoked_at: int | None
+    services: str | None
+    """Separated by commas; None: all."""
 
 
 def digest_of(token: str) -> bytes:
     """What is stored of a token, and looked up."""
     return hashlib.sha256(token.encode()).digest()
+
+
+def services_of(text: str) -> frozenset[str]:
+    """The services that a text names, separated by commas; `InvalidValue` for anything else."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if not is_service(name):
+            raise InvalidValue(f"{name!r:.80} cannot name a service: letters, digits, _ . and - only")
+    if not names:
+        raise InvalidValue("name some services, separated by commas; without any, a token is for all")
+    return frozenset(names)
 
 
 def scopes_of(text: str) -> frozenset[Scope]:
@@ -96,9 +117,17 @@ class Tokens:
         self._database = database
 
     def create(
-        self, user: str, scopes: frozenset[Scope], expires_in_ms: int | None, note: str = ""
+        self,
+        user: str,
+        scopes: frozenset[Scope],
+        expires_in_ms: int | None,
+        note: str = "",
+        services: frozenset[str] | None = None,
     ) -> tuple[int, str]:
-        """A new token: its id, and the token itself, which the server cannot show again."""
+        """A new token: its id, and the token itself, which the server cannot show again.
+
+        ``services``: those that it may ask for; None: all.
+        """
         if not is_user(user):
             raise InvalidValue(
                 f"{user!r:.80} cannot name a user: letters, digits and _.@+-, at most 64, no sign first"
@@ -116,12 +145,17 @@ class Tokens:
                 "user_id": user,
                 "scopes": ",".join(scope.value for scope in Scope if scope in scopes),
                 "note": note,
+                "services": None if services is None else ",".join(sorted(services)),
                 "created_at": now,
                 "expires_at": None if expires_in_ms is None else now + expires_in_ms,
             }
             return int(connection.execute(insert(tokens).values(values).returning(tokens.c.id)).scalar_one())
 
         return self._database.write(once), token
+
+    def now_ms(self) -> int:
+        """The database's clock, by which tokens expire."""
+        return self._database.read(lambda connection: int(connection.execute(select(now_ms())).scalar_one()))
 
     def listed(self) -> list[TokenRow]:
         """All tokens, the oldest first."""
@@ -143,13 +177,16 @@ class Tokens:
 
     def principal(self, token: str) -> Principal | None:
         """Who a token belongs to; None if it is wrong, old or revoked."""
-        query = select(tokens.c.user_id, tokens.c.scopes).where(
+        query = select(tokens.c.user_id, tokens.c.scopes, tokens.c.services).where(
             tokens.c.digest == digest_of(token),
             tokens.c.revoked_at.is_(None),
             tokens.c.expires_at.is_(None) | (tokens.c.expires_at > now_ms()),
         )
         found = self._database.read(lambda connection: connection.execute(query).one_or_none())
-        return None if found is None else Principal(found.user_id, scopes_of(found.scopes))
+        if found is None:
+            return None
+        services = None if found.services is None else frozenset(found.services.split(","))
+        return Principal(found.user_id, scopes_of(found.scopes), services)
 
 
 def bearer(header: str | None) -> str | None:

@@ -12,9 +12,11 @@ import stat
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import IO, Any, NamedTuple
 
+from tenuto.launchers.payload.limits import LOG_NOTICE, log_gap
 from tenuto.service.names import OWN_DIRECTORY, is_packable
 
 CHUNK = 1 << 18
@@ -22,9 +24,26 @@ SAMPLE = 1 << 16
 """Of a file, to see whether compressing it is worth the while."""
 WORTH = 0.95
 DEEPEST = 32
-MOST_HOLE_BYTES = 16 << 30
-"""A file that claims this much more than it takes on the disk is not packed: reading it would never end."""
+MOST_BYTES = 16 << 30
+MOST_FILES = 100_000
+MOST_SKIPPED = 1000
+"""Files that a result names as skipped; of more it says how many there are."""
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Bounds(NamedTuple):
+    """How large a result may be; sizes are those that files claim, holes included."""
+
+    bytes: int = MOST_BYTES
+    files: int = MOST_FILES
+
+
+class ResultTooLarge(Exception):
+    """A directory holds more than a result may; the text says what."""
+
+
+class PackingStopped(Exception):
+    """The packing of a result was ended from outside."""
 
 
 class Source(NamedTuple):
@@ -32,8 +51,8 @@ class Source(NamedTuple):
 
     directory: str
     """Its regular files are at the root of the ZIP."""
-    extra: Mapping[str, str]
-    """name under `.tenuto/` -> file with its content; one that is missing is left out."""
+    logs: Mapping[str, str]
+    """name under `.tenuto/` -> file with what was printed; one that is missing is left out."""
     facts: Mapping[str, Any]
     """What `.tenuto/job.json` says besides what was skipped."""
     moment: float = 0.0
@@ -41,6 +60,11 @@ class Source(NamedTuple):
     owners: frozenset[int] | None = None
     """The uids that a file with several links must belong to; None: any. So a payload cannot have a file of
     another user packed by linking to it."""
+    log_bytes: int | None = None
+    """Of a log that is longer its head, a notice and its tail are packed."""
+    bounds: Bounds = Bounds()
+    with_files: bool = True
+    """False: the logs and the facts alone."""
 
 
 class Packed(NamedTuple):
@@ -50,10 +74,42 @@ class Packed(NamedTuple):
     sha256: str
 
 
+class _Seen(NamedTuple):
+    """A regular file below a directory, not yet opened."""
+
+    path: str
+    name: str
+    directory: int
+    status: os.stat_result
+
+
 class _Found(NamedTuple):
     name: str
     descriptor: int
     status: os.stat_result
+    gap: tuple[int, int] | None = None
+    """The range that is not packed: a notice stands in its place."""
+
+
+class _Skipped:
+    """Names what was not packed, and counts what there is no room to name."""
+
+    def __init__(self) -> None:
+        self._named: list[dict[str, str]] = []
+        self._more = 0
+        self.is_cut = False
+        """A directory has more entries than files are packed: not all were looked at."""
+
+    def add(self, name: str, why: str) -> None:
+        if len(self._named) < MOST_SKIPPED:
+            self._named.append({"name": _shown(name), "why": why})
+        else:
+            self._more += 1
+
+    def facts(self) -> dict[str, Any]:
+        """As `.tenuto/job.json` says it."""
+        more = {"skipped_more": self._more} if self._more else {}
+        return {"skipped": self._named, **more}
 
 
 class _Sink(io.RawIOBase):
@@ -75,43 +131,76 @@ class _Sink(io.RawIOBase):
 
 
 def zip_stream(source: Source) -> Iterator[bytes]:
-    """The ZIP, piece by piece. What changes meanwhile is packed as it is read; the ZIP is valid."""
+    """The ZIP, piece by piece. What changes meanwhile is packed as it is read; the ZIP is valid.
+
+    A file that would go beyond the bounds is skipped: `measured` refuses such a directory as a whole.
+    """
     sink = _Sink()
-    skipped: list[dict[str, str]] = []
+    skipped = _Skipped()
+    dropped: dict[str, Any] = {}
     with zipfile.ZipFile(sink, "w", allowZip64=True) as archive:
-        for found in _walk(source, skipped):
+        for found in _all_found(source, skipped):
+            if found.gap is not None:
+                dropped[os.path.basename(found.name)] = {"bytes": found.status.st_size, "dropped": found.gap}
             try:
                 for _ in _add(archive, found):
                     if piece := sink.taken():
                         yield piece
             finally:
                 os.close(found.descriptor)
-        for name, path in source.extra.items():
-            found_extra = _open_extra(f"{OWN_DIRECTORY}/{name}", path)
-            if found_extra is None:
-                continue
-            try:
-                for _ in _add(archive, found_extra):
-                    if piece := sink.taken():
-                        yield piece
-            finally:
-                os.close(found_extra.descriptor)
-        facts = {**source.facts, "skipped": skipped}
+        facts = {**source.facts, **skipped.facts(), **({"logs": dropped} if dropped else {})}
         info = zipfile.ZipInfo(f"{OWN_DIRECTORY}/job.json", _zip_time(source.moment))
         info.external_attr = 0o100644 << 16
         archive.writestr(info, json.dumps(facts, indent=1) + "\n", zipfile.ZIP_DEFLATED)
     yield sink.taken()
 
 
-def write_zip(source: Source, target: IO[bytes]) -> Packed:
-    """Writes the ZIP to a file, which the caller syncs; raises `OSError` if there is no room."""
+def _all_found(source: Source, skipped: _Skipped) -> Iterator[_Found]:
+    """Everything that is packed, opened: files within the bounds, then logs."""
+    left = source.bounds
+    for seen in _walk(source, skipped) if source.with_files else ():
+        if left.files < 1 or seen.status.st_size > left.bytes:
+            skipped.add(seen.path, "the result would be too large")
+        elif (found := _opened(seen, skipped)) is not None:
+            left = Bounds(left.bytes - found.status.st_size, left.files - 1)
+            yield found
+    for name, path in source.logs.items():
+        found_log = _open_log(f"{OWN_DIRECTORY}/{name}", path, source.log_bytes)
+        if found_log is not None:
+            yield found_log
+
+
+def write_zip(source: Source, target: IO[bytes], is_stopped: Callable[[], bool] = lambda: False) -> Packed:
+    """Writes the ZIP to a file, which the caller syncs; raises `OSError` if there is no room.
+
+    ``is_stopped`` is asked after every piece: `PackingStopped` once it is true.
+    """
     digest = hashlib.sha256()
     size = 0
     for piece in zip_stream(source):
+        if is_stopped():
+            raise PackingStopped
         target.write(piece)
         digest.update(piece)
         size += len(piece)
     return Packed(size, digest.hexdigest())
+
+
+def measured(source: Source, is_stopped: Callable[[], bool] = lambda: False) -> int:
+    """The bytes that the files of a result claim; `ResultTooLarge` as soon as they are beyond the bounds."""
+    size = files = 0
+    skipped = _Skipped()
+    for seen in _walk(source, skipped) if source.with_files else ():
+        size, files = size + seen.status.st_size, files + 1
+        if size > source.bounds.bytes:
+            raise ResultTooLarge(f"its files are larger than {source.bounds.bytes} bytes (max_result_bytes)")
+        if files > source.bounds.files or skipped.is_cut:
+            break
+        if is_stopped():
+            raise PackingStopped
+    if files > source.bounds.files or skipped.is_cut:
+        raise ResultTooLarge(f"there are more than {source.bounds.files} files")
+    return size
 
 
 def tree_bytes(directory: str, most: int) -> int:
@@ -128,73 +217,77 @@ def tree_bytes(directory: str, most: int) -> int:
     return size
 
 
-def _walk(source: Source, skipped: list[dict[str, str]]) -> Iterator[_Found]:
-    """The regular files below a directory, opened; the rest is noted as skipped."""
+def _walk(source: Source, skipped: _Skipped) -> Iterator[_Seen]:
+    """The regular files below a directory; the rest is noted as skipped."""
     try:
         root = os.open(source.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        skipped.append({"name": ".", "why": error.strerror or "cannot be read"})
+        skipped.add(".", error.strerror or "cannot be read")
         return
-    stack: list[tuple[str, int]] = [("", root)]
     try:
-        while stack:
-            prefix, directory = stack.pop()
-            try:
-                yield from _files_of(prefix, directory, source, skipped, stack)
-            finally:
-                os.close(directory)
+        yield from _files_of("", root, source, skipped)
     finally:
-        for _, directory in stack:
-            os.close(directory)
+        os.close(root)
 
 
-def _files_of(
-    prefix: str, directory: int, source: Source, skipped: list[dict[str, str]], stack: list[tuple[str, int]]
-) -> Iterator[_Found]:
+def _files_of(prefix: str, directory: int, source: Source, skipped: _Skipped) -> Iterator[_Seen]:
     below: list[str] = []
-    for name in sorted(os.listdir(directory)):
+    for name in _names(directory, source.bounds.files, prefix, skipped):
         path = prefix + name
         if not is_packable(name) or (not prefix and name == OWN_DIRECTORY):
-            skipped.append({"name": _shown(path), "why": "its name could harm a program that unpacks it"})
+            skipped.add(path, "its name could harm a program that unpacks it")
             continue
         try:
             status = os.stat(name, dir_fd=directory, follow_symlinks=False)
         except OSError:
-            skipped.append({"name": path, "why": "vanished"})
+            skipped.add(path, "vanished")
             continue
         if stat.S_ISDIR(status.st_mode):
             below.append(name)
         elif why := _objection(status, source.owners):
-            skipped.append({"name": path, "why": why})
+            skipped.add(path, why)
         else:
-            found = _opened(path, name, directory, skipped)
-            if found is not None:
-                yield found
+            yield _Seen(path, name, directory, status)
     if below and prefix.count("/") >= DEEPEST:
-        skipped.extend({"name": prefix + name, "why": f"deeper than {DEEPEST} directories"} for name in below)
+        for name in below:
+            skipped.add(prefix + name, f"deeper than {DEEPEST} directories")
         return
-    # Opened last first, one by one as they are needed, would take a path of names; a directory that is moved
-    # meanwhile could then lead elsewhere. Descriptors cannot.
-    for name in reversed(below):
+    # By descriptors, one for each level: a directory that is moved meanwhile cannot lead elsewhere.
+    for name in below:
         try:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            stack.append((f"{prefix}{name}/", os.open(name, flags, dir_fd=directory)))
+            child = os.open(name, flags, dir_fd=directory)
         except OSError as error:
-            skipped.append({"name": prefix + name, "why": error.strerror or "cannot be read"})
+            skipped.add(prefix + name, error.strerror or "cannot be read")
+            continue
+        try:
+            yield from _files_of(f"{prefix}{name}/", child, source, skipped)
+        finally:
+            os.close(child)
 
 
-def _opened(path: str, name: str, directory: int, skipped: list[dict[str, str]]) -> _Found | None:
+def _names(directory: int, most_files: int, prefix: str, skipped: _Skipped) -> list[str]:
+    """The names in a directory, sorted; of too many to be packed only so many are kept in memory."""
+    with os.scandir(directory) as entries:
+        names = sorted(entry.name for entry in islice(entries, most_files + 1))
+        if next(entries, None) is not None:
+            skipped.is_cut = True
+            skipped.add(prefix or ".", f"it has more than {most_files} entries")
+    return names
+
+
+def _opened(seen: _Seen, skipped: _Skipped) -> _Found | None:
     try:
-        descriptor = os.open(name, _OPEN, dir_fd=directory)
+        descriptor = os.open(seen.name, _OPEN, dir_fd=seen.directory)
     except OSError as error:
-        skipped.append({"name": path, "why": error.strerror or "cannot be read"})
+        skipped.add(seen.path, error.strerror or "cannot be read")
         return None
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):  # replaced between the look and the opening
         os.close(descriptor)
-        skipped.append({"name": path, "why": "not a regular file"})
+        skipped.add(seen.path, "not a regular file")
         return None
-    return _Found(path, descriptor, status)
+    return _Found(seen.path, descriptor, status)
 
 
 def _objection(status: os.stat_result, owners: frozenset[int] | None) -> str | None:
@@ -203,8 +296,6 @@ def _objection(status: os.stat_result, owners: frozenset[int] | None) -> str | N
         return _KINDS.get(stat.S_IFMT(status.st_mode), "not a regular file")
     if status.st_nlink > 1 and owners is not None and status.st_uid not in owners:
         return "a link to a file of another user"
-    if status.st_size - status.st_blocks * 512 > MOST_HOLE_BYTES:
-        return "a sparse file, too large to read"
     return None
 
 
@@ -227,12 +318,14 @@ def _shown(path: str) -> str:
     return path.encode("utf-8", "backslashreplace").decode()
 
 
-def _open_extra(name: str, path: str) -> _Found | None:
+def _open_log(name: str, path: str, log_bytes: int | None) -> _Found | None:
     try:
         descriptor = os.open(path, _OPEN)
     except OSError:
         return None
-    return _Found(name, descriptor, os.fstat(descriptor))
+    status = os.fstat(descriptor)
+    gap = None if log_bytes is None else log_gap(status.st_size, log_bytes)
+    return _Found(name, descriptor, status, gap)
 
 
 def _add(archive: zipfile.ZipFile, found: _Found) -> Iterator[None]:
@@ -244,13 +337,128 @@ def _add(archive: zipfile.ZipFile, found: _Found) -> Iterator[None]:
     info.compress_type = zipfile.ZIP_DEFLATED if shrinks else zipfile.ZIP_STORED
     info._compresslevel = 1  # type: ignore[attr-defined]  # `ZipFile.open` has no parameter for it
     with archive.open(info, "w", force_zip64=found.status.st_size >= 1 << 30) as entry:
-        at = 0
         # At most what it held when it was opened: a log that grows as fast as it is read would never end.
-        while at < found.status.st_size:
-            piece = os.pread(found.descriptor, min(CHUNK, found.status.st_size - at), at)
-            if not piece:
-                break
-            entry.write(piece)
-            at += len(piece)
-            yield
+        size, gap = found.status.st_size, found.gap
+        for start, end in ((0, size),) if gap is None else ((0, gap[0]), (gap[1], size)):
+            if start:
+                entry.write(LOG_NOTICE)
+            at = start
+            while at < end:
+                piece = os.pread(found.descriptor, min(CHUNK, end - at), at)
+                if not piece:
+                    break
+                entry.write(piece)
+                at += len(piece)
+                yield
     yield
+
+
+# What a job printed, in pieces. Offsets count what was printed, dropped or not, on a node and in a result.
+
+
+class LogPiece(NamedTuple):
+    """A piece of a log, and where the next one begins."""
+
+    data: bytes
+    next_offset: int
+
+
+def read_log(path: str, offset: int, limit: int, log_bytes: int) -> LogPiece:
+    """A piece of a log on the disk; in place of what was dropped stands a notice.
+
+    Raises `FileNotFoundError`.
+    """
+    descriptor = os.open(path, _OPEN)
+    try:
+        gap = log_gap(os.fstat(descriptor).st_size, log_bytes)
+        return _piece(lambda at, most: os.pread(descriptor, most, at), gap, offset, limit, 0)
+    finally:
+        os.close(descriptor)
+
+
+def read_archived_log(
+    result: str, stream: str, offset: int, limit: int, *, as_packed: bool = False
+) -> LogPiece | None:
+    """A piece of what an ended job printed, from its result; None if the result is not there.
+
+    Unpacks no more than is asked for, and nothing to the disk. ``as_packed``: the offset counts what the
+    result holds, and not what was printed.
+    """
+    try:
+        with zipfile.ZipFile(result) as archive, archive.open(f"{OWN_DIRECTORY}/{stream}") as log:
+
+            def read(at: int, most: int) -> bytes:
+                log.seek(at)
+                return log.read(most)
+
+            gap = None if as_packed else _archived_gap(archive, stream)
+            return _piece(read, gap, offset, limit, 0 if gap is None else gap[1] - gap[0] - len(LOG_NOTICE))
+    except FileNotFoundError:
+        return None
+    except KeyError:  # it printed nothing, and has no such log
+        return LogPiece(b"", offset)
+
+
+def _piece(
+    read: Callable[[int, int], bytes], gap: tuple[int, int] | None, offset: int, limit: int, moved: int
+) -> LogPiece:
+    """``moved``: by how much what follows the gap lies further ahead than its offset says."""
+    if gap is None or offset < gap[0]:
+        data = read(offset, limit if gap is None else min(limit, gap[0] - offset))
+        return LogPiece(data, offset + len(data))
+    notice = LOG_NOTICE if offset < gap[1] else b""
+    start = max(offset, gap[1])
+    data = read(start - moved, max(limit - len(notice), 0))
+    return LogPiece(notice + data, start + len(data))
+
+
+def _archived_gap(archive: zipfile.ZipFile, stream: str) -> tuple[int, int] | None:
+    """The range of a log that its result does not hold."""
+    try:
+        facts = json.loads(archive.read(f"{OWN_DIRECTORY}/job.json"))
+        start, end = facts["logs"][stream]["dropped"]
+        return int(start), int(end)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+# A result, read again: the names of its files, or one of them; unpacked in memory only.
+
+
+def listed_files(descriptor: int) -> list[tuple[str, int]]:
+    """Name and size of each file of a result; closes the descriptor."""
+    with os.fdopen(descriptor, "rb") as file, zipfile.ZipFile(file) as archive:
+        return [(entry.filename, entry.file_size) for entry in archive.infolist() if not entry.is_dir()]
+
+
+class ArchivedFile:
+    """One file of a result that is being read; `close` must be called."""
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        """`file`: the ZIP; `KeyError` if it has no file of that name."""
+        self._file = file
+        self._archive = zipfile.ZipFile(file)
+        entry = self._archive.getinfo(name)
+        self.size = entry.file_size
+        self._stream = self._archive.open(entry)
+
+    def read(self, size: int) -> bytes:
+        return self._stream.read(size)
+
+    def close(self) -> None:
+        self._stream.close()
+        self._archive.close()
+        self._file.close()
+
+
+def open_file(descriptor: int, name: str) -> ArchivedFile | None:
+    """A file of a result; None if there is none of that name. The descriptor is closed with it."""
+    file = os.fdopen(descriptor, "rb")
+    try:
+        return ArchivedFile(file, name)
+    except KeyError:
+        file.close()
+        return None
+    except BaseException:
+        file.close()
+        raise

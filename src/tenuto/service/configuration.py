@@ -15,20 +15,30 @@ from tenuto.clock import Randomness
 from tenuto.database import refuse_unusable
 from tenuto.database.engine import SQLITE, database_url
 from tenuto.errors import InvalidSetting, UnsafeService
+from tenuto.launchers.confinement import (
+    Private,
+    Sandbox,
+    SandboxMode,
+    choose,
+    may_change_uid,
+    missing_program,
+    passed_on,
+    refuse_exposed,
+)
+from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
 from tenuto.service.decisions import Quota
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.http_server import Address
-from tenuto.service.names import is_service
-from tenuto.service.node.node import NodePlan, make_directory
+from tenuto.service.names import Input, input_of, is_service
+from tenuto.service.node.node import GpuPlan, NodePlan, make_directory
 from tenuto.service.node.packer import private
-from tenuto.service.node.sandbox import Private, SandboxMode, choose, may_change_uid, refuse_exposed
-from tenuto.service.node.work import Terms, passed_on
+from tenuto.service.node.work import Terms, encoded_command
 from tenuto.service.nodes import Node
 from tenuto.service.parts import Offered
 from tenuto.service.places import DataPlaces
 from tenuto.service.tables import NODE_MIGRATIONS
-from tenuto.service.uploads import UploadLimits
+from tenuto.service.uploads import LONGEST_FIELD, UploadLimits
 from tenuto.settings import Settings, Url
 from tenuto.settings.service import NodeSettings, OfferedSettings, ServiceSettings
 from tenuto.web.hosts import is_loopback
@@ -67,8 +77,30 @@ def offered(settings: Settings, names: tuple[str, ...], *, with_node: bool) -> d
                 f"service {name} has no nodes: name some under [services.{name}], or give --with-node"
             )
         nodes = tuple(str(node) for node in service.nodes) or (embedded,)
-        found[name] = Offered(name, Quota(service.runs_per_user, service.max_runs), nodes)
+        quota = Quota(service.runs_per_user, service.max_runs)
+        found[name] = Offered(name, quota, nodes, service, _inputs(name, service))
     return found
+
+
+def _inputs(name: str, service: OfferedSettings) -> tuple[Input, ...]:
+    """The files that uploads for a command have; refuses settings that no upload could satisfy."""
+    if service.inputs and not service.command:
+        raise InvalidSetting(
+            f"services.{name}.inputs: only a service with a command asks for files; without one, uploads "
+            "have a run.sh and any others"
+        )
+    if len(encoded_command(service.command)) > LONGEST_FIELD:
+        raise InvalidSetting(f"services.{name}.command: it is longer than {LONGEST_FIELD} bytes")
+    found: dict[str, Input] = {}
+    for text in service.inputs:
+        try:
+            one = input_of(text)
+        except ValueError as error:
+            raise InvalidSetting(f"services.{name}.inputs: {text!r} can name no file: {error}") from None
+        if one.pattern in found:
+            raise InvalidSetting(f"services.{name}.inputs: {one.pattern!r} is there twice")
+        found[one.pattern] = one
+    return tuple(found.values())
 
 
 def terms(settings: Settings) -> dict[str, Terms]:
@@ -87,7 +119,26 @@ def _terms(settings: Settings, service: OfferedSettings) -> Terms:
         service.work_bytes,
         service.network,
         tuple(str(path) for path in service.paths),
+        service.cpus,
+        service.gpus,
+        settings.service.max_result_bytes if service.max_result_bytes is None else service.max_result_bytes,
     )
+
+
+def _refuse_terms(settings: Settings, service: str, found: Sandbox, devices: int, path: str | None) -> None:
+    """Refuses what the payloads of a service could never have on this node.
+
+    ``devices``: its GPUs; ``path``: where payloads look for programs.
+    """
+    offered = settings.services[service]
+    if offered.cpus > settings.node.slots:
+        raise InvalidSetting(
+            f"services.{service}.cpus = {offered.cpus}, and this node has {settings.node.slots} slots"
+        )
+    if devices and offered.gpus > devices:
+        raise InvalidSetting(f"services.{service}.gpus = {offered.gpus}, and this node has {devices}")
+    if offered.command and (problem := missing_program(found, offered.command[0], offered.paths, path)):
+        raise InvalidSetting(f"services.{service}.command: {problem}")
 
 
 def node_plan(
@@ -113,24 +164,32 @@ def node_plan(
     database = (node.database if under is None else None) or data / NODE_DATABASE
     refuse_unusable(database, NODE_MIGRATIONS)
     hidden = _private(settings, (data, database), is_server=under is not None, tls=tls)
-    paths = {
-        service: tuple(map(str, offered.paths))
+    own = [
+        service
         for service, offered in settings.services.items()
         if under is None or not offered.nodes or name in offered.nodes
-    }
+    ]
+    paths = {f"services.{one}.paths": tuple(map(str, settings.services[one].paths)) for one in own}
     refuse_exposed(node.sandbox, hidden, paths)
+    devices = visible_devices() if any(settings.services[one].gpus for one in own) else {}
     for directory in (data.parent, data) if under is not None else (data,):
         make_directory(directory, is_passed=may_change_uid(node.sandbox))
+    sandbox = choose(node.sandbox, str(data), must=is_exposed, private=hidden, paths=paths)
+    environment = passed_on(variables, node.pass_environment)
+    for service in own:
+        _refuse_terms(settings, service, sandbox, len(devices), environment.get("PATH"))
     return NodePlan(
         name,
         data,
         database,
         node.slots,
         settings.launcher,
-        choose(node.sandbox, str(data), must=is_exposed, private=hidden, paths=paths),
+        sandbox,
         terms(settings),
-        passed_on(variables, node.pass_environment),
+        environment,
         node.max_age_s,
+        min_free_bytes=settings.service.min_free_bytes,
+        gpus=GpuPlan(devices, str(settings.tokens_path)) if devices else None,
     )
 
 
@@ -226,7 +285,8 @@ def remote_nodes(
     """The nodes that services name, besides the embedded one: by URL, or by a name under [nodes].
 
     The secret of one on this machine is read where `tenuto node` with these settings keeps it, if no file
-    is named.
+    is named. Also those under [nodes] that no service names any more: they get no job, and are asked for the
+    results of those that they have.
     """
     found: dict[str, Node] = {}
     poll_s = settings.service.poll_s
@@ -247,6 +307,10 @@ def remote_nodes(
             elif is_loopback(urlsplit(url).hostname or ""):
                 file = beside
             found[name] = HttpNode(name, NodeAddress(url, secret_file=file, poll_s=poll_s))
+    for name, left in settings.nodes.items():
+        if name != embedded and name not in found:
+            address = NodeAddress(left.url.reveal(), secret_file=left.token_file, poll_s=poll_s)
+            found[name] = HttpNode(name, address)
     return found
 
 

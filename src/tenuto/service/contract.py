@@ -5,7 +5,7 @@ Decides nothing; `routes` fills them in.
 from __future__ import annotations
 
 from enum import Enum, unique
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,6 +24,10 @@ class ErrorCode(Enum):
     UNKNOWN_SERVICE = "unknown_service"
     NO_RUN_SH = "no_run_sh"
     BAD_RUN_SH = "bad_run_sh"
+    BAD_ARCHIVE = "bad_archive"
+    MISSING_INPUT = "missing_input"
+    UNEXPECTED_FILE = "unexpected_file"
+    CALLBACKS_OFF = "callbacks_off"
     BAD_NAME = "bad_name"
     DUPLICATE_NAME = "duplicate_name"
     TOO_MANY_PARTS = "too_many_parts"
@@ -46,6 +50,7 @@ class ErrorCode(Enum):
     TOO_LARGE = "too_large"
     IDEMPOTENCY_MISMATCH = "idempotency_mismatch"
     RATE_LIMITED = "rate_limited"
+    TOO_MANY_QUEUED = "too_many_queued"
     TOO_MANY_CONNECTIONS = "too_many_connections"
     INTERNAL = "internal"
     DRAINING = "draining"
@@ -73,6 +78,7 @@ _HTTP_STATUS = {
     ErrorCode.TOO_LARGE: 413,
     ErrorCode.IDEMPOTENCY_MISMATCH: 422,
     ErrorCode.RATE_LIMITED: 429,
+    ErrorCode.TOO_MANY_QUEUED: 429,
     ErrorCode.INTERNAL: 500,
     ErrorCode.TOO_MANY_CONNECTIONS: 503,
     ErrorCode.DRAINING: 503,
@@ -125,6 +131,22 @@ class JobBody(_Body):
     node: str | None
     result_bytes: int | None
     result_sha256: str | None
+    progress: str | None = Field(
+        default=None, description="What it said last of its progress, while it runs; not in lists."
+    )
+
+
+class FileBody(_Body):
+    """A file that a job left."""
+
+    name: str
+    bytes: int
+
+
+class FilesBody(_Body):
+    """The files that a job left."""
+
+    files: list[FileBody]
 
 
 class JobsBody(_Body):
@@ -134,6 +156,44 @@ class JobsBody(_Body):
     next: int | None = Field(description="Ask again with `before` set to this; null: there are no more.")
 
 
+class ServiceLimits(_Body):
+    """What a service allows; null: no limit of its own."""
+
+    runs_per_user: int
+    max_runs: int
+    max_input_bytes: int | None
+    walltime_s: float | None
+    memory_bytes: int | None
+    work_bytes: int | None
+    cpus: int
+    gpus: int
+    network: bool
+
+
+class InputBody(_Body):
+    """A file that uploads for a service have."""
+
+    name: str = Field(description="A name, or a pattern such as `*.cfg`.")
+    required: bool
+
+
+class ServiceBody(_Body):
+    """A service that the server offers."""
+
+    name: str
+    description: str
+    inputs: list[InputBody] | None = Field(
+        description="The files that an upload must have; null: any files, of which one is `run.sh`."
+    )
+    limits: ServiceLimits
+
+
+class ServicesBody(_Body):
+    """The services that a user may ask for, by name."""
+
+    services: list[ServiceBody]
+
+
 class PongBody(_Body):
     message: Literal["pong"] = "pong"
 
@@ -141,7 +201,7 @@ class PongBody(_Body):
 class HealthBody(_Body):
     """Whether the server can work."""
 
-    status: Literal["ok", "unavailable"]
+    status: Literal["ok", "unavailable", "draining", "disk_full"]
     database: Literal["ok", "unavailable"]
 
 
@@ -150,10 +210,24 @@ class NodeHealthBody(HealthBody):
 
     tenuto: str
     slots: int
+    takes: bool = Field(description="False: it takes no payloads for now; `status` says why.")
+    payloads: int = Field(description="How many have not ended.")
+
+
+class DrainBody(_Body):
+    """Whether a node takes payloads, and how many of those that it has have not ended."""
+
+    node: str
+    draining: bool
+    payloads: int
 
 
 MARK_HEADER = "Tenuto-Payload"
 """Whose a payload is (`nodes.mark_of`): said by a server that asks for it, and by the node that answers."""
+
+
+NEXT_OFFSET_HEADER = "Tenuto-Next-Offset"
+"""Where a log goes on after the piece that was answered."""
 
 
 class PayloadBody(_Body):
@@ -169,12 +243,33 @@ class PayloadBody(_Body):
     exit_code: int | None = None
 
 
+class ProgressBody(_Body):
+    """What a payload said last of its progress."""
+
+    progress: str
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    """Programs made from a description send the default of a field that they are not given."""
+    schema.pop("default", None)
+
+
 class UploadForm(_Body):
     """An upload, as OpenAPI shows it; the body itself is streamed."""
 
-    user_id: str = Field(description="Who asks; a number, unless tokens are used.")
+    user_id: str = Field(
+        default="",
+        description="The user: a number; with tokens the token's user, and may be left out.",
+        json_schema_extra=_without_default,
+    )
     service: str = Field(description="Which service is to run it.")
+    unpack: str = Field(
+        default="",
+        description="The name of an uploaded ZIP, in whose place its files are taken.",
+        json_schema_extra=_without_default,
+    )
     files: list[bytes] = Field(
-        description="Any part with a filename is a file, whatever its field name; one is `run.sh`.",
+        description="Any part with a filename is a file, whatever its field name; one is `run.sh`, unless "
+        "the service has inputs of its own. A name with slashes makes folders.",
         json_schema_extra={"items": {"type": "string", "format": "binary"}},
     )

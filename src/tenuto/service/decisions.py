@@ -12,8 +12,7 @@ FAILURES_TO_OPEN = 3
 LONGEST_BREAK_S = 60.0
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 60.0
-FEWEST_PLACES = 64
-PLACES_PER_SLOT = 4
+WAITING_PLACES = 2
 
 
 class Queue(NamedTuple):
@@ -38,8 +37,8 @@ def next_jobs(queues: Sequence[Queue], quota: Quota, active: int, most: int) -> 
     """The jobs to claim now, in order, given how many jobs of the service are active.
 
     Each place goes to the user with the fewest active jobs; among equals to the one whose last turn is
-    longest ago, then to the one with the oldest job. So a user with a thousand queued jobs delays another
-    by one job at most.
+    longest ago, then to the one with the oldest job. So of a user with a thousand queued jobs only those
+    delay another that nodes have in hand already.
     """
     free = min(quota.max_runs - active, most)
     waiting = [
@@ -59,13 +58,29 @@ def next_jobs(queues: Sequence[Queue], quota: Quota, active: int, most: int) -> 
     return tuple(chosen)
 
 
-def waiting_message(user: str, user_active: int, active: int, quota: Quota, service: str) -> str:
+class Waiting(NamedTuple):
+    """What a queued job competes with: active jobs, and how many of them run."""
+
+    user_active: int
+    user_running: int
+    active: int
+    running: int
+
+
+def waiting_message(user: str, waiting: Waiting, quota: Quota, service: str) -> str:
     """Why a queued job of a user is not sent."""
-    if user_active >= quota.runs_per_user:
-        return f"user {user} has {user_active} of {quota.runs_per_user} jobs running"
-    if active >= quota.max_runs:
-        return f"service {service} has {active} of {quota.max_runs} jobs running"
+    if waiting.user_active >= quota.runs_per_user:
+        has = _active(waiting.user_active, waiting.user_running, quota.runs_per_user)
+        return f"user {user} has {has}"
+    if waiting.active >= quota.max_runs:
+        return f"service {service} has {_active(waiting.active, waiting.running, quota.max_runs)}"
     return "waits to be sent to a node"
+
+
+def _active(active: int, running: int, most: int) -> str:
+    if running == active:
+        return f"{active} of {most} jobs running"
+    return f"{active} of {most} jobs at nodes, {running} of them running"
 
 
 class Breaker(NamedTuple):
@@ -98,31 +113,33 @@ class Breaker(NamedTuple):
 _CLOSED = Breaker()
 
 
-class NodeLoad(NamedTuple):
-    """How busy a node is."""
-
-    name: str
-    active: int
-    slots: int
-    is_open: bool
-    """The breaker says to leave it alone."""
-
-
-def choose_node(nodes: Sequence[NodeLoad]) -> str | None:
-    """The healthy node with the fewest active jobs for its slots; None if none is healthy."""
-    healthy = [node for node in nodes if not node.is_open]
-    if not healthy:
-        return None
-    return min(healthy, key=lambda node: (node.active / max(node.slots, 1), -node.slots, node.name)).name
-
-
 def places_of(slots: int) -> int:
-    """How many jobs of a service a server has in hand for a node: enough that no slot waits, and no more.
+    """How many jobs a node may have in hand, of all services and servers together.
 
-    A job in hand costs the server memory, and its turn was decided when it was claimed: a user who comes
-    later waits for all of them.
+    Those that run, and two that wait so that no slot does. The turn of a job is decided when it is claimed:
+    a user who comes later waits for all that a node has in hand. A node without slots takes nothing now.
     """
-    return max(FEWEST_PLACES, PLACES_PER_SLOT * slots)
+    return slots + WAITING_PLACES if slots > 0 else 0
+
+
+def plan_nodes(slots: Mapping[str, int], in_hand: Mapping[str, int], most: int) -> list[str | None]:
+    """The nodes for the next jobs of a service, in order, at most so many: nodes that are well, by slots.
+
+    Each job goes to the node with the fewest jobs for its slots, as long as that has a place. None stands for
+    a job that no node can take, since none is well.
+    """
+    if not slots:
+        return [None] * most
+    has = {name: in_hand.get(name, 0) for name in slots}
+    planned: list[str | None] = []
+    while len(planned) < most:
+        free = [name for name in slots if has[name] < places_of(slots[name])]
+        if not free:
+            break
+        chosen = min(free, key=lambda name: (has[name] / slots[name], -slots[name], name))
+        has[chosen] += 1
+        planned.append(chosen)
+    return planned
 
 
 def back_off_s(tries: int, chance: float) -> float:

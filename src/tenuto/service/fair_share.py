@@ -39,8 +39,28 @@ _ACTIVE = Prepared(
     .where(IS_ACTIVE, jobs.c.service == _OF_SERVICE)
     .group_by(jobs.c.user_id)
 )
+_AT_NODES = Prepared(select(jobs.c.node, func.count()).where(IS_ACTIVE).group_by(jobs.c.node))
 # Not the first of all rows: where most are queued, SQLite would read the table from its beginning.
 _FIRST_QUEUED = Prepared(select(func.min(jobs.c.user_id)).where(QUEUED, jobs.c.service == _OF_SERVICE))
+_QUEUED_SERVICES = Prepared(
+    text(
+        """
+    WITH RECURSIVE waiting(service) AS (
+      SELECT min(service) FROM jobs WHERE state = 'Queued'
+      UNION ALL
+      SELECT (SELECT min(service) FROM jobs WHERE state = 'Queued' AND service > waiting.service)
+      FROM waiting WHERE waiting.service IS NOT NULL
+    )
+    SELECT service FROM waiting WHERE service IS NOT NULL
+    """
+    )
+)
+"""The services with queued jobs, by a loose index scan."""
+_QUEUED_OF = Prepared(
+    select(jobs.c.id)
+    .where(QUEUED, jobs.c.service == _OF_SERVICE, jobs.c.user_id == _OF_USER)
+    .limit(bindparam("most"))
+)
 _TURNS = Prepared(select(turns.c.user_id, turns.c.turn).where(turns.c.service == _OF_SERVICE))
 _READY = Prepared(
     select(jobs.c.id)
@@ -65,10 +85,22 @@ def is_queued(connection: Connection, service: str) -> bool:
     return _FIRST_QUEUED.rows(connection, {"of_service": service})[0][0] is not None
 
 
-def take_turns(connection: Connection, service: str) -> None:
-    """Lets one server at a time claim jobs of a service; SQLite has one writer anyway."""
+def jobs_at_nodes(connection: Connection) -> dict[str, int]:
+    """How many active jobs each node has, of all services and servers."""
+    return {row[0]: row[1] for row in _AT_NODES.rows(connection) if row[0] is not None}
+
+
+def queued_jobs(connection: Connection, user: str, most: int) -> int:
+    """How many jobs of a user wait, of all services; counting ends at ``most``."""
+    services = [row[0] for row in _QUEUED_SERVICES.rows(connection)]
+    values = {"of_user": user, "most": most}
+    return sum(len(_QUEUED_OF.rows(connection, {**values, "of_service": service})) for service in services)
+
+
+def take_turns(connection: Connection) -> None:
+    """Lets one server at a time claim jobs, since services share nodes; SQLite has one writer anyway."""
     if connection.dialect.name == "postgresql":
-        key = zlib.crc32(f"tenuto service {service}".encode())
+        key = zlib.crc32(b"tenuto service claims")
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
 
 

@@ -16,6 +16,7 @@ from tenuto.errors import (
     NodeNotReached,
     NodeRefusal,
     NodeSilent,
+    NodeTakesNothing,
     NotOurs,
     PayloadGone,
     TenutoError,
@@ -37,6 +38,7 @@ from tenuto.service.rows import JobRow
 TRIES = 6
 """How often, at least, a job is offered to nodes within its time."""
 NO_NODE = "no node of the service answers"
+WAITS_AT_NODE = "waits for a slot of node {}"
 
 
 class Handover:
@@ -55,6 +57,11 @@ class Handover:
             return await self._not_sent(row, NO_NODE, is_unwanted)
         try:
             status = await self._hand_over(row, may_be_there, is_unwanted)
+        except NodeTakesNothing as error:
+            self._parts.book.answered(row.node, slots=0)  # until it says that it has slots again
+            if may_be_there:
+                raise NodeSilent(str(error)) from None
+            return await self._not_sent(row, f"node {row.node}: {error}", is_unwanted, is_kept=True)
         except NodeNotReached as error:
             self._parts.book.failed(row.node, str(error))
             if may_be_there:
@@ -73,7 +80,8 @@ class Handover:
         if status is None:
             return await self._ended(row, ServiceState.KILLED, TERMINATED)
         log("sent", job=row.id, node=row.node, payload=status.id)
-        return await self._parts.move(row, ServiceState.SUBMITTED, payload_id=status.id)
+        message = WAITS_AT_NODE.format(row.node)
+        return await self._parts.move(row, ServiceState.SUBMITTED, message, payload_id=status.id)
 
     async def _hand_over(self, row: JobRow, may_be_there: bool, is_unwanted: bool) -> PayloadStatus | None:
         """The payload of a job; None if its end was asked for before it was sent."""
@@ -85,8 +93,13 @@ class Handover:
             return None
         return await node.submit(job)
 
-    async def _not_sent(self, row: JobRow, why: str, is_unwanted: bool) -> JobRow | None:
-        """Queues a job again that certainly reached no node, or gives it up after its time."""
+    async def _not_sent(
+        self, row: JobRow, why: str, is_unwanted: bool, *, is_kept: bool = False
+    ) -> JobRow | None:
+        """Queues a job again that certainly reached no node, or gives it up after its time.
+
+        ``is_kept``: it is never given up, since its node only takes nothing for now.
+        """
         parts = self._parts
         log("send_failed", 30, job=row.id, node=row.node or "", why=why)
         if row.state is not ServiceState.PROCESSING:
@@ -97,7 +110,7 @@ class Handover:
         waited_s = (now - (row.tried_at or now)) / 1000
         # A clock that jumped ahead is no reason to give up early: so many tries are made in any case.
         is_tried = row.claim >= TRIES or parts.settings.send_for_s == 0
-        if waited_s >= parts.settings.send_for_s and is_tried:
+        if waited_s >= parts.settings.send_for_s and is_tried and not is_kept:
             return await self._ended(row, ServiceState.FAILED, f"no node took the job: {why}")
         longest_s = max(parts.settings.send_for_s / TRIES, 0.5)
         wait_s = min(back_off_s(row.claim, parts.randomness.uniform()), longest_s)
@@ -130,8 +143,6 @@ class _Follower:
         self.may_be_there = False
         self.is_tidy = False
         """Only the result is left of the job's files."""
-        self.has_place = True
-        """The job counts as one that its node has in hand."""
         if row.terminate_at is not None:
             self.ask_to_end()
 
@@ -161,8 +172,6 @@ class Getter:
         task = asyncio.get_running_loop().create_task(self._see_through(follower))
         self._tasks[row.id] = task
         task.add_done_callback(lambda _: self._left(follower))
-        if row.node is not None:
-            self._parts.book.took(row.node, row.service)
 
     def terminate(self, job_id: int) -> None:
         """Has the node of a job told that its end was asked for."""
@@ -179,9 +188,7 @@ class Getter:
         row = follower.row
         self._tasks.pop(row.id, None)
         self._followers.pop(row.id, None)
-        if row.node is not None:
-            self._parts.book.gave_back(row.node)
-            self._free_place(follower)
+        self._wake_sender()  # a node has a place for another job
 
     async def _see_through(self, follower: _Follower) -> None:
         parts = self._parts
@@ -199,14 +206,6 @@ class Getter:
         except Exception as error:  # noqa: BLE001  one job must not end the others
             log("stage_failed", 40, stage="getter", job=follower.row.id, why=repr(error))
             parts.metrics.stage_failed("getter")
-
-    def _free_place(self, follower: _Follower) -> None:
-        """Has another job claimed instead of one that ended, or that its node says nothing of."""
-        row = follower.row
-        if follower.has_place and row.node is not None:
-            follower.has_place = False
-            self._parts.book.freed_place(row.node, row.service)
-            self._wake_sender()
 
     async def _step(self, follower: _Follower) -> JobRow | None:
         """One question to the node, or one try to send; the row afterwards, None if it is no longer ours."""
@@ -271,10 +270,13 @@ class Getter:
         follower.known = status.state
         if status.state is PayloadState.PREPARED:
             back = row.state is ServiceState.UNKNOWN
-            return await parts.move(row, ServiceState.SUBMITTED) if back else row
+            waits = WAITS_AT_NODE.format(row.node)
+            return await parts.move(row, ServiceState.SUBMITTED, waits) if back else row
         if status.state is PayloadState.RUNNING:
             if row.state is ServiceState.RUNNING:
-                return row
+                if row.message == status.message:
+                    return row
+                return await parts.sql(partial(parts.requests.update, row, message=status.message))
             return await parts.move(row, ServiceState.RUNNING, status.message)
         if status.state is PayloadState.INVALID:
             return await parts.move(row, ServiceState.INVALID, status.message)
@@ -329,7 +331,6 @@ class Getter:
         parts, row = self._parts, follower.row
         now = parts.clock.monotonic()
         follower.failures += 1
-        self._free_place(follower)
         follower.silent_since = follower.silent_since or now
         follower.may_be_there = True
         follower.known = None

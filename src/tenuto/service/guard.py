@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.clock import Randomness
 from tenuto.service.contract import ErrorCode, error_json
-from tenuto.service.log import logger
+from tenuto.service.log import log, logger
 from tenuto.web.hosts import host_names, is_served
 
 SECRET_PARAMETERS = frozenset({"token", "access_token", "auth", "authorization", "api_key", "apikey", "key"})
@@ -25,6 +26,8 @@ SECURITY_HEADERS = (
 NO_STORE = (b"cache-control", b"no-store")
 REQUEST_ID = "tenuto.request_id"
 """Where a request's id is found in its scope."""
+OWN_HEAD = "/download/"
+"""Begins the only path that has a HEAD of its own, which does not wait for the job."""
 INTERNAL = "Something went wrong here; the log has it under {}"
 
 
@@ -92,7 +95,10 @@ class Guard:
             return
         request_id = self._randomness.nonce()[:16]
         began = self._monotonic()
-        answer = _Answer(send, request_id)
+        is_head = scope["method"] == "HEAD" and not scope["path"].startswith(OWN_HEAD)
+        answer = _Answer(send, request_id, is_head=is_head)
+        if is_head:  # the answer to a GET, without its body
+            scope = {**scope, "method": "GET"}
         scope[REQUEST_ID] = request_id
         try:
             found = complaint(scope["method"], scope["query_string"], scope["headers"], self._hosts)
@@ -100,6 +106,9 @@ class Guard:
                 await answer.error(found.code, found.message)
             else:
                 await self._app(scope, receive, answer.send)
+        except (ClientDisconnect, _HeadersSent):
+            if not is_head:
+                log("client_gone", request=request_id, path=scope["path"])
         except Exception:
             fields = {"stage": "http", "request": request_id}
             logger.exception("a request failed", extra={"action": "stage_failed", "fields": fields})
@@ -112,11 +121,16 @@ class Guard:
                 self._observe(scope, answer.status, self._monotonic() - began)
 
 
+class _HeadersSent(OSError):
+    """The answer to a HEAD is complete; as if the client had gone away."""
+
+
 class _Answer:
     """What is sent back: adds the headers that everything carries, and remembers the status."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, request_id: str, *, is_head: bool = False) -> None:
         self._send = send
+        self._is_head = is_head
         self._request_id = request_id.encode()
         self.status: int | None = None
         self.is_complete = False
@@ -129,6 +143,12 @@ class _Answer:
                 headers.append(NO_STORE)
             headers.append((b"x-request-id", self._request_id))
             message = {**message, "headers": headers}
+            if self._is_head:
+                await self._send(message)
+                self.is_complete = True
+                message = {"type": "http.response.body", "body": b""}
+        elif self._is_head:
+            raise _HeadersSent  # nothing more is made: a stream would go on for ever
         elif message["type"] == "http.response.body":
             self.is_complete = not message.get("more_body", False)
         await self._send(message)
@@ -141,4 +161,5 @@ class _Answer:
             (b"connection", b"close"),
         ]
         await self.send({"type": "http.response.start", "status": code.http_status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+        if not self._is_head:
+            await self.send({"type": "http.response.body", "body": body})

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -25,14 +25,16 @@ from tenuto.errors import (
     NodeNotReached,
     NodeRefusal,
     NodeSilent,
+    NodeTakesNothing,
     NotOurs,
     PayloadGone,
 )
 from tenuto.lifecycle.service import PayloadState
-from tenuto.service.archive import Packed
-from tenuto.service.contract import MARK_HEADER, ErrorCode
+from tenuto.service.archive import LogPiece, Packed
+from tenuto.service.contract import MARK_HEADER, NEXT_OFFSET_HEADER, ErrorCode
 from tenuto.service.node.packer import private, remove_quietly, sync_directory
-from tenuto.service.nodes import Outgoing, PayloadRef, PayloadStatus, Retrieved
+from tenuto.service.node.work import encoded_command
+from tenuto.service.nodes import COMMAND, LONGEST_PROGRESS, Outgoing, PayloadRef, PayloadStatus, Retrieved
 
 CONNECT_S = 5.0
 READ_S = 40.0
@@ -61,12 +63,16 @@ class NodeAddress:
     """How often a node that cannot hold a question back is asked."""
 
 
+class _NodeBroken(NodeSilent):
+    """A node of ours answered that something went wrong there."""
+
+
 class HttpNode:
     """A `Node` on another machine, or in another process."""
 
     def __init__(self, name: str, address: NodeAddress) -> None:
         self.name = name
-        self._address = address
+        self.address = self._address = address
         self._url = address.url.rstrip("/")
         self._session: aiohttp.ClientSession | None = None
         self._secret = address.secret
@@ -77,13 +83,16 @@ class HttpNode:
 
     async def submit(self, job: Outgoing) -> PayloadStatus:
         is_ours = await self._knows_keys()
+        if job.command and not is_ours:
+            raise NodeRefusal("it is a node of the older service, which runs nothing but a run.sh")
         form = aiohttp.FormData(quote_fields=False)  # quoted, names would arrive with percent signs
         for name, value in (
             ("service", job.service),
             ("user_id", job.user_id),
             ("job_id", str(job.job_id)),
+            (COMMAND, encoded_command(job.command)),
         ):
-            if is_ours:
+            if is_ours and (value or name != COMMAND):
                 form.add_field(name, value)
         opened = []
         names = await asyncio.to_thread(_names, job.directory)
@@ -91,6 +100,8 @@ class HttpNode:
             if (found := await self.find(job)) is not None:
                 return found
             raise NodeRefusal("the files of the job are gone")
+        if not is_ours and any("/" in name for name in names):
+            raise NodeRefusal("it is a node of the older service, which takes no folders")
         try:
             for name in sorted(names):
                 file = await asyncio.to_thread(open, os.path.join(job.directory, name), "rb")
@@ -101,6 +112,11 @@ class HttpNode:
                 asking = self._ask("POST", "/submit", data=form, headers=headers, mark=job.mark)
                 async with asking as answer:
                     return _status(await _json(answer))
+            except _NodeBroken as error:
+                # The node itself answered: no request is under way, and what it does not have is nowhere.
+                if is_ours and (found := await self.find(job)) is not None:
+                    return found
+                raise NodeNotReached(f"it could not take the job: {error}") from None
             except NodeSilent as error:
                 if not is_ours:  # to ask again could run it twice
                     raise NodeRefusal(f"it did not answer, and cannot be asked again: {error}") from None
@@ -138,17 +154,25 @@ class HttpNode:
                 raise DamagedResult("it gave no files")
             return await self._saved(answer, target)
 
-    async def stream_partial(self, payload: PayloadRef) -> AsyncIterator[bytes]:
+    async def stream_partial(self, payload: PayloadRef) -> AsyncGenerator[bytes]:
         async with self._ask("GET", f"/retrieve_partial/{payload.id}", mark=payload.mark) as answer:
             if answer.content_type != "application/zip":
                 raise DamagedResult("it gave no files")
             async for piece in _pieces(answer):
                 yield piece
 
-    async def read_log(self, payload: PayloadRef, stream: str, offset: int, limit: int) -> bytes:
+    async def read_log(self, payload: PayloadRef, stream: str, offset: int, limit: int) -> LogPiece:
         path = f"/logs/{payload.id}?stream={stream}&offset={offset}"
         async with self._ask("GET", path, mark=payload.mark) as answer:
-            return await answer.content.read(limit)
+            data = b"".join([piece async for piece in _pieces(answer)])[:limit]
+            following = answer.headers.get(NEXT_OFFSET_HEADER, "")
+            return LogPiece(data, int(following) if following.isdecimal() else offset + len(data))
+
+    async def progress(self, payload: PayloadRef) -> str:
+        if not await self._knows_keys():
+            return ""
+        async with self._ask("GET", f"/progress/{payload.id}", mark=payload.mark) as answer:
+            return str((await _json(answer)).get("progress") or "")[:LONGEST_PROGRESS]
 
     async def kill(self, payload: PayloadRef) -> PayloadStatus:
         async with self._ask("POST", f"/kill/{payload.id}", mark=payload.mark) as answer:
@@ -174,8 +198,10 @@ class HttpNode:
         """Learns what kind of node this is, and that it serves us; an older one does not say `tenuto`."""
         try:
             try:
-                async with self._ask("GET", "/health") as answer:
+                async with self._ask("GET", "/health", is_health=True) as answer:
                     said = await _json(answer)
+                    if answer.status >= 300 and "tenuto" not in said:
+                        raise NodeNotReached(f"it takes no jobs now ({answer.status})")
             except (PayloadGone, NodeRefusal):
                 if self._is_ours:  # it is one of ours that refuses, and no older one
                     raise
@@ -187,8 +213,12 @@ class HttpNode:
                         pass
         except NodeSilent as error:
             raise NodeNotReached(str(error)) from None  # nothing was asked for yet
+        if said.get("database") == "unavailable":
+            raise NodeNotReached("its database does not answer")
         slots = said.get("slots")
         self._slots = slots if isinstance(slots, int) and slots > 0 else 1
+        if said.get("takes") is False:
+            self._slots = 0
 
     @asynccontextmanager
     async def _ask(
@@ -198,10 +228,12 @@ class HttpNode:
         data: Any = None,
         headers: dict[str, str] | None = None,
         mark: str | None = None,
+        is_health: bool = False,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One request; raises the `NodeError` that says what became of it.
 
         ``mark``: whose payload is asked for. The node is told, and its answer must say the same.
+        ``is_health``: 503 is an answer, too.
         """
         if mark is not None and not await self._knows_keys():
             mark = None  # an older node cannot say whose a payload is
@@ -221,7 +253,8 @@ class HttpNode:
             async with request as answer:
                 if answer.status == HTTPStatus.UNAUTHORIZED:
                     self._secret = self._address.secret  # the node may have another one by now
-                await _refuse(answer)
+                if not (is_health and answer.status == HTTPStatus.SERVICE_UNAVAILABLE):
+                    await _refuse(answer)
                 if mark is not None and answer.headers.get(MARK_HEADER) != mark:
                     raise NotOurs("the node answered with the job of another")
                 yield answer
@@ -255,12 +288,17 @@ class HttpNode:
 async def _refuse(answer: aiohttp.ClientResponse) -> None:
     if answer.status < 300:
         return
-    if answer.status in _NOT_TAKEN:
-        raise NodeNotReached(f"it takes no jobs now ({answer.status})")
     words, code = f"HTTP {answer.status}", None
     if answer.content_type == "application/json":
-        said = await _json(answer)
-        words, code = str(said.get("message") or words)[:500], said.get("error")
+        with suppress(NodeSilent):
+            said = await _json(answer)
+            words, code = str(said.get("message") or words)[:500], said.get("error")
+    if code in (ErrorCode.DRAINING.value, ErrorCode.DISK_FULL.value):
+        raise NodeTakesNothing(words)
+    if answer.status in _NOT_TAKEN:
+        raise NodeNotReached(f"it takes no jobs now ({answer.status})")
+    if code == ErrorCode.INTERNAL.value:
+        raise _NodeBroken(words)
     if code == ErrorCode.NOT_OURS.value:
         raise NotOurs(words)
     if answer.status == 404:
@@ -311,10 +349,13 @@ def _check(answer: aiohttp.ClientResponse, size: int, digest: bytes) -> None:
 
 
 def _names(directory: str) -> list[str] | None:
-    try:
-        return os.listdir(directory)
-    except FileNotFoundError:
+    if not os.path.isdir(directory):
         return None
+    return [
+        os.path.relpath(os.path.join(above, name), directory)
+        for above, _, files in os.walk(directory)
+        for name in files
+    ]
 
 
 def _secret(path: Path) -> str | None:

@@ -7,12 +7,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.clock import Clock
@@ -22,8 +20,8 @@ from tenuto.scheduler.latency import keep_loops_free
 from tenuto.service.contract import ErrorCode, error_json
 from tenuto.service.log import log
 from tenuto.service.waiters import heard
+from tenuto.web.connections import ConnectionLimits, HttpServer, http_server, protocol_class
 from tenuto.web.hosts import is_loopback
-from tenuto.web.protocol import ConnectionLimits, protocol_class
 
 DRAIN_S = 30.0
 BACKLOG = 2048
@@ -57,6 +55,8 @@ class ServedApp:
     """Called with the URL once requests are answered."""
     drain: Callable[[], None]
     close: Callable[[], Awaitable[None]]
+    reload: Callable[[], None]
+    """Called on SIGHUP."""
 
 
 def bound(address: Address) -> socket.socket:
@@ -92,21 +92,6 @@ class InFlight:
         await heard(self._ended, timeout_s)
 
 
-class _Uvicorn(uvicorn.Server):
-    """A uvicorn that leaves signals to us and says when it is ready."""
-
-    on_ready: Callable[[], None]
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self.on_ready()
-
-
 async def run(served: ServedApp, address: Address, clock: Clock) -> None:
     """Serves until SIGTERM or SIGINT, then lets requests finish for a while; a second signal ends that."""
     counted = InFlight(served.app)
@@ -130,6 +115,7 @@ async def run(served: ServedApp, address: Address, clock: Clock) -> None:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(signal.SIGHUP, served.reload)
         ending = loop.create_task(_drained(stopping, served, counted, server, clock))
         await server.serve(sockets=[listening])
         ending.cancel()
@@ -163,7 +149,7 @@ async def rehearse(app: ASGIApp) -> None:
 
 
 async def _drained(
-    stopping: asyncio.Event, served: ServedApp, counted: InFlight, server: uvicorn.Server, clock: Clock
+    stopping: asyncio.Event, served: ServedApp, counted: InFlight, server: HttpServer, clock: Clock
 ) -> None:
     await stopping.wait()
     served.drain()
@@ -173,22 +159,17 @@ async def _drained(
     server.should_exit = True
 
 
-def _uvicorn(app: ASGIApp, address: Address) -> _Uvicorn:
-    config = uvicorn.Config(
+def _uvicorn(app: ASGIApp, address: Address) -> HttpServer:
+    protocol = protocol_class(
+        ConnectionLimits(address.header_s, address.write_s, address.connections),
+        lambda code, message: error_json(ErrorCode(code), message),
+    )
+    return http_server(
         app,
-        http=protocol_class(
-            ConnectionLimits(address.header_s, address.write_s, address.connections),
-            lambda code, message: error_json(ErrorCode(code), message),
-        ),
-        ws="none",
+        protocol,
         lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
         backlog=BACKLOG,
-        timeout_graceful_shutdown=2,
         ssl_certfile=address.tls_cert,
         ssl_keyfile=address.tls_key,
         proxy_headers=False,
     )
-    return _Uvicorn(config)

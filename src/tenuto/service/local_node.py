@@ -8,12 +8,13 @@ import asyncio
 import errno
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from tenuto.errors import DamagedResult, NodeSilent, PayloadGone
 from tenuto.lifecycle.service import PayloadState
-from tenuto.service.archive import Packed
-from tenuto.service.node.node import EmbeddedNode, next_piece
+from tenuto.service.archive import LogPiece, Packed
+from tenuto.service.node.node import EmbeddedNode, threaded
 from tenuto.service.node.packer import private, remove_quietly, sync_directory, sync_file
 from tenuto.service.node.payloads import PayloadRow, Sender
 from tenuto.service.nodes import Outgoing, PayloadRef, PayloadStatus, Retrieved
@@ -34,9 +35,9 @@ class LocalNode:
     async def submit(self, job: Outgoing) -> PayloadStatus:
         sender = Sender(job.service, job.user_id, str(job.job_id))
         try:
-            return status_of(await self._node.runner.take(job.key, job.directory, sender))
+            return status_of(await self._node.runner.take(job.key, job.directory, sender, job.command))
         except OSError as error:  # a full disk: the files may be there by half
-            raise NodeSilent(f"it cannot take the files: {error.strerror}") from None
+            raise NodeSilent(f"it cannot take the files: {error.strerror or error}") from None
 
     async def find(self, job: Outgoing) -> PayloadStatus | None:
         row = await self._node.runner.find(job.key)
@@ -58,24 +59,23 @@ class LocalNode:
         row = await self._row(payload)
         return await self._node.runner.files(self._link, row, target)
 
-    async def stream_partial(self, payload: PayloadRef) -> AsyncIterator[bytes]:
-        row = await self._row(payload)
-        stream = self._node.partial(row)
-        try:
-            while piece := await asyncio.to_thread(next_piece, stream):
+    async def stream_partial(self, payload: PayloadRef) -> AsyncGenerator[bytes]:
+        async with aclosing(threaded(self._node.partial(await self._row(payload)))) as pieces:
+            async for piece in pieces:
                 yield piece
-        finally:
-            stream.close()  # type: ignore[attr-defined]
 
-    async def read_log(self, payload: PayloadRef, stream: str, offset: int, limit: int) -> bytes:
+    async def read_log(self, payload: PayloadRef, stream: str, offset: int, limit: int) -> LogPiece:
         return await asyncio.to_thread(self._node.read_log, await self._row(payload), stream, offset, limit)
+
+    async def progress(self, payload: PayloadRef) -> str:
+        return await asyncio.to_thread(self._node.progress, await self._row(payload))
 
     async def kill(self, payload: PayloadRef) -> PayloadStatus:
         _its(payload, await self._node.runner.get(payload.id))
         return status_of(_its(payload, await self._node.runner.kill(payload.id)))
 
     async def slots(self) -> int:
-        return self._node.slots
+        return self._node.slots if await self._node.takes() is None else 0
 
     async def close(self) -> None:
         await self._node.close()

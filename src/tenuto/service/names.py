@@ -1,4 +1,4 @@
-"""Which names the service takes: of uploaded files, users, services and keys.
+"""Which names the service takes: of uploaded files and folders, users, services and keys.
 Pure: says what is wrong with a name, and never touches a file.
 """
 
@@ -6,12 +6,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 RUN_SCRIPT = "run.sh"
 OWN_DIRECTORY = ".tenuto"
 """Where a result keeps what the service itself adds; no upload may have this name."""
 LONGEST_NAME = 255
 """Bytes of a file name, as file systems have it."""
+LONGEST_PATH = 1024
+DEEPEST_PATH = 32
+"""Names in one path."""
 
 _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
 _SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -23,7 +29,8 @@ _RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT
 def file_name(raw: bytes, *, cut: bool = False) -> tuple[str, str | None]:
     """A file name of an upload, and what is wrong with it (None: nothing).
 
-    With ``cut`` the name is what follows the last slash, as clients of the old service expect.
+    Slashes make folders: each name of such a path is held to the same rules. With ``cut`` the name is what
+    follows the last slash, as clients of the old service expect.
     """
     try:
         name = raw.decode("utf-8")
@@ -31,19 +38,31 @@ def file_name(raw: bytes, *, cut: bool = False) -> tuple[str, str | None]:
         return repr(raw[:40]), "it is not UTF-8"
     if cut:
         name = name.rpartition("/")[2]
-    return name, _problem(name)
+    return name, path_problem(name)
+
+
+def path_problem(path: str) -> str | None:
+    """What is wrong with the name of a file, or with its path relative to the upload; None: nothing."""
+    names = path.split("/")
+    if len(names) == 1:
+        return _problem(path)
+    if not names[0]:
+        return "it begins with a slash"
+    if len(names) > DEEPEST_PATH or len(path.encode("utf-8", "surrogatepass")) > LONGEST_PATH:
+        return f"the path is longer than {LONGEST_PATH} bytes or {DEEPEST_PATH} names"
+    return next(filter(None, map(_problem, names)), None)
 
 
 def _problem(name: str) -> str | None:
     if not name:
         return "it is empty"
-    if name in (".", "..", OWN_DIRECTORY):
+    if name in (".", "..") or name.casefold() == OWN_DIRECTORY:
         return "the name is reserved"
     if len(name.encode("utf-8", "surrogatepass")) > LONGEST_NAME:
         return f"it is longer than {LONGEST_NAME} bytes"
     for character in name:
-        if character in "/\\":
-            return "it contains a slash or backslash; folders are not taken"
+        if character == "\\":
+            return "it contains a backslash; folders are separated by /"
         if (category := unicodedata.category(character)) in _FORBIDDEN:
             return f"it contains {_FORBIDDEN[category]}, U+{ord(character):04X}"
     if name[-1] in ". ":
@@ -63,6 +82,50 @@ def is_packable(name: str) -> bool:
 def folded(name: str) -> str:
     """Equal for two names that one file system or another takes for the same."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+class Input(NamedTuple):
+    """A file that a service asks for: a name, or a pattern."""
+
+    pattern: str
+    is_required: bool
+
+    def matches(self, path: str) -> bool:
+        """Whether a file is meant. A `*` stays within a folder; `**` at the end is all that is below."""
+        names, wanted = path.split("/"), self.pattern.split("/")
+        if wanted[-1] == "**" and len(names) >= len(wanted):
+            names, wanted = names[: len(wanted) - 1], wanted[:-1]
+        return path == self.pattern or (len(names) == len(wanted) and all(map(fnmatchcase, names, wanted)))
+
+
+def input_of(text: str) -> Input:
+    """What a service asks for, as its settings write it; `ValueError` says what is wrong."""
+    pattern = text.removesuffix("?")
+    if problem := path_problem(pattern):
+        raise ValueError(problem)
+    if pattern == RUN_SCRIPT:
+        raise ValueError(f"users bring no {RUN_SCRIPT} where the service has a command")
+    return Input(pattern, not text.endswith("?"))
+
+
+class Misfit(NamedTuple):
+    """Why the files of an upload are not those that a service asks for."""
+
+    missing: str | None
+    """What is asked for and not there; None: the other one is too much."""
+    unexpected: str | None
+
+
+def misfit(inputs: Sequence[Input], files: Iterable[str]) -> Misfit | None:
+    """The first difference between what a service asks for and what was uploaded; None: it fits."""
+    files = tuple(files)
+    for file in files:
+        if file == RUN_SCRIPT or not any(one.matches(file) for one in inputs):
+            return Misfit(None, file)
+    for one in inputs:
+        if one.is_required and not any(one.matches(file) for file in files):
+            return Misfit(one.pattern, None)
+    return None
 
 
 def is_user(text: str) -> bool:

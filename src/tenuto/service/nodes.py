@@ -4,17 +4,19 @@ Talks to none itself; `local_node` and `http_node` do.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import NamedTuple, Protocol
 from urllib.parse import urlencode
 
 from tenuto.clock import Clock
 from tenuto.lifecycle.service import PayloadState
-from tenuto.service.archive import Packed
-from tenuto.service.decisions import Breaker, NodeLoad, choose_node, places_of
+from tenuto.service.archive import LogPiece, Packed
+from tenuto.service.decisions import Breaker
 from tenuto.service.log import log
 
+COMMAND = "command"
+"""The field of a submission that holds a command, as JSON."""
+LONGEST_PROGRESS = 200
 WAIT_S = 25.0
 """How long a node may hold a question back until there is news."""
 
@@ -51,6 +53,8 @@ class Outgoing(NamedTuple):
     service: str
     user_id: str
     job_id: int
+    command: tuple[str, ...] = ()
+    """What the node runs; nothing: the upload's own `run.sh`."""
 
     @property
     def mark(self) -> str:
@@ -93,12 +97,16 @@ class Node(Protocol):
         """The files of a payload as they are, in a file on the disk."""
         ...
 
-    def stream_partial(self, payload: PayloadRef) -> AsyncIterator[bytes]:
+    def stream_partial(self, payload: PayloadRef) -> AsyncGenerator[bytes]:
         """The files of a payload as they are, as a ZIP in pieces."""
         ...
 
-    async def read_log(self, payload: PayloadRef, stream: str, offset: int, limit: int) -> bytes:
+    async def read_log(self, payload: PayloadRef, stream: str, offset: int, limit: int) -> LogPiece:
         """A piece of what a payload printed."""
+        ...
+
+    async def progress(self, payload: PayloadRef) -> str:
+        """What a payload said last of its progress; empty if it said nothing."""
         ...
 
     async def kill(self, payload: PayloadRef) -> PayloadStatus:
@@ -106,7 +114,7 @@ class Node(Protocol):
         ...
 
     async def slots(self) -> int:
-        """How many payloads run at once; raises `NodeError` if the node is not well."""
+        """How many payloads run at once, 0 while it takes none; raises `NodeError` if it is not well."""
         ...
 
     async def close(self) -> None:
@@ -118,54 +126,25 @@ class NodeBook:
     """The nodes of a server: how busy each is, and whether it is worth asking."""
 
     def __init__(self, nodes: Mapping[str, Node], clock: Clock) -> None:
-        self.nodes = nodes
+        self.nodes = dict(nodes)
         self._clock = clock
         self._breakers = dict.fromkeys(nodes, Breaker())
         self._slots = dict.fromkeys(nodes, 1)
         self._heard: dict[str, int | None] = {}
         """Nodes that answered since `heard` was asked, and their slots where they are known."""
         self._has_slots: set[str] = set()
-        self._active = dict.fromkeys(nodes, 0)
-        self._in_hand: Counter[tuple[str, str]] = Counter()
-        """Jobs by service and node that have a place of those which `places_of` counts."""
 
-    def plan(self, service: str, names: tuple[str, ...], count: int) -> list[str | None]:
-        """The nodes for the next jobs of a service, in order; None where no node is well.
+    def add(self, name: str, node: Node) -> None:
+        """Takes a node in, or another one of the same name; nothing is known of it yet."""
+        self.nodes[name] = node
+        self._breakers[name] = Breaker()
+        self._slots[name] = 1
+        self._has_slots.discard(name)
 
-        Nothing while the nodes that are well have places for fewer: a claim costs the same for one job.
-        """
+    def well(self, names: Iterable[str]) -> dict[str, int]:
+        """The slots of those nodes that are worth asking; 0 of one that takes nothing for now."""
         now = self._clock.monotonic()
-        active = dict(self._active)
-        well = [name for name in names if not self._breakers[name].is_open(now)]
-        free = {name: places_of(self._slots[name]) - self._in_hand[service, name] for name in well}
-        if well and sum(max(places, 0) for places in free.values()) < count:
-            return []
-        planned: list[str | None] = []
-        for _ in range(count):
-            chosen = choose_node(
-                [NodeLoad(name, active[name], self._slots[name], False) for name in well if free[name] > 0]
-            )
-            planned.append(chosen)
-            if chosen is not None:
-                active[chosen] += 1
-                free[chosen] -= 1
-        return planned
-
-    def took(self, name: str, service: str) -> None:
-        """A job of a service went to a node."""
-        if name in self._active:
-            self._active[name] += 1
-            self._in_hand[service, name] += 1
-
-    def gave_back(self, name: str) -> None:
-        """A job of a node ended."""
-        if name in self._active:
-            self._active[name] -= 1
-
-    def freed_place(self, name: str, service: str) -> None:
-        """A job ended, or its node cannot be asked about it: another may be claimed in its place."""
-        if name in self._active:
-            self._in_hand[service, name] -= 1
+        return {name: self._slots[name] for name in names if not self._breakers[name].is_open(now)}
 
     def answered(self, name: str, slots: int | None = None) -> None:
         """A node answered."""
@@ -189,6 +168,10 @@ class NodeBook:
         self._breakers[name] = self._breakers[name].failed(now)
         if self._breakers[name].is_open(now) and not was_open:
             log("node_down", 30, node=name, why=why)
+
+    def takes(self, name: str) -> bool:
+        """False if a node said that it takes nothing for now."""
+        return self._slots[name] > 0
 
     def is_up(self, name: str) -> bool:
         """True if the last calls were answered."""

@@ -10,6 +10,7 @@ from html import escape
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
 _NEVER_SENT = ("HTTPValidationError", "ValidationError")
 
@@ -18,7 +19,31 @@ def described(api: FastAPI) -> dict[str, Any]:
     """The description of an application."""
     is_new = api.openapi_schema is None
     description: dict[str, Any] = api.openapi()
-    return _without_foreign_errors(description) if is_new else description
+    if is_new:
+        _with_files(api, _with_security(api, _without_foreign_errors(description)))
+    return description
+
+
+def operation_id(route: APIRoute) -> str:
+    """What programs that are made from the description call a route: the name of its function."""
+    return route.name
+
+
+def _with_security(api: FastAPI, description: dict[str, Any]) -> dict[str, Any]:
+    """Says which routes need a token; where every client is believed, one may be given."""
+    wants_token = getattr(api.state, "wants_token", True)
+    schemes = description.setdefault("components", {}).setdefault("securitySchemes", {})
+    schemes["bearer"] = {"type": "http", "scheme": "bearer"}
+    needed: list[dict[str, list[str]]] = [{"bearer": []}] if wants_token else [{}, {"bearer": []}]
+    for route in (one for router in api.state.routers for one in router.routes):
+        if not isinstance(route, APIRoute):
+            continue
+        scopes = [getattr(one.call, "scope", None) for one in route.dependant.dependencies]
+        for method in route.methods or ():
+            if any(scope is not None for scope in scopes):
+                path = description["paths"][route.path_format]
+                path[method.lower()]["security"] = needed
+    return description
 
 
 def _without_foreign_errors(description: dict[str, Any]) -> dict[str, Any]:
@@ -30,6 +55,17 @@ def _without_foreign_errors(description: dict[str, Any]) -> dict[str, Any]:
     schemas = description.get("components", {}).get("schemas", {})
     for name in _NEVER_SENT:
         schemas.pop(name, None)
+    return description
+
+
+def _with_files(api: FastAPI, description: dict[str, Any]) -> dict[str, Any]:
+    """Says that a download is a ZIP and nothing else, where the code of an answer tells the state."""
+    if getattr(api.state, "answers_by_code", False):
+        for route in description["paths"]["/download/{id}"].values():
+            route["responses"]["200"] = {
+                "description": "The result",
+                "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
+            }
     return description
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import NamedTuple
 
-from tenuto.errors import DatabaseError, RequestRefused
+from tenuto.errors import DatabaseError, NodeError, RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Principal
 from tenuto.service.contract import ErrorCode
@@ -18,6 +18,7 @@ from tenuto.service.log import log
 from tenuto.service.names import is_idempotency_key, is_user, numbered_user
 from tenuto.service.parts import Parts
 from tenuto.service.places import JobPlace
+from tenuto.service.requests import TooManyQueued
 from tenuto.service.rows import JobRow, NewJob, Page
 from tenuto.service.uploads import (
     GATHERED,
@@ -33,8 +34,11 @@ from tenuto.service.uploads import (
 )
 from tenuto.service.waiters import Waiter, heard
 
+RETRY_QUEUED_S = 10.0
 LOOK_AGAIN_S = 5.0
 """A waiter reads its row again after so long, on average, though no move woke it."""
+PROGRESS_S = 2.0
+"""A node that takes longer to say how far a job is, is not waited for."""
 UPLOADED = "Job successfully uploaded"
 
 
@@ -131,6 +135,7 @@ class Operations:
 
     def _new(self, head: UploadHead, name: str, received: Received, principal: Principal) -> NewJob:
         user, service = self._requester(received, principal)
+        self._parts.services[service].refuse_files(received)
         return NewJob(user, service, name, head.idempotency_key, received.digest)
 
     def _discard(self, name: str, receiver: Receiver | None) -> None:
@@ -148,7 +153,15 @@ class Operations:
             self._discard(new.directory, receiver)
             raise
         try:
-            row, is_new = parts.requests.add(new)
+            row, is_new = parts.requests.add(new, parts.settings.queued_per_user)
+        except TooManyQueued:
+            self._discard(new.directory, receiver)
+            most = parts.settings.queued_per_user
+            raise RequestRefused(
+                ErrorCode.TOO_MANY_QUEUED.value,
+                f"User {new.user_id} has {most} jobs in the queue, as many as may wait: try again later",
+                retry_after_s=RETRY_QUEUED_S,
+            ) from None
         except DatabaseError:
             # The files stay: the row may have been written, and only the answer was lost.
             raise refused(
@@ -176,8 +189,13 @@ class Operations:
             raise refused(ErrorCode.MISSING_FIELD, "Missing service field")
         user = self._user(given, principal)
         if service not in self._parts.services:
-            known = ", ".join(sorted(self._parts.services))
+            known = ", ".join(sorted(filter(principal.may_ask_for, self._parts.services)))
             raise refused(ErrorCode.UNKNOWN_SERVICE, f"Invalid service {service[:80]!a}; there is: {known}")
+        if not principal.may_ask_for(service):
+            allowed = ", ".join(sorted(principal.services or ()))
+            raise refused(
+                ErrorCode.FORBIDDEN, f"The token is not for service {service}; it is for: {allowed}"
+            )
         return user, service
 
     def _user(self, given: str | None, principal: Principal) -> str:
@@ -240,7 +258,18 @@ class Operations:
         if offered is None:
             return f"service {row.service} is not offered any more"
         waiting = await self._parts.sql(self._parts.requests.waiting, row.service, row.user_id)
-        return waiting_message(row.user_id, waiting.user_active, waiting.active, offered.quota, row.service)
+        return waiting_message(row.user_id, waiting, offered.quota, row.service)
+
+    async def progress(self, row: JobRow) -> str | None:
+        """What a running job said last of its progress; None if it said nothing, or its node is silent."""
+        node = self._parts.book.nodes.get(row.node or "")
+        if row.state is not ServiceState.RUNNING or node is None or row.payload_id is None:
+            return None
+        try:
+            async with asyncio.timeout(PROGRESS_S):
+                return await node.progress(self._parts.payload(row)) or None
+        except (NodeError, TimeoutError):
+            return None
 
     # Ending
 

@@ -4,23 +4,25 @@ Holds values and other rooms' objects; decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from tenuto.clock import Clock, Randomness
 from tenuto.lifecycle.service import ServiceState
+from tenuto.service.contract import ErrorCode
 from tenuto.service.decisions import Quota
 from tenuto.service.log import log
 from tenuto.service.metrics import Metrics
+from tenuto.service.names import RUN_SCRIPT, Input, misfit
 from tenuto.service.nodes import NodeBook, Outgoing, PayloadRef
 from tenuto.service.places import DataPlaces, JobPlace
 from tenuto.service.requests import Requests
 from tenuto.service.rows import JobRow
 from tenuto.service.threads import Threads
+from tenuto.service.uploads import Received, refused
 from tenuto.service.waiters import Waiters
-from tenuto.settings.service import ServiceSettings
+from tenuto.settings.service import OfferedSettings, ServiceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,35 @@ class Offered:
     name: str
     quota: Quota
     nodes: tuple[str, ...]
+    settings: OfferedSettings = field(default_factory=OfferedSettings)
+    inputs: tuple[Input, ...] = ()
+    """What uploads for its command have; without a command they have a `run.sh`."""
+
+    def refuse_files(self, received: Received) -> None:
+        """Refuses an upload whose files are not those that the service asks for."""
+        most = self.settings.max_input_bytes
+        if most is not None and received.bytes > most:
+            raise refused(
+                ErrorCode.TOO_LARGE, f"The files are larger than {most} bytes, which {self.name} takes"
+            )
+        if not self.settings.command:
+            if RUN_SCRIPT not in received.files:
+                raise refused(
+                    ErrorCode.NO_RUN_SH, f"No {RUN_SCRIPT} was uploaded: one file must have this name"
+                )
+            return
+        wrong = misfit(self.inputs, received.files)
+        if wrong is None:
+            return
+        wanted = ", ".join(self.settings.inputs) or "no files"
+        if wrong.missing is not None:
+            raise refused(
+                ErrorCode.MISSING_INPUT, f"Missing {wrong.missing!a}: service {self.name} takes {wanted}"
+            )
+        raise refused(
+            ErrorCode.UNEXPECTED_FILE,
+            f"Unexpected file {(wrong.unexpected or '')[:80]!a}: service {self.name} takes {wanted}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +68,8 @@ class Parts:
     """One server's."""
 
     settings: ServiceSettings
-    services: Mapping[str, Offered]
+    services: dict[str, Offered]
+    """Changed in place when the settings are read anew."""
     requests: Requests
     database_id: str
     places: DataPlaces
@@ -60,7 +92,9 @@ class Parts:
         Its key names one upload: a database that was restored or copied gives its numbers again.
         """
         key = f"{self.database_id}-{row.id}-{row.directory}"
-        return Outgoing(key, self.place(row).files, row.service, row.user_id, row.id)
+        offered = self.services.get(row.service)
+        command = offered.settings.command if offered is not None else ()
+        return Outgoing(key, self.place(row).files, row.service, row.user_id, row.id, command)
 
     def payload(self, row: JobRow) -> PayloadRef:
         """The payload of a job that a node has."""

@@ -9,7 +9,7 @@ transaction that is repeated after a lost connection does not insert twice.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, text, update
@@ -17,9 +17,17 @@ from sqlalchemy import Connection, delete, func, select, text, update
 from tenuto.database import Database, Prepared, announce, now_ms
 from tenuto.database.members import MemberKind, members
 from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState, check_move
-from tenuto.service.decisions import Quota, next_jobs
-from tenuto.service.fair_share import active_jobs, is_queued, queues_of, set_turn, take_turns
-from tenuto.service.rows import JobRow, Move, NewJob, Page, Waiting
+from tenuto.service.decisions import Quota, Waiting, next_jobs
+from tenuto.service.fair_share import (
+    active_jobs,
+    is_queued,
+    jobs_at_nodes,
+    queued_jobs,
+    queues_of,
+    set_turn,
+    take_turns,
+)
+from tenuto.service.rows import JobRow, Move, NewJob, Page
 from tenuto.service.statements import (
     ADD,
     BY_DIRECTORY,
@@ -48,6 +56,14 @@ MOVES_CHANNEL = "service_moves"
 """Announced when a job moved."""
 
 
+class TooManyQueued(Exception):
+    """A user has as many jobs in the queue as may wait."""
+
+
+Planning = Callable[[Mapping[str, int]], Sequence[str | None]]
+"""The nodes for the next jobs, in order, given how many jobs each node has in hand."""
+
+
 class Requests:
     """The jobs of one database, as one server sees them. Every method blocks: call it in a thread."""
 
@@ -65,8 +81,11 @@ class Requests:
 
     # Coming in
 
-    def add(self, new: NewJob) -> tuple[JobRow, bool]:
-        """The row of an upload, and whether it is new: a key that the user gave before leads to the first."""
+    def add(self, new: NewJob, most_queued: int | None = None) -> tuple[JobRow, bool]:
+        """The row of an upload, and whether it is new: a key that the user gave before leads to the first.
+
+        ``most_queued``: `TooManyQueued` if as many jobs of the user wait already.
+        """
 
         def once(connection: Connection) -> tuple[JobRow, bool]:
             known = job_found(connection, BY_DIRECTORY, {"job": new.directory})
@@ -77,6 +96,10 @@ class Requests:
                 _lock_key(connection, new)
                 if (known := job_found(connection, BY_KEY, same)) is not None:
                     return known, False
+            if most_queued is not None:
+                _lock_user(connection, new.user_id)
+                if queued_jobs(connection, new.user_id, most_queued) >= most_queued:
+                    raise TooManyQueued(new.user_id)
             row = job_of(ADD.rows(connection, new._asdict())[0])
             record(connection, row.id, ServiceState.QUEUED, "", row.created_at)
             announce(connection, QUEUE_CHANNEL)
@@ -108,11 +131,19 @@ class Requests:
         return self._database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
 
     def waiting(self, service: str, user_id: str) -> Waiting:
-        """How many jobs are active, of the user and of the service."""
+        """How many jobs are active, of the user and of the service, and how many of them run."""
+        query = select(jobs.c.user_id, jobs.c.state, func.count()).where(IS_ACTIVE, jobs.c.service == service)
+        query = query.group_by(jobs.c.user_id, jobs.c.state)
 
         def once(connection: Connection) -> Waiting:
-            active = active_jobs(connection, service)
-            return Waiting(active.get(user_id, 0), sum(active.values()))
+            found = connection.execute(query).all()
+            running = ServiceState.RUNNING.value
+            return Waiting(
+                sum(n for user, _, n in found if user == user_id),
+                sum(n for user, state, n in found if user == user_id and state == running),
+                sum(n for _, _, n in found),
+                sum(n for _, state, n in found if state == running),
+            )
 
         return self._database.read(once)
 
@@ -140,14 +171,16 @@ class Requests:
 
     # Claiming
 
-    def claim(self, service: str, quota: Quota, nodes: Sequence[str | None]) -> list[JobRow]:
-        """Takes the next jobs of a service for this server, at most one for each of the nodes given.
+    def claim(self, service: str, quota: Quota, plan: Sequence[str | None] | Planning) -> list[JobRow]:
+        """Takes the next jobs of a service for this server, at most one for each of the nodes planned.
 
         `decisions.next_jobs` says which jobs are next; servers take turns at it, so that quotas hold for all.
+        ``plan``: the nodes, or what they are for the jobs that each node has in hand.
         """
 
         def once(connection: Connection) -> list[JobRow]:
-            take_turns(connection, service)
+            take_turns(connection)
+            nodes = plan(jobs_at_nodes(connection)) if callable(plan) else plan
             active = active_jobs(connection, service)
             most = min(len(nodes), quota.max_runs - sum(active.values()))
             if most <= 0:
@@ -160,7 +193,11 @@ class Requests:
                 set_turn(connection, service, user, turn)
             return self._claimed(connection, dict(zip(chosen, nodes, strict=False)))
 
-        if not self._database.read(lambda connection: is_queued(connection, service)):
+        def is_of_use(connection: Connection) -> bool:
+            has_place = not callable(plan) or bool(plan(jobs_at_nodes(connection)))
+            return has_place and is_queued(connection, service)
+
+        if not self._database.read(is_of_use):
             return []  # without keeping other writers waiting
         return self._database.write(once)
 
@@ -311,6 +348,13 @@ def _stamping(to: ServiceState) -> Prepared:
 
 def _shows(known: JobRow, row: JobRow, to: ServiceState, message: str) -> bool:
     return (known.state, known.claim, known.message) == (to, row.claim, message)
+
+
+def _lock_user(connection: Connection, user_id: str) -> None:
+    """Lets uploads of one user be counted one after the other; SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        key = zlib.crc32(f"tenuto user {user_id}".encode())
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
 
 
 def _lock_key(connection: Connection, new: NewJob) -> None:

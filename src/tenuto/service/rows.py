@@ -58,13 +58,6 @@ class Move(NamedTuple):
     at: int
 
 
-class Waiting(NamedTuple):
-    """What a queued job competes with."""
-
-    user_active: int
-    active: int
-
-
 class Page(NamedTuple):
     """Which jobs are listed: the newest first, ids below ``before``."""
 

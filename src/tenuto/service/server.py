@@ -29,6 +29,7 @@ from tenuto.service.log import log
 from tenuto.service.metrics import Metrics
 from tenuto.service.node_notes import note_nodes
 from tenuto.service.nodes import Node, NodeBook
+from tenuto.service.openapi import operation_id
 from tenuto.service.operations import Operations
 from tenuto.service.parts import Offered, Parts
 from tenuto.service.places import DataPlaces
@@ -46,8 +47,10 @@ SEEN_EVERY_S = 5.0
 UNSEEN_MS = 15_000
 STILL_S = UNSEEN_MS / 1000 - SEEN_EVERY_S
 """A server that was not seen for `UNSEEN_MS` has shown the same beat at least for so long."""
-NODES_EVERY_S = 10.0
-"""How often nodes are asked for their slots: a node that was started anew may have others."""
+NODES_EVERY_S = 2.0
+"""How often nodes that take nothing are asked whether they take jobs again."""
+ALL_NODES_EVERY = 5
+"""In every so many rounds all nodes are asked for their slots: one that was started anew may have others."""
 PATIENCE_S = 10.0
 SQL_THREADS = 12
 SQLITE_THREADS = 4
@@ -93,7 +96,7 @@ class Server:
         places.make()
         self.parts = Parts(
             settings,
-            plan.services,
+            dict(plan.services),
             requests,
             database_id,
             places,
@@ -110,6 +113,8 @@ class Server:
         self._news = Stage("news", self._tell_news, SEEN_EVERY_S, self.parts.metrics.stage_failed)
         self._asking = Stage("nodes", self._learn_slots, NODES_EVERY_S, self.parts.metrics.stage_failed)
         self._last_move = 0
+        self._asked = 0
+        """How often nodes were asked for their slots."""
         self._beats = Beats()
         self.operations = Operations(self.parts, self._sender.stage.wake, self._getter.terminate)
 
@@ -122,16 +127,20 @@ class Server:
         api = FastAPI(
             title=TITLE,
             version=self._plan.version,
-            description="Upload files with a run.sh; get a ZIP of results.",
+            description="Upload files; get a ZIP of results.",
             openapi_url=None,
             docs_url=None,
             redoc_url=None,
             exception_handlers=HANDLERS,
+            generate_unique_id_function=operation_id,
         )
-        for router in (upload.router, download.router, jobs.router, watching.router, info.router):
+        api.state.routers = (upload.router, download.router, jobs.router, watching.router, info.router)
+        for router in api.state.routers:
             api.include_router(router)
         tokens = Tokens(self.database) if settings.auth == "tokens" else None
         api.state.front = Front(self.parts, self.operations, tokens)
+        api.state.wants_token = tokens is not None
+        api.state.answers_by_code = settings.compat != "v2"
         return Guard(
             api,
             hosts=(settings.host, *settings.hosts),
@@ -172,6 +181,22 @@ class Server:
         self.operations.is_draining = True
         self.parts.waiters.close()
 
+    def reload(self, services: Mapping[str, Offered], nodes: Mapping[str, Node]) -> None:
+        """Offers these services from now on, at these nodes.
+
+        A node that is not named any more gets no job, and is asked for the results of those that it has.
+        """
+        book = self.parts.book
+        for name, node in nodes.items():
+            if name not in book.nodes or not _is_same(book.nodes[name], node):
+                book.add(name, node)
+        self.parts.services.update(services)
+        for name in [name for name in self.parts.services if name not in services]:
+            del self.parts.services[name]
+        self._asked = 0  # all nodes are asked for their slots in the next round
+        self._asking.wake()
+        self._wake_sender()
+
     async def close(self) -> None:
         """Stops; jobs go on at their nodes, and the next server finds them."""
         for stage in (self._sender.stage, self._cleaner.stage, self._asking, self._news, self._member):
@@ -189,13 +214,19 @@ class Server:
             self._lock.close()
 
     async def _learn_slots(self) -> None:
-        """Asks all nodes at once: one that is silent delays no other."""
-        nodes = self.parts.book.nodes.items()
+        """Asks nodes all at once: one that is silent delays no other."""
+        self._asked += 1
+        book = self.parts.book
+        is_full_round = self._asked % ALL_NODES_EVERY == 1
+        nodes = [(name, node) for name, node in book.nodes.items() if is_full_round or not book.takes(name)]
         await asyncio.gather(*(self._learn_slots_of(name, node) for name, node in nodes))
 
     async def _learn_slots_of(self, name: str, node: Node) -> None:
+        took_nothing = not self.parts.book.takes(name)
         try:
             self.parts.book.answered(name, await node.slots())
+            if took_nothing and self.parts.book.takes(name):
+                self._wake_sender()
         except Exception as error:  # noqa: BLE001  a node that is down now may be up later
             self.parts.book.failed(name, str(error))
 
@@ -261,6 +292,12 @@ def _join(member: Member, connection: object) -> None:
 def _dismiss(members: list[str], connection: object) -> None:
     for member in members:
         leave(connection, member)  # type: ignore[arg-type]
+
+
+def _is_same(known: Node, named: Node) -> bool:
+    """True if two nodes over HTTP are the same one."""
+    address = getattr(known, "address", None)
+    return address is not None and address == getattr(named, "address", None)
 
 
 def raise_open_files(connections: int) -> None:

@@ -5,7 +5,7 @@ The only module of this room that a monitor imports; it changes nothing but by `
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from shlex import quote
 from typing import Any
@@ -15,17 +15,30 @@ from tenuto.database import Database
 from tenuto.database.late_ids import LateIds
 from tenuto.errors import NotFound
 from tenuto.jobs.row import Detail, Group, Result, Row, Why, row_key
-from tenuto.jobs.source import CHUNK_ROWS, Acted, ActedAs, Action, Changes, Feed, Log, Moment, Panels, Target
+from tenuto.jobs.source import (
+    CHUNK_ROWS,
+    Acted,
+    ActedAs,
+    Action,
+    Changes,
+    Driver,
+    Feed,
+    Log,
+    Moment,
+    Panels,
+    Target,
+)
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.service import ServiceState
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.service.archived_logs import read_archived
+from tenuto.service.archive import read_archived_log
 from tenuto.service.history import History
 from tenuto.service.places import DataPlaces
 from tenuto.service.queue_panel import node_panel, queue_panel
-from tenuto.service.requests import Requests
+from tenuto.service.requests import MOVES_CHANNEL, Requests
 from tenuto.service.rows import JobRow
 from tenuto.settings.service import OfferedSettings
+from tenuto.workspace.points import Points
 
 _STATES: Mapping[ServiceState, tuple[JobState, JobFailureStatus | None]] = {
     ServiceState.QUEUED: (JobState.WAITING, None),
@@ -61,6 +74,7 @@ class ServiceSource:
     ) -> None:
         """`offered`: the services that the settings here declare."""
         self._offered = offered or {}
+        self._database = database
         self._history = History(database)
         self._requests = Requests(database, "monitor")
         self._places = DataPlaces(data)
@@ -87,6 +101,20 @@ class ServiceSource:
         while chunk := self._history.page(_service(group), after, CHUNK_ROWS):
             yield [_row(row) for row in chunk]
             after = chunk[-1].id
+
+    def group(self, group: str) -> Group | None:
+        return next((one for one in self.groups() if one.group == group), None)
+
+    def driver(self, group: str) -> Driver:
+        return Driver()
+
+    def stamp(self, group: str) -> object:
+        return self._database.stamp()
+
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None] | None:
+        if self._database.is_sqlite:
+            return None
+        return self._database.wakeups.listen(MOVES_CHANNEL, wake)
 
     def counts(self, group: str) -> Mapping[JobState, int]:
         found: dict[JobState, int] = {}
@@ -147,6 +175,13 @@ class ServiceSource:
 
     def log(self, key: str, stream: str, earlier: int) -> Log:
         return ServiceLog(self._job(key), _STREAMS[stream], self._places)
+
+    def metrics(self, key: str) -> Points:
+        self._job(key)
+        return {}
+
+    def metrics_stamp(self, key: str) -> object:
+        return None
 
     def moments(self, group: str) -> Iterator[Moment]:
         after = 0
@@ -252,7 +287,8 @@ class ServiceLog:
 
     def read(self, offset: int, limit: int) -> bytes:
         if self.ended():
-            return read_archived(self._result, self._stream, offset, limit) or b""
+            found = read_archived_log(self._result, self._stream, offset, limit, as_packed=True)
+            return b"" if found is None else found.data
         if self._live is None or not os.path.exists(self._live):
             return b""
         with open(self._live, "rb") as log:

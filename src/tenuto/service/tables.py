@@ -26,12 +26,13 @@ from sqlalchemy import (
 
 from tenuto.database import Database, Migrations, migrate, refuse_unusable
 from tenuto.errors import DatabaseUnavailable
+from tenuto.launchers.confinement import database_files
 from tenuto.lifecycle.service import ACTIVE, ENDED, PayloadState, ServiceState
 from tenuto.workspace.modes import FILE_MODE
 
-MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "service_version", "0001")
+MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "service_version", "0002")
 """A server's: jobs, turns, moves, tokens."""
-NODE_MIGRATIONS = Migrations(Path(__file__).parent / "node" / "migrations", "node_version", "0001")
+NODE_MIGRATIONS = Migrations(Path(__file__).parent / "node" / "migrations", "node_version", "0002")
 """A node's: payloads."""
 
 
@@ -62,11 +63,6 @@ def _make_private(path: str) -> None:
                     os.chmod(name, FILE_MODE)
     except OSError as error:
         raise DatabaseUnavailable(f"{path} cannot be used as a database: {error.strerror}") from None
-
-
-def database_files(path: str) -> tuple[str, ...]:
-    """The files of a SQLite database: its own, and those that SQLite keeps beside it."""
-    return (path, f"{path}-wal", f"{path}-shm", f"{path}-journal")
 
 
 def literals(states: frozenset[ServiceState] | frozenset[PayloadState]) -> str:
@@ -153,6 +149,7 @@ tokens = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger),
     Column("revoked_at", BigInteger),
+    Column("services", Text),
     sqlite_autoincrement=True,
 )
 
@@ -177,6 +174,7 @@ payloads = Table(
     Column("exit_code", Integer),
     Column("result_bytes", BigInteger),
     Column("result_sha256", Text),
+    Column("command", Text, nullable=False, server_default=""),
     CheckConstraint(f"state IN ({literals(frozenset(PayloadState))})", name="payloads_state"),
     Index("payloads_open", "id", sqlite_where=IS_OPEN, postgresql_where=IS_OPEN),
     Index("payloads_ended", "ended_at", sqlite_where=PAYLOAD_ENDED, postgresql_where=PAYLOAD_ENDED),

@@ -9,6 +9,9 @@ import errno
 import hashlib
 import os
 import re
+import stat
+import zipfile
+import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -20,10 +23,14 @@ from python_multipart.multipart import parse_options_header
 from tenuto.clock import Clock
 from tenuto.errors import RequestRefused
 from tenuto.service.contract import ErrorCode
-from tenuto.service.names import RUN_SCRIPT, file_name, folded
+from tenuto.service.names import OWN_DIRECTORY, RUN_SCRIPT, file_name, folded, path_problem
 
 LONGEST_FIELD = 4 << 10
 LONGEST_SCRIPT = 1 << 20
+CALLBACK = "callback"
+"""The field that names an address to be called at the end of the job, which no server does yet."""
+UNPACK = "unpack"
+"""The field that names an uploaded ZIP whose files are the upload's."""
 LOOK_EVERY = 8 << 20
 """How often an upload of unknown length asks how much room is left."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -51,6 +58,7 @@ class Received(NamedTuple):
     fields: dict[str, str]
     files: tuple[str, ...]
     bytes: int
+    """Of the files together."""
     digest: str
     """The same for the same fields and files, in whatever order and however delimited."""
 
@@ -133,6 +141,9 @@ class Receiver:
         self._headers: dict[bytes, bytes] = {}
         self._header = [b"", b""]
         self._part: _Part | None = None
+        self._folders: dict[str, str] = {}
+        """Of `_names`, by their folded paths."""
+        self._file_bytes = 0
         try:
             self._parser = MultipartParser(
                 boundary,
@@ -163,26 +174,31 @@ class Receiver:
         except FormParserError as error:
             raise refused(ErrorCode.BAD_MULTIPART, f"Multipart error: {error}") from None
         except OSError as error:
-            if error.errno in NO_ROOM:
-                raise refused(
-                    ErrorCode.DISK_FULL, "The disk of the server is full; try again later"
-                ) from None
-            raise
+            raise no_room(error) from None
 
     def finish(self) -> Received:
-        """What arrived, once the body is over; refuses one that ended early, or without a `run.sh`."""
+        """What arrived, once the body is over, and unpacked if it asks for that.
+
+        Refuses a body that ended early.
+        """
         if not self._ended:
             raise refused(ErrorCode.BAD_MULTIPART, "Multipart error: the body ended early")
-        if RUN_SCRIPT not in self._names.values():
-            raise refused(ErrorCode.NO_RUN_SH, f"No {RUN_SCRIPT} was uploaded: one file must have this name")
+        if self._fields.get(CALLBACK):
+            message = "This server calls no address at the end of a job: leave callback out, and wait for it"
+            raise refused(ErrorCode.CALLBACKS_OFF, message)
+        if self._fields.get(UNPACK):
+            try:
+                self._unpack(self._fields[UNPACK])
+            except OSError as error:
+                raise no_room(error) from None
         digest = hashlib.sha256()
         for part in sorted(self._digests):
             digest.update(part)
-        return Received(self._fields, tuple(self._names.values()), self._bytes, digest.hexdigest())
+        return Received(self._fields, tuple(self._names.values()), self._file_bytes, digest.hexdigest())
 
     def sync(self) -> None:
         """Has the kernel write the files to the disk, and their directory."""
-        for name in (*self._names.values(), "."):
+        for name in (*self._names.values(), *self._folders.values(), "."):
             descriptor = os.open(os.path.join(self._directory, name), os.O_RDONLY)
             try:
                 os.fsync(descriptor)
@@ -200,9 +216,7 @@ class Receiver:
     def _begin_part(self) -> None:
         self._parts += 1
         if self._parts > self._limits.max_parts:
-            raise refused(
-                ErrorCode.TOO_MANY_PARTS, f"The upload has more than {self._limits.max_parts} parts"
-            )
+            raise too_many(self._limits)
         self._headers = {}
         self._header = [b"", b""]
 
@@ -231,15 +245,72 @@ class Receiver:
 
     def _open_file(self, raw: bytes) -> _File:
         name, problem = file_name(raw, cut=self._limits.cut_names)
+        return self._new_file(name, problem)
+
+    def _new_file(self, name: str, problem: str | None) -> _File:
+        """A file of a name that is not taken, in its folder."""
         if problem:
             raise refused(ErrorCode.BAD_NAME, f"Invalid file name {name[:80]!a}: {problem}")
-        if (same := self._names.get(folded(name))) is not None:
-            raise refused(
-                ErrorCode.DUPLICATE_NAME,
-                f"Two files have one name, on some systems at least: {name[:80]!a} and {same[:80]!a}",
-            )
+        above = [name[:at] for at, character in enumerate(name) if character == "/"]
+        same = self._names.get(folded(name)) or self._folders.get(folded(name))
+        same = same or next((self._names[key] for key in map(folded, above) if key in self._names), None)
+        if same is not None:
+            raise twice(name, same)
+        for folder in above:
+            if self._folders.setdefault(folded(folder), folder) != folder:
+                raise twice(folder, self._folders[folded(folder)])
+            os.makedirs(os.path.join(self._directory, folder), 0o700, exist_ok=True)
         self._names[folded(name)] = name
         return _File(self._directory, name)
+
+    def _unpack(self, name: str) -> None:
+        """Replaces an uploaded ZIP by its files, which are held to the rules and limits of all others.
+
+        The sizes in a ZIP are what its maker says: what comes out is counted.
+        """
+        if self._names.get(folded(name)) != name:
+            raise refused(ErrorCode.BAD_ARCHIVE, f"Nothing to unpack: no file {name[:80]!a} was uploaded")
+        path = os.path.join(self._directory, name)
+        aside = os.path.join(self._directory, OWN_DIRECTORY)
+        os.rename(path, aside)
+        del self._names[folded(name)]
+        self._file_bytes -= os.stat(aside).st_size
+        try:
+            with zipfile.ZipFile(aside) as archive:
+                entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+                if self._parts + len(entries) > self._limits.max_parts:
+                    raise too_many(self._limits)
+                for entry in entries:
+                    self._unpack_one(archive, entry)
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            NotImplementedError,
+            RuntimeError,
+            ValueError,
+        ) as error:
+            raise refused(ErrorCode.BAD_ARCHIVE, f"{name[:80]!a} cannot be unpacked: {error}") from None
+        finally:
+            os.unlink(aside)
+
+    def _unpack_one(self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
+        if (entry.external_attr >> 16) & 0o170000 not in (0, stat.S_IFREG):
+            raise refused(ErrorCode.BAD_ARCHIVE, f"{entry.filename[:80]!a} in the ZIP is a link or a device")
+        with archive.open(entry) as packed:
+            part = self._part = self._new_file(entry.filename, path_problem(entry.filename))
+            looked = self._file_bytes
+            while piece := packed.read(GATHERED):
+                self._file_bytes += len(piece)
+                if self._file_bytes > self._limits.max_bytes:
+                    raise too_large(self._limits)
+                if self._file_bytes - looked > LOOK_EVERY:
+                    looked = self._file_bytes
+                    check_room(self._directory, self._limits, 0)
+                part.write(piece)
+        self._part = None
+        part.close()
+        part.check()
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:
         if self._part is not None:
@@ -254,6 +325,7 @@ class Receiver:
                 self._fields[part.name] = part.text()
             else:
                 part.check()
+                self._file_bytes += part.size
 
     def _end(self) -> None:
         self._ended = True
@@ -292,14 +364,14 @@ class _File:
         self._name = name
         self._descriptor = os.open(os.path.join(directory, name), flags, 0o600)
         self._sha256 = hashlib.sha256(b"file\0" + name.encode() + b"\0")
-        self._size = 0
+        self.size = 0
         self._has_crlf = False
         self._tail = b""
 
     def write(self, data: bytes) -> None:
-        self._size += len(data)
+        self.size += len(data)
         if self._name == RUN_SCRIPT:
-            if self._size > LONGEST_SCRIPT:
+            if self.size > LONGEST_SCRIPT:
                 raise refused(ErrorCode.BAD_RUN_SH, f"Invalid {RUN_SCRIPT}: it is larger than 1 MiB")
             joined = self._tail + data
             self._has_crlf = self._has_crlf or b"\r\n" in joined
@@ -315,7 +387,7 @@ class _File:
             self._descriptor = -1
 
     def check(self) -> None:
-        if self._name == RUN_SCRIPT and not self._size:
+        if self._name == RUN_SCRIPT and not self.size:
             raise refused(ErrorCode.BAD_RUN_SH, f"Invalid {RUN_SCRIPT}: it is empty")
         if self._has_crlf:
             raise refused(
@@ -329,6 +401,24 @@ class _File:
 
 
 _Part = _Field | _File
+
+
+def no_room(error: OSError) -> Exception:
+    """The refusal of an upload that the disk has no room for; any other error as it is."""
+    if error.errno not in NO_ROOM:
+        return error
+    return refused(ErrorCode.DISK_FULL, "The disk of the server is full; try again later")
+
+
+def twice(name: str, same: str) -> RequestRefused:
+    return refused(
+        ErrorCode.DUPLICATE_NAME,
+        f"Two files have one name, on some systems at least: {name[:80]!a} and {same[:80]!a}",
+    )
+
+
+def too_many(limits: UploadLimits) -> RequestRefused:
+    return refused(ErrorCode.TOO_MANY_PARTS, f"The upload has more than {limits.max_parts} parts")
 
 
 def too_large(limits: UploadLimits) -> RequestRefused:
@@ -358,7 +448,7 @@ async def receive(
             data, gathered, size = b"".join(gathered), [], 0
             await asyncio.to_thread(receiver.feed, data)
     receiver.feed(b"".join(gathered))
-    return receiver.finish()
+    return await asyncio.to_thread(receiver.finish)  # which may unpack a ZIP
 
 
 async def gathered(stream: AsyncIterator[bytes], limits: UploadLimits, clock: Clock) -> bytes:

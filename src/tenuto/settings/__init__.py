@@ -3,10 +3,11 @@ What may be said of a value is in `kinds`, what there is in `tree`, where it is 
 """
 
 from tenuto.settings.loader import load_settings, process_environment, user_directory
-from tenuto.settings.tree import CarbonSettings, Settings, expanded, state_directory
+from tenuto.settings.tree import SLURM, CarbonSettings, Settings, expanded, state_directory
 from tenuto.settings.urls import Url
 
 __all__ = [
+    "SLURM",
     "CarbonSettings",
     "Settings",
     "Url",

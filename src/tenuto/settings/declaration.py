@@ -7,13 +7,14 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from tenuto.light import late, pattern, shlex
-from tenuto.settings.urls import Url
+from tenuto.settings.urls import HiddenUrl, Url
 
 if TYPE_CHECKING:
     import importlib.metadata as metadata
@@ -96,6 +97,19 @@ def _take_wait(value: Any) -> float:
     return number
 
 
+_DURATION = pattern(r"(\d+(?:\.\d+)?)\s*([smhd])", re.IGNORECASE)
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _take_duration(value: Any) -> float:
+    if isinstance(value, str):
+        parts = _DURATION.findall(value)
+        if "".join(f"{number}{unit}" for number, unit in parts) != value.replace(" ", ""):
+            raise Unfit
+        value = sum(float(number) * _UNITS_S[unit.lower()] for number, unit in parts)
+    return _take_positive(value)
+
+
 _SIZE = pattern(r"(\d{1,12})\s*(?:([KMGT])(?:i?B)?)?", re.IGNORECASE)
 
 
@@ -131,6 +145,17 @@ def _take_texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise Unfit
     return tuple(map(_take_text, value))
+
+
+def _take_table_of_words(value: Any) -> Mapping[str, str]:
+    if not isinstance(value, Mapping):
+        raise Unfit
+    taken = {}
+    for name, one in value.items():
+        if type(one) not in (str, int):
+            raise Unfit
+        taken[_take_text(name)] = _take_text(str(one))
+    return MappingProxyType(taken)
 
 
 def _take_paths(value: Any) -> tuple[Path, ...]:
@@ -200,6 +225,18 @@ def choice(*words: str) -> Kind[str]:
     return Kind(" or ".join(f'"{word}"' for word in words), take)
 
 
+def some_of(*words: str) -> Kind[tuple[str, ...]]:
+    """A list of some of these words."""
+
+    def take(value: Any) -> tuple[str, ...]:
+        found = _take_texts(value)
+        if any(word not in words for word in found):
+            raise Unfit
+        return found
+
+    return Kind(f"a list of {', '.join(words)}", take, _split)
+
+
 def choice_or_plugin(group: str, *words: str) -> Kind[str]:
     """One of some words, or the name of an entry point of a group that some distribution here has."""
 
@@ -227,13 +264,16 @@ LINES = Kind("text, of one or more lines", _take_lines)
 SECONDS = Kind("seconds, more than 0", _take_positive, _number_or_text)
 WAIT = Kind("seconds, 0 or more", _take_wait, _number_or_text)
 NUMBER = Kind("a number, more than 0", _take_positive, _number_or_text)
+DURATION = Kind('seconds, or a time such as "2d" or "1h30m"', _take_duration, _number_or_text)
 BYTES = Kind('bytes, such as 4096 or "4G"', _take_bytes, _number_or_text)
 VARIABLES = Kind("a list of names; a last * stands for any ending", _take_variables, _split)
 TEXTS = Kind("a list of texts", _take_texts, _split)
 PATHS = Kind("a list of paths", _take_paths, _split)
+TABLE_OF_WORDS = Kind("a table of texts", _take_table_of_words)
 WORDS = Kind("words as in a shell, or a list of them", _take_words)
 NODE_URL = url(*_HTTP)
 NODES = Kind("a list of URLs, http://... or https://..., and of names under `nodes`", _take_nodes, _split)
+HIDDEN_URL = Kind(NODE_URL.name, lambda value: HiddenUrl(_take_url(value, _HTTP).reveal()))
 DATABASE_URL = url(*_SQL)
 DATABASE = Kind("a path, or a URL of PostgreSQL", _take_database)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from tenuto.errors import InvalidSetting, UnknownSetting
 from tenuto.light import difflib
+from tenuto.settings.clusters import LOCAL_NAMES
 from tenuto.settings.declaration import Unfit
 from tenuto.settings.sources import (
     Given,
@@ -28,6 +29,7 @@ from tenuto.settings.tree import (
     NAMED,
     NAMED_TABLE,
     SECTIONS,
+    SLURM,
     TABLE,
     Origin,
     Settings,
@@ -35,6 +37,7 @@ from tenuto.settings.tree import (
     declared,
     is_entry,
     is_table,
+    unaliased,
 )
 from tenuto.settings.urls import without_secrets
 
@@ -158,16 +161,41 @@ def load_settings(
     given += found
     given += from_variables(variables, here)
     given += from_arguments(arguments or {}, here)
+    names = _cluster_names(given)
     for one in given:
         by_variable = one.origin.source in (ValueSource.VARIABLE, ValueSource.FOREIGN)
-        key = _known_entry(one.key, values) if by_variable else one.key
+        key = unaliased(_known_entry(one.key, values) if by_variable else one.key)
         if is_entry(key) and one.value == {}:
             values.setdefault(key, None)
             origins.setdefault(key, one.origin)
             continue
-        values[key] = _taken(one, home)
+        values[key] = (
+            one.value
+            if key == "launcher" and isinstance(one.value, str) and one.value in names
+            else _taken(one, home)
+        )
         origins[key] = one.origin
     return _assembled(values, origins, tuple(path for _, path in files), tuple(warnings))
+
+
+def _cluster_names(given: Iterable[Given]) -> set[str]:
+    """The names of the clusters that the settings tell of; refuses two tables for one, and a taken name."""
+    by_table: dict[str, Given] = {}
+    names = set()
+    for one in given:
+        table = ".".join(one.key.split(".")[:2])
+        if table.partition(".")[0] == SLURM or table == f"clusters.{SLURM}":
+            by_table.setdefault(table if table.startswith("clusters.") else SLURM, one)
+        if table.startswith("clusters."):
+            names.add(table.removeprefix("clusters."))
+            if table.removeprefix("clusters.") in LOCAL_NAMES:
+                raise InvalidSetting(f"{_where(one)}: a launcher of this machine has that name: take another")
+    if len(by_table) > 1:
+        first, second = by_table.values()
+        raise InvalidSetting(
+            f"{_where(first)} and {_where(second)}: [slurm] is [clusters.slurm]: keep one of them"
+        )
+    return names
 
 
 def _taken(given: Given, home: Path) -> Any:

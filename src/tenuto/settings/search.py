@@ -36,6 +36,9 @@ class SearchSettings:
         default_text="all that fit",
         foreign="SCHEDULER_SCHEDULE_BATCH_SIZE",
     )
+    agent_slots: int = setting(
+        integer(1), 4, "Agents that change programs at once, beside the slots that evaluate."
+    )
     dispatch_batch_size: int = setting(
         integer(1), 64, "Candidates handed out in one step.", foreign="SCHEDULER_DISPATCH_BATCH_SIZE"
     )

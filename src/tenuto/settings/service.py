@@ -21,6 +21,7 @@ from tenuto.settings.declaration import (
     TEXTS,
     VARIABLES,
     WAIT,
+    WORDS,
     choice,
     cores,
     found_setting,
@@ -66,11 +67,22 @@ class ServiceSettings:
     forget_after_s: float = setting(SECONDS, 7776000.0, "Age at which an ended job is forgotten altogether.")
     max_upload_bytes: int = setting(BYTES, 4 << 30, "Size of the largest upload.")
     max_parts: int = setting(integer(1), 1000, "Files and fields that one upload may have.")
+    max_result_bytes: int = setting(
+        BYTES,
+        16 << 30,
+        "Size that the files of a result may have together, as they claim it, holes included.",
+    )
     min_free_bytes: int = setting(
-        BYTES, 256 << 20, "Disk that uploads leave free; with less they are refused."
+        BYTES,
+        256 << 20,
+        "Disk that uploads and payloads leave free; with less they are refused, with half of it a node stops "
+        "the payload with the largest directory.",
     )
     hosts: tuple[str, ...] = setting(
         TEXTS, (), "Names that requests may call the server by, besides its address."
+    )
+    queued_per_user: int = setting(
+        integer(1), 1000, "Jobs of one user that may wait in the queue; further uploads are refused."
     )
     rate_per_s: float = setting(NUMBER, 50.0, "Requests per second of one user, with tokens.")
     burst: int = setting(integer(1), 200, "Requests that a user who was quiet may send at once.")
@@ -109,11 +121,31 @@ class OfferedSettings:
     max_runs: int = setting(
         integer(1), 10, "Jobs of all users that run at once.", foreign="SERVICE_<NAME>_MAX_RUNS"
     )
-    walltime_s: float | None = setting(optional(SECONDS), None, "Time after which a job is stopped.")
+    walltime_s: float | None = setting(optional(SECONDS), 86400.0, "Time after which a job is stopped.")
     memory_bytes: int | None = setting(optional(BYTES), None, "Memory that a job may use.")
     work_bytes: int | None = setting(
-        optional(BYTES), None, "Size that a job's directory may have, looked at every two seconds."
+        optional(BYTES), 20 << 30, "Size that a job's directory may have, looked at every two seconds."
     )
+    max_result_bytes: int | None = setting(
+        optional(BYTES),
+        None,
+        "Size that the files of a result may have together.",
+        default_text="`service.max_result_bytes`",
+    )
+    description: str | None = setting(optional(TEXT), None, "What it does, in a sentence for its users.")
+    command: tuple[str, ...] = setting(
+        WORDS, (), "The program that its jobs run; none: the `run.sh` of each upload."
+    )
+    inputs: tuple[str, ...] = setting(
+        TEXTS,
+        (),
+        "Files that uploads for the command must have: names or patterns, with `?` at the end optional.",
+    )
+    max_input_bytes: int | None = setting(
+        optional(BYTES), None, "Size that the files of one upload may have together."
+    )
+    cpus: int = setting(integer(1), 1, "Slots of its node that a job takes.")
+    gpus: int = setting(integer(0), 0, "GPUs that a job has to itself, passed into the sandbox.")
     network: bool = setting(FLAG, False, "Whether its jobs may use the network.")
     paths: tuple[Path, ...] = setting(
         PATHS, (), "Places that its jobs may read, besides those of the system."
@@ -126,6 +158,14 @@ class RemoteNodeSettings:
 
     url: Url = required_setting(NODE_URL, "The base URL of the node.")
     token_file: Path | None = setting(optional(PATH), None, "The file that holds the node's secret.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """The server that `tenuto submit`, `fetch`, `follow` and `cancel` ask."""
+
+    url: Url | None = setting(optional(NODE_URL), None, "The URL of the server.")
+    token_file: Path | None = setting(optional(PATH), None, "The file that holds the user's token.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

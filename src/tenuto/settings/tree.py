@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from enum import Enum, unique
 from pathlib import Path
@@ -13,13 +14,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tenuto.errors import SettingsError
+from tenuto.settings.clusters import ClusterSettings
 from tenuto.settings.declaration import (
     BYTES,
     FLAG,
+    HIDDEN_URL,
     PATH,
     SECONDS,
     TEXT,
     VARIABLES,
+    WORDS,
     Declared,
     choice,
     choice_or_plugin,
@@ -30,12 +34,21 @@ from tenuto.settings.declaration import (
     required_setting,
     rows,
     setting,
+    some_of,
 )
 from tenuto.settings.search import DatabaseSettings, QueueSettings, SearchSettings
-from tenuto.settings.service import NodeSettings, OfferedSettings, RemoteNodeSettings, ServiceSettings
-from tenuto.settings.slurm import SlurmSettings
+from tenuto.settings.service import (
+    ClientSettings,
+    NodeSettings,
+    OfferedSettings,
+    RemoteNodeSettings,
+    ServiceSettings,
+)
+from tenuto.settings.urls import HiddenUrl
 
 FILE_NAME = "tenuto.toml"
+SLURM = "slurm"
+"""The section that stands for `[clusters.slurm]`."""
 
 
 def state_directory() -> Path:
@@ -92,6 +105,37 @@ class CarbonSettings:
     )
 
 
+NOTICES = ("ended", "first_failure", "best")
+"""What a person may be told of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifySettings:
+    """Where a driver tells a person of a run or a search; see docs/cli.md."""
+
+    command: tuple[str, ...] = setting(
+        WORDS, (), "A command that is run for each notice; `{title}` and `{text}` stand for its words."
+    )
+    url: HiddenUrl | None = setting(
+        optional(HIDDEN_URL), None, "An address that each notice is sent to, by POST."
+    )
+    format: str = setting(
+        choice("json", "slack"), "json", "What is sent there: all fields, or what Slack takes."
+    )
+    on: tuple[str, ...] = setting(
+        some_of(*NOTICES), NOTICES, "What is told: the end, the first failed job, a better best of a search."
+    )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a command or an address to send to."""
+        return bool(self.command) or self.url is not None
+
+
+imposed_notify: ContextVar[NotifySettings | None] = ContextVar("tenuto_notify", default=None)
+"""What a command line says of notices, in place of the settings."""
+
+
 @unique
 class ValueSource(Enum):
     """Where a value can come from, the weakest first."""
@@ -136,8 +180,8 @@ class Settings:
         choice_or_plugin("tenuto.launchers", "warm", "spawn", "slurm", "auto"),
         "warm",
         'How jobs are started. "warm": forked from a process that has imported their modules, where that is '
-        'safe. "spawn": a fresh interpreter for each. "slurm": by a cluster, see docs/slurm.md. "auto": as '
-        "what the job needs leads to, see docs/requirements.md.",
+        'safe. "spawn": a fresh interpreter for each. "slurm", or the name of a cluster: by that, see '
+        'docs/clusters.md. "auto": as what the job needs leads to, see docs/requirements.md.',
     )
     slots: int = found_setting(
         integer(1), cores, "the cores", "Jobs of a workspace that run at once here, by all processes."
@@ -147,6 +191,18 @@ class Settings:
         optional(integer(0)),
         None,
         'Restarts of a job whose runner vanished; "none" means 1 for a resumable task, else 0.',
+    )
+    retry: str | None = setting(
+        optional(TEXT),
+        None,
+        'Further attempts by cause, for tasks without a `__retry__`, as in "memory: mem*2 to 32G; lost: 3"; '
+        "see docs/requirements.md.",
+    )
+    learn: bool = setting(
+        FLAG,
+        False,
+        "Whether a job whose needs may grow begins with what done jobs of its class used: the median, and a "
+        "third more.",
     )
     durability: str = setting(
         choice("marker", "none"),
@@ -175,7 +231,10 @@ class Settings:
     rerun_changed: bool = setting(
         FLAG,
         False,
-        "Whether what was done is run again if the file of its task has changed since; see docs/valid.md.",
+        "Whether what was done is run again if its code, or what it was made from, has changed since.",
+    )
+    check_outputs: bool = setting(
+        FLAG, True, "Whether a job is run again if an output that it declared is gone or of another size."
     )
     tokens_path: Path = found_setting(
         PATH,
@@ -186,12 +245,14 @@ class Settings:
     history: HistorySettings = field(default_factory=HistorySettings)
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
     carbon: CarbonSettings = field(default_factory=CarbonSettings)
+    notify: NotifySettings = field(default_factory=NotifySettings)
     service: ServiceSettings = field(default_factory=ServiceSettings)
     node: NodeSettings = field(default_factory=NodeSettings)
+    client: ClientSettings = field(default_factory=ClientSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
     database: DatabaseSettings = field(default_factory=DatabaseSettings)
     queue: QueueSettings = field(default_factory=QueueSettings)
-    slurm: SlurmSettings = field(default_factory=SlurmSettings)
+    clusters: Mapping[str, ClusterSettings] = field(default_factory=lambda: MappingProxyType({}))
     workspaces: Mapping[str, WorkspaceSettings] = field(default_factory=lambda: MappingProxyType({}))
     services: Mapping[str, OfferedSettings] = field(default_factory=lambda: MappingProxyType({}))
     nodes: Mapping[str, RemoteNodeSettings] = field(default_factory=lambda: MappingProxyType({}))
@@ -215,6 +276,10 @@ class Settings:
                 for declared_field in fields(one):
                     key = f"{table}.{name}.{declared_field.name}"
                     yield key, getattr(one, declared_field.name), self.origin(key)
+
+    def cluster(self, name: str) -> ClusterSettings:
+        """The settings of a cluster; without any of its own, those that every cluster begins with."""
+        return self.clusters.get(name) or ClusterSettings()
 
     def workspace(self, given: str | Path | None = None) -> Path:
         """The directory of a workspace: by its name, by its path, or the default one.
@@ -245,16 +310,18 @@ SECTIONS: dict[str, Any] = {
     "history": HistorySettings,
     "environment": EnvironmentSettings,
     "carbon": CarbonSettings,
+    "notify": NotifySettings,
     "service": ServiceSettings,
     "node": NodeSettings,
+    "client": ClientSettings,
     "search": SearchSettings,
     "database": DatabaseSettings,
     "queue": QueueSettings,
-    "slurm": SlurmSettings,
 }
 """The sections of the tree, by name."""
 
 NAMED: dict[str, Any] = {
+    "clusters": ClusterSettings,
     "workspaces": WorkspaceSettings,
     "services": OfferedSettings,
     "nodes": RemoteNodeSettings,
@@ -274,9 +341,14 @@ NAMED_TABLE: Mapping[str, Declared] = {
 """What can be said of each entry of a named table; its name is NAME in the key."""
 
 
+def unaliased(key: str) -> str:
+    """The key of a setting: what `[slurm]` says, `[clusters.slurm]` says."""
+    return f"clusters.{key}" if key == SLURM or key.startswith(f"{SLURM}.") else key
+
+
 def declared(key: str) -> Declared | None:
     """The row of a setting, also of an entry of a named table."""
-    parts = key.split(".")
+    parts = unaliased(key).split(".")
     if len(parts) == 3 and parts[0] in NAMED:
         return NAMED_TABLE.get(f"{parts[0]}.NAME.{parts[2]}")
     return TABLE.get(key)
@@ -284,6 +356,7 @@ def declared(key: str) -> Declared | None:
 
 def is_entry(key: str) -> bool:
     """Whether a key stands for an entry of a named table, such as ``services.example``."""
+    key = unaliased(key)
     return key.count(".") == 1 and key.partition(".")[0] in NAMED
 
 

@@ -43,3 +43,13 @@ class Url:
 
     def __repr__(self) -> str:
         return f"Url({str(self)!r})"
+
+
+class HiddenUrl(Url):
+    """A URL whose path is a secret, as those of chat rooms are: only its host is shown."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        scheme, _, rest = self.reveal().partition("://")
+        return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/{HIDDEN}"

@@ -36,13 +36,15 @@ class ConfigState:
     is_there: bool = False
     """Whether it was made while its task ran, so that a task which uses it need not wait for its task."""
     init_tasks: tuple[ConfigBase, ...] = ()
+    seed: int | None = None
+    """The seed of its job, where its class declares no ``__seed__``; see `seeds`."""
     required: tuple[Any, ...] = ()
     """Dependencies added by hand: tasks, jobs or tokens."""
     upstream: tuple[ConfigBase, ...] | None = None
     """The submitted tasks that this config needs; known once sealed."""
     job: SubmittedJob | None = None
     defaults: bytes | None = None
-    """The digest of the values at ignored defaults, here and below; known once `validity` was asked."""
+    """The digest of the values at ignored defaults, here and below; known once `stored_values` was asked."""
     renewed: dict[str, dict[str, Any]] | None = None
     """By file, what the script says otherwise than the stored tasks here and above; see `serialization`."""
     generated_in: tuple[ConfigBase, str] | None = None

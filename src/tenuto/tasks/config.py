@@ -439,7 +439,8 @@ def copyconfig(config: C, **changes: Any) -> C:
     state = state_of(config)
     copied: C = object.__new__(type(config))
     kept = ConfigState()
-    names = ["is_meta", "own_tags", "tags_stop", "origin", "is_there", "required", "completion_callbacks"]
+    names = ["is_meta", "own_tags", "tags_stop", "origin", "is_there", "required", "seed"]
+    names.append("completion_callbacks")
     if state.is_given_out:
         names += ["is_given_out", "generated_in"]
     for name in names:

@@ -141,11 +141,12 @@ def _checked_convert(config: Any) -> Any:
 def _coming_from_the_same(config: Any, converted: Any) -> Any:
     """What counts besides the parameters: the task a config came from, and its init tasks."""
     state = state_of(config)
-    if state.origin is None and not state.init_tasks:
+    if state.origin is None and not state.init_tasks and state.seed is None:
         return converted
     copied = copyconfig(converted)  # __convert__ may return a config that others use
     state_of(copied).origin = state.origin
     state_of(copied).init_tasks = state.init_tasks
+    state_of(copied).seed = state.seed
     return copied
 
 

@@ -94,6 +94,7 @@ def _counted_places(left: ConfigBase, ours: Schema, right: ConfigBase, theirs: S
     for name in {**ours.parameters, **theirs.parameters}:
         yield name, _counted(left, ours.parameters.get(name)), _counted(right, theirs.parameters.get(name))
     yield "<task it came from>", left._state.origin, right._state.origin
+    yield "<seed>", left._state.seed, right._state.seed
     yield "<init_tasks>", list(left._state.init_tasks), list(right._state.init_tasks)
 
 

@@ -213,6 +213,28 @@ class Field:
         self.overrides = overrides
 
 
+class OutputField(Field):
+    """What `Output` makes: a parameter, also where its annotation does not say so."""
+
+    __slots__ = ()
+
+
+def Output(
+    path: str | Path | Callable[..., str | Path] | StandardStream = "",
+    *,
+    partial: partial | None = None,
+    help: str = "",
+) -> Path:
+    """A file or folder that the task makes: ``model: Meta[Path] = Output("model.pt")``.
+
+    The annotation may also be ``Path``, or missing. It stands for ``Meta[Path]`` and
+    ``field(default_factory=PathGenerator(...))``: no part of the identity, and `path` is relative to the
+    job's directory, or in the one of a `partial`. `help`: a line about it.
+    """
+    made: Any = OutputField(default_factory=PathGenerator(path, partial=partial), help=help)
+    return made  # type: ignore[no-any-return]
+
+
 @overload
 def field(
     *,

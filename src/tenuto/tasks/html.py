@@ -11,7 +11,7 @@ from tenuto.errors import TenutoError
 from tenuto.tasks.base import ConfigBase, brief, class_name, is_config
 from tenuto.tasks.identity import identity
 from tenuto.tasks.schema import schema_of
-from tenuto.tasks.tags import tags
+from tenuto.tasks.tags import tag_words, tags
 
 _ESCAPED = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
 # Borders of a half-transparent grey and the page's own text colour: readable on light and on dark.
@@ -95,7 +95,7 @@ class _ConfigTable:
             (name, self._value(values[name])) for name in schema_of(type(config)).parameters if name in values
         ]
         if is_root and is_config(config):
-            found = ", ".join(f"{name}={value}" for name, value in tags(config).items())
+            found = tag_words(tags(config))
             rows += [("tags", found)] if found else []
             job = config._state.job
             rows += [("job", joined(job.state.name, job.path))] if job is not None else []

@@ -9,7 +9,7 @@ form (a decoder in the tests turns forms back into values). Children are counted
     set S<count>: sorted · dict d<count>: sorted by key · config c<32 bytes>
 
 A config's form is the version, its type id, its counted parameters sorted by name, the
-task it came from, and its init tasks in order.
+task it came from, its init tasks in order, and the seed that its job was given, if it was.
 """
 
 import enum
@@ -243,7 +243,7 @@ def _form(config: ConfigBase, schema: Schema, view: _View) -> bytes:
     state = config._state
     origin = b"-" if state.origin is None else b"c" + view.reference(state.origin)
     init_tasks = b"".join([b"c" + view.reference(task) for task in state.init_tasks])
-    return b"%b%bP%d:%bo%bI%d:%b" % (
+    form = b"%b%bP%d:%bo%bI%d:%b" % (
         _HEADER,
         _str(schema.id),
         len(parts),
@@ -252,6 +252,7 @@ def _form(config: ConfigBase, schema: Schema, view: _View) -> bytes:
         len(state.init_tasks),
         init_tasks,
     )
+    return form if state.seed is None else form + b"R" + _int(state.seed)
 
 
 class _Step(NamedTuple):

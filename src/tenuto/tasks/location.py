@@ -77,13 +77,48 @@ _kept: dict[type, Location] = {}
 
 def keep_class(cls: type, file: str) -> None:
     """From now on a job finds a class of a notebook in a file."""
-    _kept[cls] = Location(module_name(cls.__module__), cls.__qualname__, file)
+    if kept_file(cls) != file:
+        _kept[cls] = Location(module_name(cls.__module__), cls.__qualname__, file)
+        _notebooks[file] = known_file(cls)
+        _Kept.changes += 1
+
+
+_notebooks: dict[str, str] = {}
+"""By a file with the source of classes of a notebook, the notebook."""
+
+
+class _Kept:
+    changes = 0
+
+
+def kept_versions() -> int:
+    """How often a class of a notebook was kept in another file than before."""
+    return _Kept.changes
+
+
+def shown_file(file: str) -> str:
+    """The file that a person knows: of the kept source of a notebook, the notebook."""
+    return _notebooks.get(file, file)
+
+
+def kept_file(cls: type) -> str | None:
+    """The file that the source of a class of a notebook is kept in; None for any other class."""
+    known = _kept.get(cls)
+    return None if known is None else known.file
 
 
 def is_of_notebook(cls: type) -> bool:
     """True for a class of a cell, whose source must be kept before a job can find it."""
     is_main = cls.__module__ == "__main__" and "IPython" in sys.modules
     return is_main and notebook.notebook_shell() is not None
+
+
+def nameless_source(cls: type) -> str | None:
+    """The source of a class of a notebook that does not know its own name; None for any other class."""
+    if not is_of_notebook(cls) or notebook.has_name(shell := notebook.notebook_shell()):
+        return None
+    source: str = notebook.definition_of(cls, shell)
+    return source
 
 
 def known_file(cls: type) -> str:
@@ -229,7 +264,10 @@ def _source_of(name: str) -> str | None:
 
 
 def _declares(source: str, qualname: str) -> bool:
-    """Whether a source file has a class of that name, with a base, as every class that is stored has."""
+    """Whether a source file has a class of that name, with a base, as every class that is stored has.
+
+    A function of a module counts, too: `@task` makes a class of it.
+    """
     if not source.endswith(".py") or not os.path.isfile(source):
         return False
     try:
@@ -238,6 +276,8 @@ def _declares(source: str, qualname: str) -> bool:
     except OSError:
         return False
     *outer, name = qualname.split(".")
+    if not outer and re.search(rf"^(async\s+)?def\s+{name}\s*\(", text, re.MULTILINE):
+        return True
     return bool(re.search(rf"^\s*class\s+{name}\b\s*[(\[]", text, re.MULTILINE)) and all(
         re.search(rf"^\s*class\s+{part}\b", text, re.MULTILINE) for part in outer
     )

@@ -44,9 +44,24 @@ def notebook_shell() -> Any:
 
 def notebook_path(shell: Any) -> str:
     """The file of the notebook, as far as it is known; else one of that name where the kernel runs."""
+    return os.path.abspath(_told_path(shell) or "notebook.ipynb")
+
+
+def has_name(shell: Any) -> bool:
+    """False for a notebook that a program runs which does not tell its file: nbclient, papermill."""
+    return bool(_told_path(shell))
+
+
+def _told_path(shell: Any) -> Any:
     known = shell.user_ns.get("__vsc_ipynb_file__")  # by VS Code; Jupyter's server tells it by a variable
-    known = known or shell.run_line_magic("env", "").get("JPY_SESSION_NAME")
-    return os.path.abspath(known or "notebook.ipynb")
+    return known or shell.run_line_magic("env", "").get("JPY_SESSION_NAME")
+
+
+def definition_of(cls: type, shell: Any) -> str:
+    """The statements of cells that make a class, with all that they use of other cells."""
+    stars, definitions = _definitions(shell.user_ns.get("In", ()))
+    imported = frozenset(name for module in stars.values() for name in vars(sys.modules.get(module, object)))
+    return "\n\n".join(_collected(cls.__qualname__.partition(".")[0], definitions, imported, shell))
 
 
 def notebook_module(shell: Any) -> str:

@@ -69,6 +69,7 @@ class SubmitOptions(NamedTuple):
     workspace: Any = None
     run_mode: Any = None
     max_retries: int | None = None
+    retry: str | None = None
     transient: Any = None
     requires: Any = None
     """A requirement or its text; None: as the task's class says."""
@@ -93,12 +94,21 @@ class JobContext(Protocol):
         ...
 
     @property
+    def path(self) -> "Path":
+        """The job's directory."""
+        ...
+
+    @property
     def cache_path(self) -> "Path":
         """Where the workspace keeps what `cache` stores."""
         ...
 
     def progress(self, value: float, level: int, desc: str | None) -> None:
         """Reports how far the job is, from 0 to 1, at a nesting level."""
+        ...
+
+    def log_metrics(self, values: Mapping[str, float], step: int | None) -> None:
+        """Keeps a point of each name; None: the step after the last one of the name."""
         ...
 
     def remaining_time(self) -> float | None:
@@ -121,6 +131,8 @@ open_submitters: list[Submitter] = []
 """The open experiments of this process, in the order they were opened: a thread has a context of its own, in
 which none is current."""
 current_job: ContextVar[JobContext | None] = ContextVar("tenuto_job", default=None)
+jobs_of_process: list[JobContext] = []
+"""The job that this process runs, for threads of the task: each has a context of its own, without a job."""
 
 
 def submitter() -> Submitter:
@@ -141,9 +153,15 @@ def submitter() -> Submitter:
     return found
 
 
+def running_job() -> JobContext | None:
+    """The job that this process runs, in whichever thread; None elsewhere."""
+    found = current_job.get()
+    return jobs_of_process[0] if found is None and jobs_of_process else found
+
+
 def job_context() -> JobContext:
     """The job this process runs; an error elsewhere."""
-    found = current_job.get()
+    found = running_job()
     if found is None:
         raise NotInJob("this is only known inside a running job")
     return found

@@ -1,4 +1,4 @@
-"""How a running task says how far it is. Outside of a job its words go nowhere.
+"""How a running task says how far it is, and logs metrics. Outside of a job its words go nowhere.
 Shows nothing, and keeps no time: the job decides how often it passes on what it is told.
 """
 
@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import sys
 from _thread import get_ident
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
+from tenuto.errors import InvalidValue
 from tenuto.light import late
-from tenuto.tasks.ports import current_job
+from tenuto.tasks.ports import running_job
 
 if TYPE_CHECKING:
     import weakref
@@ -18,6 +19,8 @@ else:
     weakref = late("weakref")  # most tasks have no bar
 
 T = TypeVar("T")
+_LONGEST_NAME = 200
+"""Of a metric; `workspace.points` reads no longer ones."""
 
 _FOR_THE_EYE = frozenset(
     "leave file ncols mininterval maxinterval miniters ascii unit unit_scale dynamic_ncols smoothing "
@@ -32,11 +35,60 @@ def progress(value: float, level: int = 0, desc: str | None = None, console: boo
     `value`: from 0 to 1. `level`: 1 is a loop inside that of level 0, and so on. `desc`: what is being done,
     in a few words. `console`: it is also printed to standard error, the log of a job.
     """
-    job = current_job.get()
+    job = running_job()
     if console:
         sys.stderr.write(f"{'  ' * level}{value:4.0%} {desc or ''}".rstrip() + "\n")
     if job is not None:
         job.progress(value, level, desc)
+
+
+def log_metrics(metrics: Mapping[str, float], step: int | None = None) -> None:
+    """Keeps a point of each metric with the job, to be drawn as curves while it runs and compared after.
+
+    `metrics`: name -> number, such as ``{"loss": 0.31}``; NaN and infinity are kept as such. `step`: where on
+    the axis, such as the epoch, from 0; by default the one after the last of the name. Of a step that comes
+    twice, as in a resumed attempt, the later point counts. Outside of a job only the arguments are checked.
+    """
+    if step is not None and (type(step) is not int or step < 0):
+        step = _step(step)
+    values: dict[str, float] = {}
+    try:
+        for name, value in metrics.items():
+            if type(name) is not str or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
+                raise InvalidValue(
+                    f"log_metrics() takes names of 1 to {_LONGEST_NAME} printable letters, not {name!r:.80}"
+                )
+            values[name] = value if type(value) is float else _number(name, value)
+    except AttributeError:
+        raise InvalidValue(
+            f'log_metrics() takes a dict of names and numbers, such as {{"loss": 0.3}}, not {metrics!r:.100}'
+        ) from None
+    job = running_job()
+    if job is not None:
+        job.log_metrics(values, step)
+
+
+def _step(step: Any) -> int:
+    """A step of another integer type, such as NumPy's."""
+    try:
+        found = -1 if isinstance(step, bool) else int(step.__index__())
+    except (AttributeError, TypeError):
+        found = -1
+    if found < 0:
+        raise InvalidValue(f"log_metrics(step=...) is an integer from 0, not {step!r:.100}")
+    return found
+
+
+def _number(name: str, value: Any) -> float:
+    """A value of another type of numbers, such as a tensor with one element."""
+    try:
+        if isinstance(value, str | bytes | bytearray | complex):
+            raise TypeError
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    except Exception:  # noqa: BLE001  libraries raise what they like
+        raise InvalidValue(f"log_metrics() takes one number for {name!r}, not {value!r:.100}") from None
 
 
 class tqdm(Generic[T]):

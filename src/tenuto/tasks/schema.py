@@ -11,13 +11,30 @@ from tenuto.errors import ClassNotFound, DeclarationError
 from tenuto.light import NamedTuple, difflib, pathlib, pattern
 from tenuto.tasks.arguments import Mismatch, describe
 from tenuto.tasks.base import ConfigBase
-from tenuto.tasks.hints import UNSET, Choices, Field, PathGenerator, Prepared, Role, TPath, help, partial
+from tenuto.tasks.hints import (
+    UNSET,
+    Choices,
+    Field,
+    OutputField,
+    PathGenerator,
+    Prepared,
+    Role,
+    TPath,
+    help,
+    partial,
+)
 from tenuto.tasks.location import class_id, find_loaded, same_source, source_of
 from tenuto.tasks.types import Convert, ValueType, value_type
 
 DEFAULT_OF_C = "__default_of_C__"
 """Where the default of a parameter called ``C`` lies in a class, whose own ``C`` makes configs."""
 _ROLE_WORDS = pattern(r"\b(Param|Meta|Option|Constant|DataPath)\b")
+
+
+FUNCTION = "__function__"
+"""Marks a class that was made of a function: every annotation of it is a parameter."""
+_SHADOWED = {"checkpoint", "needs", "on"}
+"""What every task has, and a class may call a parameter of its own."""
 
 
 class Declaration(NamedTuple):
@@ -109,7 +126,7 @@ class Schema:
         self.identity_plan: Any = None
         """Filled by `identity` on first use."""
         self.default_forms: dict[tuple[str, ...], bytes] = {}
-        """Filled by `validity`: the digests of some parameters at their ignored defaults."""
+        """Filled by `stored_values`: the digests of some parameters at their ignored defaults."""
         every = self.parameters.values()
         self.defaults = {p.name: p.default for p in every if p.default is not UNSET}
         self.factories = [(p.name, p) for p in every if p.factory is not None]
@@ -278,8 +295,15 @@ def _annotated_in(owner: type) -> list[Declaration]:
     if known is not None:
         return known
     declared = []
-    for name, annotation in dict(_annotations_of(owner)).items():
-        declaration = _declaration(owner, name, _evaluated(owner, name, annotation))
+    annotations = dict(_annotations_of(owner))
+    outputs = [name for name, value in owner.__dict__.items() if isinstance(value, OutputField)]
+    for name in outputs:
+        annotations.setdefault(name, None)
+    for name, given in annotations.items():
+        annotation = _evaluated(owner, name, given)
+        if name in outputs and typing.get_origin(annotation) is not typing.Annotated:
+            annotation = typing.Annotated[pathlib.Path, Role.META]
+        declaration = _declaration(owner, name, annotation)
         if declaration is not None:
             declared.append(declaration)
     for declaration in declared:  # only now: a class refused above may be fine later, and needs its defaults
@@ -308,14 +332,17 @@ def _declaration(owner: type, name: str, annotation: Any) -> Declaration | None:
     """The declaration that an annotation stands for; None for one that is not a parameter."""
     if typing.get_origin(annotation) is not typing.Annotated:
         _refuse_role_inside(owner, name, annotation)
-        return None
+        if FUNCTION not in owner.__dict__:
+            return None
+        annotation = typing.Annotated[annotation, Role.PARAM]
     inner, *hints = typing.get_args(annotation)
     roles = [hint for hint in hints if isinstance(hint, Role)]
     generators = [hint for hint in hints if isinstance(hint, PathGenerator)]
     if not roles and not generators:
         return None
     for parent in owner.__mro__[1:]:
-        if name in parent.__dict__ and parent.__module__.startswith("tenuto.") and name[:2] != "__":
+        is_ours = name in parent.__dict__ and parent.__module__.startswith("tenuto.")
+        if is_ours and name[:2] != "__" and name not in _SHADOWED:
             raise DeclarationError(
                 f"{owner.__qualname__}.{name}: {name!r} is a name that every {parent.__name__} has; "
                 f"choose another for the parameter"
@@ -468,7 +495,7 @@ def _evaluated(owner: type, name: str, annotation: Any) -> Any:
     try:
         return eval(annotation, _namespace(owner))
     except Exception as error:  # noqa: BLE001  an annotation may be any expression
-        if not _ROLE_WORDS.search(annotation):
+        if not _ROLE_WORDS.search(annotation) and FUNCTION not in owner.__dict__:
             return annotation
         raise DeclarationError(
             f"{owner.__qualname__}.{name}: the annotation {annotation!r} cannot be read ({error}); "

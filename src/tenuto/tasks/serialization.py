@@ -18,7 +18,7 @@ from tenuto.tasks.location import locate
 from tenuto.tasks.methods import caches
 from tenuto.tasks.ports import SubmittedJob
 from tenuto.tasks.schema import schema_of
-from tenuto.tasks.validity import compared, defaults_digest
+from tenuto.tasks.stored_values import compared, defaults_digest
 from tenuto.tasks.values import to_json
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def _object(
         "meta": state.is_meta,
         "origin": None if state.origin is None else reference(state.origin),
         "given_out": state.generated_in[1] if state.is_given_out and state.generated_in else None,
+        "seed": state.seed,
         "init_tasks": [reference(task) for task in state.init_tasks],
         "identity": identity(config) if caches(cls) else None,
     }

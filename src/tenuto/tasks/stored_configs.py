@@ -9,7 +9,7 @@ import os.path
 import re
 import stat
 from _thread import RLock
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import ClassNotFound, MalformedFile, ParameterError, SerializationError
@@ -21,6 +21,7 @@ from tenuto.tasks.location import find_class
 from tenuto.tasks.methods import IDENTITY_ATTRIBUTE
 from tenuto.tasks.ports import job_context
 from tenuto.tasks.schema import Schema, schema_of
+from tenuto.tasks.seeds import declared_seed, whole_seed
 from tenuto.tasks.serialization import (
     MAX_BYTES,
     PARAMS_FILE,
@@ -185,6 +186,8 @@ def _config(
     folder = written.get("given_out")
     if state.origin is not None and isinstance(folder, str) and ".." not in folder.split("/"):
         state.is_given_out, state.generated_in = True, (state.origin, folder)
+    if "seed" in written:
+        state.seed = whole_seed(written["seed"], f"the seed of a stored {class_name(config)}")
     init_tasks = written.get("init_tasks", [])
     if not isinstance(init_tasks, list):
         raise MalformedFile(f"the init tasks of a stored {class_name(config)} are {shown(init_tasks)}")
@@ -332,6 +335,32 @@ def read_job(
 def read_params(directory: Path | str) -> Document:
     """The document of the job that has this directory."""
     return _read(os.path.join(directory, PARAMS_FILE))
+
+
+def job_classes(read: Document) -> list[type]:
+    """The classes of the configs in the document of a job, but for tasks with a job of their own."""
+    return [_class_of(written) for written in read["objects"] if "upstream" not in written]
+
+
+def declared_outputs(read: Document, logs: Collection[str]) -> list[str]:
+    """The generated paths in the directory of a job, relative to it; `logs`: the names of its own logs."""
+    found: dict[str, None] = {}
+    for written in read["objects"]:
+        for path in _mapping(written, "generated").values() if "upstream" not in written else ():
+            if isinstance(path, str) and path[:2] != ".." and path[:1] != "/" and path not in logs:
+                found[path] = None
+    return list(found)
+
+
+def seed_in(read: Document) -> int | None:
+    """The seed in the document of a job, whose classes are imported for that; None if it was given none."""
+    number = read["value"].get("$ref") if isinstance(read["value"], dict) else None
+    found = None
+    for position, written in enumerate(read["objects"]):
+        cls = _class_of(written)
+        if position == number and "upstream" not in written:
+            found = written.get("seed", declared_seed(schema_of(cls), _mapping(written, "values")))
+    return None if found is None else whole_seed(found, "the seed of the job")
 
 
 def build_job(

@@ -4,10 +4,12 @@ Tags never count in an identity.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from tenuto.errors import InvalidValue
 from tenuto.light import pattern
+from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import ConfigBase, caller, class_name, is_config, shown, state_of
 from tenuto.tasks.graph import edges, postorder
 
@@ -15,6 +17,7 @@ T = TypeVar("T")
 C = TypeVar("C", bound=ConfigBase)
 
 _UNSAFE = pattern(r"[^A-Za-z0-9_.+=-]+")
+_ORIGIN = "<origin>"
 
 
 class Tagged:
@@ -31,25 +34,41 @@ def tag(value: T) -> T:
     return Tagged(value)  # type: ignore[return-value]
 
 
-def add_tag(config: ConfigBase, name: str, value: Any) -> None:
+def add_tag(config: ConfigBase, name: Any, value: Any) -> None:
     """Tags a config; a later tag of the same name replaces the earlier one."""
     state = state_of(config)
-    if not isinstance(value, str | int | float | bool | None):
+    if not isinstance(name, str):
+        raise refused(f"the name of a tag of {class_name(config)}", "a text", name)
+    kept = plain(value)
+    if not isinstance(kept, str | int | float | bool | None):
         raise InvalidValue(
             f"the tag {name!r} of {class_name(config)} expects str, int, float, bool or None, "
             f"but got {shown(value)}, at {caller()}"
         )
-    state.own_tags = {**(state.own_tags or {}), name: value}
+    state.own_tags = {**(state.own_tags or {}), name: kept}
     if state.tags is not None:
-        state.tags = {**state.tags, name: value}
+        state.tags = {**state.tags, name: kept}
+
+
+def plain(value: Any) -> Any:
+    """The value of a tag as it comes back from a file: members of enums and NumPy's scalars are plain."""
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and not getattr(value, "ndim", 1):
+        return value.item()
+    for kind in (str, float) if isinstance(value, str | float) else (int,):
+        if isinstance(value, kind) and type(value) not in (kind, bool):
+            return kind.__str__(value) if kind is str else kind(value)
+    return value
 
 
 def tags(config: ConfigBase) -> dict[str, Any]:
     """All tags of a config: its own, and those of the configs it is made of.
 
-    Where two have the same name the nearest wins, then the parameter declared last.
+    Where two of these have one name and different values, each is named by its path, as in ``data.noise`` and
+    ``test.noise``; a config's own tag keeps its name. Of the configs in a list, only the tags that all
+    of them have alike.
     """
-    state_of(config)
+    if not is_config(config):
+        raise refused("tags()", "a config", config)
     found: dict[int, dict[str, Any]] = {}
     for node in postorder(config, lambda node: node._state.tags is not None):
         found[id(node)] = merged(node, found)
@@ -59,15 +78,106 @@ def tags(config: ConfigBase) -> dict[str, Any]:
 
 def merged(config: ConfigBase, below: dict[int, dict[str, Any]]) -> dict[str, Any]:
     """The tags of one config from those of its children; shared with a child's when equal."""
-    result: dict[str, Any] = {}
-    for _, child in edges(config):
+    parts: list[tuple[str, ConfigBase, dict[str, Any]]] = []
+    for label, child in edges(config):
         if child._state.tags_stop:
             continue
-        inner = below[id(child)] if child._state.tags is None else child._state.tags
-        if inner and result is not inner:
-            result = {**result, **inner} if result else inner
-    own = config._state.own_tags
-    return {**result, **own} if own else result
+        inner = _known(child, below)
+        if label[-1] == "]" and label[0] != "<":  # one of several alternatives
+            label = label.partition("[")[0]
+            if parts and parts[-1][0] == label:
+                agreed = parts[-1][2]
+                if agreed is not inner:
+                    agreed = {name: value for name, value in agreed.items() if _agree(inner, name, value)}
+                parts[-1] = label, child, agreed
+            else:
+                parts.append((label, child, inner))
+        elif inner:
+            parts.append((label, child, inner))
+    own = config._state.own_tags or {}
+    parts = [part for part in parts if part[2]]
+    if not parts:
+        return own
+    result = parts[0][2]
+    if not own and all(inner is result for _, _, inner in parts):
+        return result
+    result = {}
+    differing: dict[str, None] = {}
+    for inner in (*(inner for _, _, inner in parts), own):
+        for name, value in inner.items():
+            if name in result and not _agree(result, name, value):
+                differing[name] = None
+            result[name] = value
+    for name in differing:
+        result.pop(name, None)
+        for label, child, inner in parts:
+            if name in inner and not _agree(own, name, inner[name]):
+                result[_path(label, child, name, below)] = inner[name]
+    return {**result, **own}
+
+
+def _known(config: ConfigBase, below: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+    known: dict[str, Any] | None = config._state.tags
+    return below.get(id(config), {}) if known is None else known
+
+
+def _agree(tags: Mapping[str, Any], name: str, value: Any) -> bool:
+    """True if a tag has this value, and not only an equal one: True is not 1."""
+    return name in tags and (type(tags[name]), repr(tags[name])) == (type(value), repr(value))
+
+
+def _path(label: str, config: ConfigBase, name: str, below: Mapping[int, dict[str, Any]]) -> str:
+    """The name of an inherited tag with the way to the config that has it: ``fitted.data.noise``."""
+    steps = [label]
+    while name not in (config._state.own_tags or {}):
+        for label, child in edges(config):
+            if not child._state.tags_stop and label[-1] != "]" and name in _known(child, below):
+                steps.append(label)
+                config = child
+                break
+        else:
+            break
+    return ".".join([*(step.strip("<>") for step in steps if step != _ORIGIN or len(steps) == 1), name])
+
+
+# -- a job that was asked for several times ----------------------------------------------------------
+
+
+def tag_sets(tags: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The tags under which a job was asked for, one dict each; one for most jobs.
+
+    A tag with several values is a list, and all lists of a job have the same length.
+    """
+    count = max((len(value) for value in tags.values() if isinstance(value, list)), default=1)
+    return [
+        {name: value[place] if isinstance(value, list) else value for name, value in tags.items()}
+        for place in range(count)
+    ]
+
+
+def joined(known: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tags of a job that was asked for under some, and is now under others: it has both."""
+    if known == given:
+        return known
+    asked = [*tag_sets(known), dict(given)]
+    found: dict[str, dict[tuple[Any, str], Any]] = {}
+    for one in asked:
+        for name, value in one.items():
+            found.setdefault(name, {})[type(value), repr(value)] = value
+    several = [name for name, values in found.items() if len(values) > 1]
+    rows = [tuple(one.get(name) for name in several) for one in asked if any(name in one for name in several)]
+    columns = dict(zip(several, map(list, zip(*dict.fromkeys(rows), strict=True)), strict=True))
+    return {name: columns[name] if name in columns else next(iter(found[name].values())) for name in found}
+
+
+def tag_text(value: Any) -> str:
+    """The value of a tag for a person: several values as ``A,B``."""
+    return ",".join(dict.fromkeys(map(str, value))) if isinstance(value, list) else str(value)
+
+
+def tag_words(tags: Mapping[str, Any]) -> str:
+    """Tags in one line: ``epochs=10 lr=0.1``."""
+    return " ".join(f"{name}={tag_text(value)}" for name, value in tags.items())
 
 
 def tagspath(config: ConfigBase) -> str:
@@ -84,6 +194,6 @@ def stop_tags(config: C) -> C:
     given: Any = config
     marked = given.value if type(given) is Tagged else given
     if not is_config(marked):
-        raise InvalidValue(f"stop_tags() expects a config, but got {shown(marked)}, at {caller()}")
+        raise refused("stop_tags()", "a config", marked)
     state_of(marked).tags_stop = True
     return config

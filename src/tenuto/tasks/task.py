@@ -11,6 +11,7 @@ from tenuto.errors import GraphError, NoResult, ParameterError, SealedConfig
 from tenuto.light import hashlib, late, pathlib
 from tenuto.tasks.arguments import check_variable, function, refused
 from tenuto.tasks.base import caller, class_name, is_config, state_of
+from tenuto.tasks.checkpoints import CheckpointOfTask
 from tenuto.tasks.config import Config, copyconfig
 from tenuto.tasks.deprecation import standing_for
 from tenuto.tasks.graph import folder_in, folders, postorder
@@ -18,12 +19,16 @@ from tenuto.tasks.hints import Meta, Param, field
 from tenuto.tasks.identity import forget_digest
 from tenuto.tasks.live import check, note_place, seal
 from tenuto.tasks.ports import SubmitOptions, SubmittedJob, job_context, submitter
+from tenuto.tasks.seeds import check_seed, give_seed
 
 C = TypeVar("C", bound=Config)
 _TAKES_MORE = 0x04
 """The flag of a function's code that has ``*args``, as `inspect` names it."""
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
+
+
+_OF_TASK: Any = CheckpointOfTask()  # of no declared type: a class may say what its own is
 
 
 class Own:
@@ -33,6 +38,7 @@ class Own:
 if TYPE_CHECKING:
     import asyncio
     from pathlib import Path
+    from typing import Self
 
     from typing_extensions import TypeVar as DefaultTypeVar
 
@@ -86,9 +92,11 @@ class Task(Config, Generic[Out_co]):
         run_mode: Any = ...,
         init_tasks: Sequence[LightweightTask] = ...,
         max_retries: int | None = ...,
+        retry: str | None = ...,
         transient: Any = ...,
         requires: Any = ...,
         priority: int | None = ...,
+        seed: int | None = ...,
     ) -> OwnTask: ...
     @overload
     def submit(
@@ -99,9 +107,11 @@ class Task(Config, Generic[Out_co]):
         run_mode: Any = ...,
         init_tasks: Sequence[LightweightTask] = ...,
         max_retries: int | None = ...,
+        retry: str | None = ...,
         transient: Any = ...,
         requires: Any = ...,
         priority: int | None = ...,
+        seed: int | None = ...,
     ) -> Result: ...
     def submit(
         self,
@@ -111,27 +121,37 @@ class Task(Config, Generic[Out_co]):
         run_mode: Any = None,
         init_tasks: Sequence[LightweightTask] = (),
         max_retries: int | None = None,
+        retry: str | None = None,
         transient: Any = None,
         requires: Any = None,
         priority: int | None = None,
+        seed: int | None = None,
     ) -> Any:
         """Hands the task to the open experiment, which runs it once, and returns its output at once.
 
         `launcher`: starts the job; also by its name. `workspace`: another one than the experiment's.
         `run_mode`: another mode than the experiment's; see `RunMode`. `init_tasks`: lightweight tasks that
         run in the job's process first. `max_retries`: how often a resumable task is started again after a
-        timeout. `transient`: run only if another job needs it; see `TransientMode`. `requires`: what the job
-        needs, as in ``"duration=2h & cpu(cores=4)"``, in place of the ``__requires__`` of its class; see
-        docs/requirements.md. `priority`: of the jobs that could start, those with the highest start first; in
-        place of the ``__priority__`` of its class.
+        timeout. `retry`: after which causes the job gets further attempts, and what grows for them, as in
+        ``"memory: mem*2 to 32G; failed: 1 after 30s"``, in place of the ``__retry__`` of its class.
+        `transient`: run only if another job needs it; see `TransientMode`. `requires`: what the job needs, as
+        in ``"duration=2h & cpu(cores=4)"``, in place of the ``__requires__`` of its class; see
+        docs/requirements.md for both. `priority`: of the jobs that could start, those with the highest start
+        first; in place of the ``__priority__`` of its class. `seed`: of the random numbers of its job, which
+        counts for the identity; sets its parameter ``__seed__`` where it has one; see docs/experiments.md.
         """
         target = submitter()
         _set_init_tasks(self, init_tasks)
+        if seed is not None:
+            give_seed(self, seed)
+        check_seed(self)
         state = state_of(self)
         for method, _ in state.watchers:
             _check_output(self, method)
         seal(self, to_run=True)
-        submission = SubmitOptions(launcher, workspace, run_mode, max_retries, transient, requires, priority)
+        submission = SubmitOptions(
+            launcher, workspace, run_mode, max_retries, retry, transient, requires, priority
+        )
         if type(self).__schema__.replacement is not None:  # type: ignore[attr-defined]
             return self._submit_successor(submission)
         job = target.submit(self, submission)
@@ -213,6 +233,30 @@ class Task(Config, Generic[Out_co]):
             state.job.watch_output(method, callback)
         state.watchers = (*state.watchers, (method, callback))
 
+    def on(self, output: Callable[..., Any] | str, task: Any, **given: Any) -> Self:
+        """Has a task submitted for each output that this one registers through `output` while it runs.
+
+        ``net.on(net.checkpoint, Evaluate, data=test)`` submits ``Evaluate.C(data=test)`` with the output in
+        the one parameter that accepts it, and returns `net`. `given`: parameter -> value of `task`.
+        """
+        if not isinstance(task, type) or not issubclass(task, Task):
+            raise refused("on(task)", "a class of tasks, such as Evaluate", task)
+        self.watch_output(output, Following(task.C(**given)))
+        return self
+
+    def needs(self, token: Any, count: int = 1) -> Self:
+        """Has the task hold `count` units of a `token` while it runs; returns the task."""
+        if not callable(getattr(token, "dependency", None)):
+            raise refused("needs(token)", "a token, such as xp.token(name, count)", token)
+        self.add_dependencies(token.dependency(count))
+        return self
+
+    checkpoint = _OF_TASK
+    """In `execute()`: ``self.checkpoint.save(state)`` and ``.load()``; see `checkpoints.Checkpoint`.
+
+    A class may have a parameter or method of this name instead.
+    """
+
     def on_completed(self, callback: Callable[..., Any]) -> None:
         """Calls back once the job is done: with the job, unless the callback takes no argument."""
         state = state_of(self)
@@ -229,6 +273,16 @@ class Task(Config, Generic[Out_co]):
     def remaining_time(self) -> float | None:
         """In the job: seconds until the launcher stops it; None without a limit."""
         return job_context().remaining_time()
+
+
+class Following:
+    """Submits a task for each output that it is called with."""
+
+    def __init__(self, template: Task[Any]) -> None:
+        self.template = template
+
+    def __call__(self, output: Any) -> None:
+        (self.template @ output).submit()
 
 
 class ResumableTask(Task[Out_co]):
@@ -355,12 +409,19 @@ def _outputs(task: Any) -> Any:
     return task_outputs(task, lambda config: _marked(config, task))
 
 
+class MadeMeanwhile:
+    """Spares submissions a walk through their configs."""
+
+    is_used = False
+    """This process was handed an output of a running task."""
+
+
 def made_meanwhile(task: Any) -> Dependency:
     """Marks what a running task has made: it counts as the task's output, but does not wait for the task."""
 
     def dep(config: C) -> C:
         marked = _marked(config, task)
-        state_of(marked).is_there = True
+        state_of(marked).is_there = MadeMeanwhile.is_used = True
         return marked
 
     return dep

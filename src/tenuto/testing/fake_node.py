@@ -7,10 +7,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
-import os
 import re
 import zipfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from enum import Enum, unique
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TypeVar
 
 from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent, NotOurs, PayloadGone
 from tenuto.lifecycle.service import PAYLOAD_TRANSITIONS, PayloadState, check_move
-from tenuto.service.archive import Packed
+from tenuto.service.archive import LogPiece, Packed
 from tenuto.service.nodes import Outgoing, PayloadRef, PayloadStatus, Retrieved
 
 _EXIT = re.compile(r"^exit (\d+)$", re.MULTILINE)
@@ -115,14 +114,19 @@ class FakeNode:
         trouble = await self._arrive("retrieve_partial")
         return self._answered(trouble, self._saved(self._payload(payload), target, trouble))
 
-    async def stream_partial(self, payload: PayloadRef) -> AsyncIterator[bytes]:
+    async def stream_partial(self, payload: PayloadRef) -> AsyncGenerator[bytes]:
         trouble = await self._arrive("stream_partial")
         yield self._answered(trouble, _zip(self._payload(payload)))
 
-    async def read_log(self, payload: PayloadRef, stream: str, offset: int, limit: int) -> bytes:
+    async def read_log(self, payload: PayloadRef, stream: str, offset: int, limit: int) -> LogPiece:
         trouble = await self._arrive("read_log")
         self._payload(payload)
-        return self._answered(trouble, b"")
+        return self._answered(trouble, LogPiece(b"", offset))
+
+    async def progress(self, payload: PayloadRef) -> str:
+        trouble = await self._arrive("progress")
+        self._payload(payload)
+        return self._answered(trouble, "")
 
     async def kill(self, payload: PayloadRef) -> PayloadStatus:
         trouble = await self._arrive("kill")
@@ -209,11 +213,11 @@ def _refuse_other(payload: FakePayload, mark: str) -> None:
 
 
 def _read(directory: str) -> dict[str, bytes]:
-    try:
-        names = os.listdir(directory)
-    except FileNotFoundError:
-        raise NodeRefusal("the files of the job are gone") from None
-    return {name: Path(directory, name).read_bytes() for name in sorted(names)}
+    root = Path(directory)
+    if not root.is_dir():
+        raise NodeRefusal("the files of the job are gone")
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
 def _zip(payload: FakePayload) -> bytes:

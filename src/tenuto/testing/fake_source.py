@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -21,6 +21,7 @@ from tenuto.jobs.source import (
     ActedAs,
     Action,
     Changes,
+    Driver,
     Feed,
     Log,
     Moment,
@@ -30,6 +31,7 @@ from tenuto.jobs.source import (
 )
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.workspace.points import Points
 
 
 class FakeLog:
@@ -98,7 +100,10 @@ class FakeSource(Source):
         """key -> how many attempts the job may have."""
         self.values: dict[str, Mapping[str, Any]] = {}
         """key -> what the job gave."""
+        self.curves: dict[str, Points] = {}
+        """key -> the points that the job logged."""
         self.shown = Panels()
+        self.is_driven: bool | None = True
         self.is_broken = False
         """While True, every question raises."""
 
@@ -151,6 +156,18 @@ class FakeSource(Source):
             rows = [row for row in self._rows.values() if row.group == group]
         for start in range(0, len(rows), CHUNK_ROWS):
             yield rows[start : start + CHUNK_ROWS]
+
+    def group(self, group: str) -> Group | None:
+        return next((one for one in self.groups() if one.group == group), None)
+
+    def driver(self, group: str) -> Driver:
+        return Driver(self.is_driven, "tenuto run SCRIPT")
+
+    def stamp(self, group: str) -> object:
+        return None
+
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None] | None:
+        return None
 
     def counts(self, group: str) -> Mapping[JobState, int]:
         return Counter(row.state for chunk in self.rows(group) for row in chunk)
@@ -206,6 +223,13 @@ class FakeSource(Source):
         row = self.row(key)
         data = b"" if earlier else self.logs.get((key, stream), b"")
         return FakeLog(data, max(row.attempt - earlier, 0), has_ended=row.state.finished())
+
+    def metrics(self, key: str) -> Points:
+        self.row(key)
+        return self.curves.get(key, {})
+
+    def metrics_stamp(self, key: str) -> object:
+        return {name: len(points) for name, points in self.curves.get(key, {}).items()} or None
 
     def moments(self, group: str) -> Iterator[Moment]:
         with self._lock:

@@ -19,6 +19,7 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.http_server import WebServer, open_socket
 from tenuto.testing.fake_source import FakeSource, fake_row
+from tenuto.workspace.points import MetricPoint
 
 SWEEP = "experiments:sweep/20260101_1402"
 BEFORE = "experiments:sweep/20260101_1130"
@@ -94,10 +95,28 @@ def _put(source: FakeSource, row: Row) -> None:
     if row.state is JobState.DONE and row.tags:
         accuracy = 0.9 + 0.08 * math.sin(len(source.values))
         source.values[row.key] = {"result.accuracy": accuracy, "result.loss": 1 - accuracy}
-    text = "".join(f"epoch {epoch} loss {1 / (epoch + 1):.4f}\n" for epoch in range(16))
+    if row.attempt and row.task.endswith("Train"):
+        _put_curves(source, row)
+    text = "".join(f"epoch \x1b[36m{epoch}\x1b[0m loss {1 / (epoch + 1):.4f}\n" for epoch in range(16))
     source.logs[row.key, "out"] = text.encode()
     if row.state is JobState.ERROR:
         source.logs[row.key, "err"] = b"Traceback (most recent call last):\nValueError: lr must be positive\n"
+
+
+def _put_curves(source: FakeSource, row: Row) -> None:
+    """The loss and the accuracy of a training, with a step at which the loss was no number."""
+    rate = float(row.tags.get("lr", "0.1"))
+    begun = row.started.timestamp() if row.started else 0.0
+    noise = int(row.id[:8], 16) % 11
+
+    def loss(step: int) -> float:
+        return 2 * math.exp(-step * rate) + 0.2 / (1 + noise) + 0.03 * math.sin(step * 1.7 + noise)
+
+    values = {step: loss(step) if step != 40 else math.nan for step in range(1, 121)}
+    source.curves[row.key] = {
+        "loss": [MetricPoint(step, begun + step, value) for step, value in values.items()],
+        "accuracy": [MetricPoint(step, begun + step, 1 - value / 3) for step, value in values.items()],
+    }
 
 
 def _train(number: int, start: datetime, now: datetime) -> list[Row]:

@@ -4,15 +4,17 @@ Kept apart from `job_directory`, whose imports every job would pay for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from tenuto.errors import WorkspaceError
+from tenuto.light import sha256
 from tenuto.workspace.flags import STORED_RESULT_LIMIT
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.layout import JobPaths
-from tenuto.workspace.markers import RESULT_LIMIT, Durability, Marker, write_marker
-from tenuto.workspace.ports import Files
+from tenuto.workspace.markers import RESULT_LIMIT, Durability, Marker, brief_record, write_marker
+from tenuto.workspace.ports import FileKind, Files
 from tenuto.workspace.records import (
     Corrupt,
     LaunchRecord,
@@ -108,7 +110,19 @@ def preserve(
         _sync_outputs(files, paths)
     params = files.stat(paths.params)
     marker = marker._replace(params_bytes=None if params is None else params.size)
+    if "outputs" in marker.record:
+        marker = marker._replace(record={**marker.record, "outputs": _sizes(files, paths, marker)})
     return keep_result(files, paths, marker, result, durability)
+
+
+def _sizes(files: Files, paths: JobPaths, marker: Marker) -> dict[str, int | None]:
+    """The declared outputs that are there: the size of a file, None for a directory."""
+    sizes: dict[str, int | None] = {}
+    for name in marker.record["outputs"]:
+        found = files.stat(f"{paths.directory}/{name}")
+        if found is not None:
+            sizes[name] = found.size if found.kind is FileKind.FILE else None
+    return sizes
 
 
 def _sync_outputs(files: Files, paths: JobPaths) -> None:
@@ -140,10 +154,38 @@ def keep_result(
     if result is None:
         return marker
     data = to_json(result)
+    record = {**marker.record, "result": sha256(data).hexdigest()[:16]} if marker.record else marker.record
     if len(data) <= RESULT_LIMIT:
-        return marker._replace(result=result, result_stored=False)
+        return marker._replace(result=result, result_stored=False, record=record)
     files.replace(paths.result, data, durable=durability is Durability.MARKER)
-    return marker._replace(result=None, result_stored=True)
+    return marker._replace(result=None, result_stored=True, record=record)
+
+
+RECORD_IN_MARKER = 1000
+"""A longer record of what a result was made of goes to `.tenuto/record.json`."""
+
+
+def keep_record(
+    files: Files, paths: JobPaths, marker: Marker, durability: Durability = Durability.MARKER
+) -> Marker:
+    """The marker with its record; a long one is written to a file first, with the nonce of the attempt."""
+    data = to_json({**marker.record, "nonce": marker.nonce})
+    if len(data) <= RECORD_IN_MARKER:
+        return marker
+    files.replace(paths.record, data, durable=durability is Durability.MARKER)
+    return marker._replace(record={**brief_record(marker.record), "stored": True})
+
+
+def read_made_of(files: Files, paths: JobPaths, marker: Marker) -> Mapping[str, Any]:
+    """What the result of a marker was made of, as far as that is known."""
+    if marker.record.get("stored") is not True:
+        return marker.record
+    try:
+        found = from_json(files.read(paths.record, STORED_RESULT_LIMIT))
+    except (OSError, ValueError, WorkspaceError):
+        return marker.record
+    whole = isinstance(found, dict) and found.pop("nonce", None) == marker.nonce
+    return {**found, **marker.record} if whole else marker.record
 
 
 def read_result(files: Files, paths: JobPaths, marker: Marker) -> Any:

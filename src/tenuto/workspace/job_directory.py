@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tenuto.errors import DirectoryUnusable, FileTooLarge, LockLost
-from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace import journal as journals
+from tenuto.workspace import trash
 from tenuto.workspace.attempt_files import (
     finish,
     has_its_params,
@@ -34,7 +35,7 @@ from tenuto.workspace.claims import Claim, Claimer, claimer
 from tenuto.workspace.derive import ClusterReport, Derived, Evidence, derive_state
 from tenuto.workspace.derive_table import Action, Claimed
 from tenuto.workspace.flags import STORED_RESULT_LIMIT
-from tenuto.workspace.layout import JobPaths, JournalPlace
+from tenuto.workspace.layout import JobPaths, JournalPlace, Layout
 from tenuto.workspace.markers import (
     Marker,
     read_markers,
@@ -45,6 +46,7 @@ from tenuto.workspace.markers import (
 from tenuto.workspace.ports import (
     DESCENDANTS_BYTE,
     RUNNER_BYTE,
+    FileKind,
     Files,
     Liveness,
     LockHandle,
@@ -54,6 +56,7 @@ from tenuto.workspace.ports import (
 from tenuto.workspace.records import (
     RECORD_LIMIT,
     Corrupt,
+    EarlierAttempt,
     LaunchRecord,
     PidRecord,
     StatusRecord,
@@ -64,6 +67,7 @@ __all__ = [
     "STORED_RESULT_LIMIT",
     "Ask",
     "Settled",
+    "drop_aside",
     "finish",
     "has_its_params",
     "is_at_rest",
@@ -217,10 +221,17 @@ def open_attempt(
     retry_count: int = 0,
     lost_count: int = 0,
     blameless_count: int = 0,
+    memory_count: int = 0,
+    failed_count: int = 0,
+    earlier: tuple[EarlierAttempt, ...] = (),
     owner: str | None = None,
     instructions: Mapping[str, Any] | None = None,
+    empties: bool = False,
 ) -> LaunchRecord:
     """Record the intent to run once more, then clear what older attempts left.
+
+    `empties`: the attempt begins in an empty directory; what lies there is kept in `.tenuto/aside` until
+    `drop_aside`.
 
     `owner`: the name of the owner that asks; that of an earlier attempt, which asked first, stays.
     Removes their markers, result, pid, stop and locks files, and the files of `journal`. Disk for the new
@@ -230,9 +241,14 @@ def open_attempt(
     if not lock.intact():
         raise LockLost(f"{paths.lock} was deleted or replaced; nothing was started")
     files = machine.files
+    before = found.evidence.launch if isinstance(found.evidence.launch, LaunchRecord) else None
+    # A process that was killed while it emptied the directory started no runner there: this one goes on.
+    how = None if found.untouched else _how_emptied(files, paths, anew=empties)
     launch = LaunchRecord(
         attempt=next_attempt(files, paths, found),
         nonce=machine.randomness.nonce(),
+        begun=None if before is None or how is not None else before.life,
+        aside=how is not None or (before is not None and before.aside),
         launcher=launcher,
         job_name=job_name,
         host=machine.processes.own().host,
@@ -241,6 +257,9 @@ def open_attempt(
         retry_count=retry_count,
         lost_count=lost_count,
         blameless_count=blameless_count,
+        memory_count=memory_count,
+        failed_count=failed_count,
+        earlier=earlier,
         owner=_first_owner(found) or owner,
         instructions=instructions or {},
     )
@@ -251,12 +270,69 @@ def open_attempt(
             f"give the job a shorter command or environment"
         )
     reserve_marker(files, paths)
+    if how is not None:
+        files.replace(paths.emptying, how, durable=True)
     files.replace(paths.launch, record, durable=False)
+    if how is not None:
+        _empty(files, paths, how)
     if not found.untouched:
         _clear_older_attempts(files, paths)
     if journal is not None:
         journals.discard(files, journal)
     return launch
+
+
+_MOVE, _DROP = b"move", b"drop"
+"""What lies in a directory that is emptied goes aside, or is of attempts in vain since that was done."""
+
+
+def _how_emptied(files: Files, paths: JobPaths, *, anew: bool) -> bytes | None:
+    """How the directory is to be emptied; None: not at all."""
+    try:
+        return files.read(paths.emptying, len(_MOVE))
+    except FileNotFoundError:
+        if not anew:
+            return None
+    return _MOVE if files.stat(paths.aside) is None else _DROP
+
+
+def _empty(files: Files, paths: JobPaths, how: bytes) -> None:
+    """Empty a job's directory under its lock, but for what tells of the attempt that was just opened.
+
+    Each entry is moved by one rename: killed in between, the next attempt goes on, and nothing is lost.
+    """
+    kept = {path.rpartition("/")[2] for path in (paths.lock, paths.private, paths.reserve)}
+    for path in (paths.failed, paths.pid, paths.locks):
+        files.remove(path)
+    entries = [f"{paths.directory}/{name}" for name in files.list(paths.directory) if name not in kept]
+    entries += [path for path in (paths.result, paths.record, paths.task_outputs) if files.stat(path)]
+    files.make_directory(paths.aside)
+    for entry in entries:
+        if is_temporary(entry.rpartition("/")[2]):
+            files.remove(entry)
+        elif how == _MOVE:
+            files.rename(entry, f"{paths.aside}/{entry.rpartition('/')[2]}")
+        else:
+            found = files.stat(entry)
+            is_directory = found is not None and found.kind is FileKind.DIRECTORY
+            files.remove_tree(entry) if is_directory else files.remove(entry)
+    # A power loss must not bring the word back when the files of the new attempt are there.
+    for directory in (paths.aside, paths.directory):
+        files.sync_directory(directory)
+    files.remove(paths.emptying)
+    files.sync_directory(paths.private)
+
+
+def drop_aside(machine: Machine, layout: Layout, paths: JobPaths) -> None:
+    """Remove what a job had before, once it is done again; unless another process has the lock."""
+    lock = machine.locks.try_lock(paths.lock)
+    if lock is None:
+        return
+    with contextlib.closing(lock):
+        found = look(machine, paths)
+        launch = found.evidence.launch
+        if found.derived.state is JobState.DONE and isinstance(launch, LaunchRecord) and launch.aside:
+            trash.discard(machine, layout, paths.aside)
 
 
 def withdraw_attempt(files: Files, paths: JobPaths, launch: LaunchRecord) -> None:

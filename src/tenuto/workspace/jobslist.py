@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from tenuto.errors import NotRegularFile
+from tenuto.lifecycle.events import is_tag
 from tenuto.lifecycle.states import TransientMode
 from tenuto.workspace.lines import read_lines, seal
 from tenuto.workspace.ports import Appender, Files
@@ -26,8 +27,10 @@ class JobLine(NamedTuple):
     job_id: str
     task_id: str
     submittime: datetime
-    tags: Mapping[str, str] = {}
+    tags: Mapping[str, Any] = {}
     depends_on: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
+    """The jobs whose outputs, handed over while they ran, it uses: it does not wait for them."""
     transient: TransientMode = TransientMode.NONE
     max_retries: int = 0
     tokens: Mapping[str, int] = {}
@@ -171,9 +174,19 @@ def _to_fields(line: JobLine) -> dict[str, Any]:
         "transient": line.transient.name,
         "max_retries": line.max_retries,
     }
+    if line.uses:
+        fields["uses"] = line.uses
     if line.tokens:
         fields |= {"tokens": dict(line.tokens), "token_directory": line.token_directory}
     return fields
+
+
+def _tags(fields: Fields) -> dict[str, Any]:
+    found = fields.mapping("tags")
+    for name, value in found.items():
+        if not is_tag(value):
+            raise ValueError(f"tags: {name!r:.60} is {value!r:.60}, which no tag can be")
+    return found
 
 
 def _from_fields(fields: Fields) -> JobLine:
@@ -184,8 +197,9 @@ def _from_fields(fields: Fields) -> JobLine:
         job_id=fields.text("job_id"),
         task_id=fields.text("task_id"),
         submittime=fields.instant("submittime"),
-        tags=fields.texts("tags"),
+        tags=_tags(fields),
         depends_on=fields.words("depends_on"),
+        uses=fields.words("uses"),
         transient=TransientMode[transient],
         max_retries=fields.integer("max_retries", default=0),
         tokens={name: int(amount) for name, amount in fields.numbers("tokens").items()},

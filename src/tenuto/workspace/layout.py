@@ -92,6 +92,7 @@ class JournalPlace(NamedTuple):
         return int(digits) if self.file_name(int(digits)) == file_name else None
 
 
+METRICS = "metrics.jsonl"
 _OWN_NAMES = frozenset((".tenuto", "params.json", "locks.json"))
 _OWN_KINDS = frozenset("py out err done failed pid lock reserve".split())
 
@@ -137,6 +138,11 @@ class JobPaths:
         return f"{self.directory}/.tenuto/task-outputs.jsonl"
 
     @property
+    def metrics(self) -> str:
+        """The points that the job logged; the task's own, as far as keeping goes."""
+        return f"{self.directory}/{METRICS}"
+
+    @property
     def params(self) -> str:
         return f"{self.directory}/params.json"
 
@@ -147,6 +153,21 @@ class JobPaths:
     @property
     def result(self) -> str:
         return f"{self.private}/result.json"
+
+    @property
+    def record(self) -> str:
+        """What the result was made of, where that is too long for its marker."""
+        return f"{self.private}/record.json"
+
+    @property
+    def aside(self) -> str:
+        """What the job had before it was begun again in an empty directory."""
+        return f"{self.private}/aside"
+
+    @property
+    def emptying(self) -> str:
+        """There while the directory is emptied; says how."""
+        return f"{self.private}/emptying"
 
     @property
     def script(self) -> str:
@@ -280,6 +301,10 @@ class Layout:
     def slots(self, host: str) -> SlotPlace:
         """The slots that the processes of one machine share."""
         return SlotPlace(f"{self.root}/.slots/{directory_name(host)}")
+
+    def provenance(self, name: str) -> str:
+        """A list of packages, or the uncommitted changes of a project, kept once for all jobs."""
+        return f"{self.root}/provenance/{name}"
 
     @property
     def notebooks(self) -> str:

@@ -45,7 +45,10 @@ class Marker(NamedTuple):
     result_stored: bool = False
     """The result was too large and lies in `.tenuto/result.json`."""
     provenance: Mapping[str, str] = {}
-    """git commit, digest of the task's file."""
+    """How its process came to be, and the seed of its random numbers."""
+    record: Mapping[str, Any] = {}
+    """What the result was made of: code, defaults, the jobs and files it came from, where and when. All of it
+    is in `.tenuto/record.json` where `stored` says so."""
     flags: tuple[str, ...] = ()
     """`truncated` logs, `leftovers`, ..."""
     params_bytes: int | None = None
@@ -59,14 +62,17 @@ class Marker(NamedTuple):
         if len(data) <= MARKER_LIMIT:
             return data
         details = self._replace(message=None)
-        bare = details._replace(usage={}, provenance={}, flags=())
+        bare = details._replace(usage={}, provenance={}, flags=(), record=brief_record(self.record))
         kept = details if details._room_for_message() > _SHORTEST_MESSAGE else bare
         return to_json(kept._replace(message=_cut(self.message or "", kept._room_for_message()))._plain())
 
     def gist(self) -> "Marker":
         """Without what only a view of one job asks for: a scheduler keeps this of all that it knows."""
-        code = _code(self.provenance.get("file"), self.provenance.get("sha256"))
-        return self._replace(usage=_NO_USAGE, provenance=code)
+        own = {name: self.record[name] for name in ("begun", "result") if name in self.record}
+        shared = _shared(self.record.get("code"), self.record.get("defaults"))
+        return self._replace(
+            usage=_NO_USAGE, provenance=_NO_PROVENANCE, record={**shared, **own} if own else shared
+        )
 
     @classmethod
     def decode(cls, data: bytes) -> "Marker | Corrupt":
@@ -87,6 +93,7 @@ class Marker(NamedTuple):
             result=fields.value("result"),
             result_stored=fields.flag("result_stored"),
             provenance=fields.texts("provenance"),
+            record=fields.mapping("record"),
             flags=fields.words("flags"),
             params_bytes=fields.optional_integer("params_bytes"),
         )
@@ -102,6 +109,7 @@ class Marker(NamedTuple):
             "endtime": self.endtime.isoformat() if self.endtime else None,
             "usage": dict(self.usage) or None,
             "provenance": dict(self.provenance) or None,
+            "record": dict(self.record) or None,
             "flags": list(self.flags) or None,
             "result_stored": self.result_stored or None,
         }
@@ -112,10 +120,18 @@ _NO_USAGE: Mapping[str, float] = {}
 _NO_PROVENANCE: Mapping[str, str] = {}
 
 
+_BRIEF = ("code", "defaults", "begun", "result", "stored")
+
+
+def brief_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a check asks for first."""
+    return {name: record[name] for name in _BRIEF if name in record}
+
+
 @lru_cache(maxsize=4096)
-def _code(file: str | None, digest: str | None) -> Mapping[str, str]:
-    """The file that a job was run from; the jobs of a task share one."""
-    return {"file": file, "sha256": digest} if file and digest else _NO_PROVENANCE
+def _shared(code: str | None, defaults: str | None) -> Mapping[str, Any]:
+    """What the jobs of a task have in common."""
+    return {name: one for name, one in (("code", code), ("defaults", defaults)) if one is not None}
 
 
 class MarkersFound(NamedTuple):

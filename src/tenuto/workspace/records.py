@@ -37,6 +37,15 @@ def read_record(files: Files, path: str, decode: Callable[[bytes], R | Corrupt])
     return decode(data)
 
 
+class EarlierAttempt(NamedTuple):
+    """An attempt that another one followed: how it ended, and what it was allowed."""
+
+    attempt: int
+    reason: JobFailureStatus
+    memory_bytes: int | None = None
+    walltime_s: float | None = None
+
+
 class LaunchRecord(NamedTuple):
     """`launch.json`: the intent to start an attempt, written before anything is started."""
 
@@ -56,13 +65,30 @@ class LaunchRecord(NamedTuple):
     """Restarts after its cluster lost the runner, so far."""
     withdrawn: bool = False
     """Nothing was started: the machine was short of something."""
+    memory_count: int = 0
+    """Restarts after it ran out of memory, so far."""
+    failed_count: int = 0
+    """Restarts after it failed by itself, so far."""
+    earlier: tuple[EarlierAttempt, ...] = ()
+    """The attempts that this one follows, since the job was submitted; the last few of them."""
+    begun: str | None = None
+    """The nonce of the attempt that began in the empty directory; None: this one's."""
+    aside: bool = False
+    """What the job had before is kept in `.tenuto/aside` until it is done again."""
     owner: str | None = None
     """The name of the owner that asked first for the job, such as ``search/packing``."""
     instructions: Mapping[str, Any] = {}
     """What the launchers' room tells the runner; no other part reads it."""
 
+    @property
+    def life(self) -> str:
+        """Names the life of the directory: attempts that go on where one stopped share it."""
+        return self.begun or self.nonce
+
     def encode(self) -> bytes:
-        return _record({**self._asdict(), "requested": self.requested.isoformat()})
+        fields = {**self._asdict(), "requested": self.requested.isoformat(), "aside": self.aside or None}
+        fields["earlier"] = [{**one._asdict(), "reason": one.reason.name} for one in self.earlier] or None
+        return _record(fields)
 
     @classmethod
     def decode(cls, data: bytes) -> "LaunchRecord | Corrupt":
@@ -82,6 +108,19 @@ class LaunchRecord(NamedTuple):
             lost_count=fields.integer("lost_count", default=0),
             blameless_count=fields.integer("blameless_count", default=0),
             withdrawn=fields.flag("withdrawn"),
+            memory_count=fields.integer("memory_count", default=0),
+            failed_count=fields.integer("failed_count", default=0),
+            earlier=tuple(
+                EarlierAttempt(
+                    one.integer("attempt", least=1),
+                    one.failure("reason"),
+                    one.optional_integer("memory_bytes"),
+                    one.optional_number("walltime_s"),
+                )
+                for one in (fields.objects("earlier") if fields.value("earlier") is not None else ())
+            ),
+            begun=fields.optional_text("begun"),
+            aside=fields.flag("aside"),
             owner=fields.optional_text("owner"),
             instructions=fields.mapping("instructions"),
         )
@@ -262,6 +301,9 @@ class Fields:
         if type(value) is int or type(value) is float:
             return float(value)
         raise ValueError(f"{name}: {value!r:.60} is not a number")
+
+    def optional_number(self, name: str) -> float | None:
+        return None if self._values.get(name) is None else self.number(name)
 
     def flag(self, name: str) -> bool:
         value = self._values.get(name, False)

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.fake_source import FakeSource
 from tests.monitor.conftest import Served
-from tests.monitor.page.conftest import RUNNING, SWEEP, Serve, Visitor, drawn, live
+from tests.monitor.page.conftest import FAILED, RUNNING, SWEEP, Serve, Visitor, drawn, live
 from tests.monitor.tunnel import Tunnel
 
 pytestmark = pytest.mark.slow
@@ -26,6 +26,8 @@ VIEWS = {
     "graph": f"#/graph?group={GROUP}",
     "results": f"#/results?group={GROUP}",
     "resources": "#/resources",
+    "curves": f"#/curves?group={GROUP}",
+    "compare": f"#/compare?key={quote(RUNNING, safe='')}&key={quote(FAILED, safe='')}",
     "archive": "#/archive",
 }
 
@@ -144,6 +146,7 @@ def test_18_logging_out_ends_every_tab_of_a_browser(
     second.goto(f"http://127.0.0.1:{served.port}/#/jobs")
     expect(second.locator(".rows [role=row]").first).to_be_visible()
     live(second)
+    page.locator("#more summary").click()
     page.get_by_role("button", name="log out").click()
     live(page, "logged out")
     live(second, "logged out")

@@ -6,7 +6,10 @@ The numbers in the names are those of the acceptance of the monitor.
 from __future__ import annotations
 
 import json
+import math
+import re
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote
 
@@ -23,6 +26,7 @@ from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import Settings
 from tenuto.testing.fake_source import FakeLog, FakeSource, fake_row
+from tenuto.workspace.points import MetricPoint
 from tests.jobs.workspaces import NOW, RUN, Builder, line
 from tests.monitor.conftest import Served
 from tests.monitor.page.conftest import FAILED, RUNNING, SWEEP, Serve, Visitor
@@ -82,16 +86,162 @@ def test_13_ten_thousand_jobs(serve: Serve, visitor: Visitor) -> None:
     expect(page.get_by_role("alert")).to_contain_text("at character")
 
 
-def test_a_row_opens_its_job_by_click_and_by_enter(demo: Served, visitor: Visitor) -> None:
+def test_a_click_shows_a_job_beside_the_list_and_enter_opens_it(demo: Served, visitor: Visitor) -> None:
     page = visitor.enter(demo, f"#/jobs?group={SWEEP}")
-    page.locator(f'[data-key="{RUNNING}"]').click()
-    expect(page.locator("[data-field=state]")).to_have_text("▶ running")
-    page.go_back()
-    expect(page.locator(f'[data-key="{RUNNING}"]')).to_be_visible()
-    page.get_by_role("grid").focus()
-    page.keyboard.press("ArrowDown")
+    page.locator(f'.rows [data-key="{FAILED}"]').click()
+    beside = page.get_by_role("complementary", name="Job")
+    expect(beside.locator("[data-field=state]")).to_have_text("✗ error")
+    expect(beside.locator(".line").first).to_have_text("Traceback (most recent call last):")
+    page.keyboard.press("k")
+    expect(beside.locator("[data-field=id]")).to_have_text("00000004bbbbbbbb")
+    page.keyboard.press("Escape")
+    expect(beside).to_be_hidden()
+    page.keyboard.press("Home")
+    page.keyboard.press("j")
     page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("Train 00000000")
     expect(page.locator("[data-field=id]")).to_have_text("00000000aaaaaaaa")
+
+
+def test_a_narrow_list_opens_a_job_at_once(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, f"#/jobs?group={SWEEP}", viewport={"width": 390, "height": 780})
+    expect(page.locator(".rows .second").nth(1)).to_contain_text("lr=0.1000")
+    page.locator(f'.rows [data-key="{RUNNING}"]').click()
+    expect(page.locator("[data-field=id]")).to_have_text("00000006aaaaaaaa")
+    log, facts = page.locator(".logbox").bounding_box(), page.locator(".facts").bounding_box()
+    assert log is not None
+    assert facts is not None
+    assert log["y"] < facts["y"], "the log comes before the facts"
+
+
+def test_one_box_searches_everything_by_words(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, f"#/job?key={quote(RUNNING, safe='')}")
+    page.keyboard.press("/")
+    page.keyboard.type("lr must be positive train")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("grid")).to_have_attribute("aria-rowcount", "6")
+    expect(page.locator(".rows [role=row]").first).to_have_attribute("data-state", "error")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("Keys")
+    page.keyboard.press("Escape")
+    page.keyboard.press("3")
+    expect(page.locator("main h1")).to_have_text("Timeline")
+
+
+def test_marked_jobs_are_compared_and_exported(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, f"#/jobs?group={SWEEP}&filter=task~Train")
+    rows = page.locator(".rows [role=row]")
+    rows.nth(0).locator("input").click()
+    rows.nth(2).click(modifiers=["Shift"])
+    marked = page.get_by_role("group", name="Marked jobs")
+    expect(marked).to_contain_text("3 marked")
+    with page.expect_download() as saved:
+        marked.get_by_role("button", name="CSV").click()
+    assert len(saved.value.path().read_text().splitlines()) == 4
+    page.keyboard.press("x")
+    expect(page.locator("h1")).to_have_text("Compare 3 jobs")
+    row = page.get_by_role("row", name="lr").first
+    expect(row.get_by_role("cell")).to_have_text(["0.1000", "0.0500", "0.0333"])
+    expect(page.get_by_role("log")).to_have_count(3)
+    expect(page.locator("section[aria-label=loss] .plot")).to_have_attribute("data-drawn", "3")
+    page.go_back()
+    rows.nth(0).locator("input").click()
+    marked.get_by_role("button", name="that match").click()
+    expect(marked).to_contain_text("40 marked")
+
+
+def test_a_note_and_a_pin_stay_with_a_run(serve: Serve, visitor: Visitor) -> None:
+    source = group_source()
+    source.put(fake_row(GROUP, "t.T", "1", JobState.DONE, attempt=1))
+    page = visitor.enter(serve(source))
+    page.get_by_role("button", name="Note on big").click()
+    page.get_by_label("Note", exact=True).fill("lr was too high <b>")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".note")).to_have_text("lr was too high <b>")
+    page.get_by_role("button", name="Pin big").click()
+    expect(page.get_by_role("button", name="Pin big")).to_have_attribute("aria-pressed", "true")
+    page.reload()
+    expect(page.locator(".note")).to_have_text("lr was too high <b>")
+
+
+def test_a_log_has_colours_lines_to_link_to_and_a_file(serve: Serve, visitor: Visitor) -> None:
+    source = group_source()
+    row = source.put(fake_row(GROUP, "my.Train", "abc", JobState.ERROR, attempt=1))
+    text = "".join(f"line {number}\n" for number in range(300)) + "\x1b[1;31mred\x1b[0m <b>\n"
+    source.logs[row.key, "err"] = text.encode()
+    page = visitor.enter(serve(source), f"{job_address(row.key)}&stream=err&line=7")
+    log = page.get_by_role("log")
+    expect(log.locator(".linked")).to_have_text("line 6")
+    expect(log.locator(".linked")).to_be_in_viewport()
+    expect(log.locator("span.f1.bold")).to_have_text("red")
+    expect(log.locator(".line").last).to_have_text("red <b>")
+    expect(page.get_by_role("button", name="Follow")).to_have_count(0)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="download").click()
+    assert saved.value.path().read_text() == text
+
+
+def test_curves_of_many_jobs_and_of_one_are_drawn_live(serve: Serve, visitor: Visitor) -> None:
+    source = group_source()
+    for number in range(5):
+        row = source.put(
+            fake_row(GROUP, "t.T", f"{number:08}", JobState.RUNNING, attempt=1, tags={"lr": "1"})
+        )
+        values = [(step, math.nan if step == 3 else 1 / (step + number)) for step in range(1, 9)]
+        source.curves[row.key] = {"loss": [MetricPoint(step, 1e9 + step, value) for step, value in values]}
+    page = visitor.enter(serve(source), f"#/curves?group={GROUP}")
+    plot = page.locator(".plot")
+    expect(plot).to_have_attribute("data-drawn", "5")
+    expect(page.locator(".legendlist li").first).to_contain_text("T 00000004")
+    box = plot.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 14, box["y"] + 380)
+    page.mouse.move(box["x"] + box["width"] - 14, box["y"] + 386)
+    expect(plot.locator(".tip")).to_contain_text("step 8")
+    first = "experiments:t.T/00000000"
+    source.curves[first] = {"loss": [*source.curves[first]["loss"], MetricPoint(9, 1e9 + 9, 0.001)]}
+    expect(page.locator(".legendlist li").first).to_contain_text("T 00000000")
+    visitor.go(page, job_address("experiments:t.T/00000001"))
+    expect(page.locator("section[aria-label=loss] .plot")).to_have_attribute("data-drawn", "1")
+
+
+def test_results_are_saved_as_csv(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, f"#/results?group={SWEEP}")
+    expect(page.locator("circle.best")).to_have_count(1)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="CSV").click()
+    first, *lines = saved.value.path().read_text().splitlines()
+    assert first.startswith("key,task,id,state,lr,seed,result.accuracy")
+    assert len(lines) == page.locator("tbody tr").count()
+
+
+def test_the_wheel_zooms_the_timeline_and_a_drag_moves_it(six: tuple[Page, Builder]) -> None:
+    page, _ = six
+    span = page.locator(".span")
+    before = span.inner_text()
+    box = page.locator("canvas").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
+    with page.expect_response(lambda answer: "/api/timeline" in answer.url and answer.status == 200):
+        page.mouse.wheel(0, -300)
+    expect(span).not_to_have_text(before)
+    zoomed = span.inner_text()
+    with page.expect_response(lambda answer: "/api/timeline" in answer.url and answer.status == 200):
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] / 2 - 80, box["y"] + 60, steps=3)
+        page.mouse.up()
+    expect(span).not_to_have_text(zoomed)
+
+
+def test_a_waiting_job_is_cancelled_or_says_why_not(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, "#/jobs?filter=state%3Dwaiting+kind%3Dservice")
+    page.locator(".rows [role=row]").first.click()
+    beside = page.get_by_role("complementary", name="Job")
+    expect(beside.get_by_role("button", name="Cancel")).to_be_enabled()
+    visitor.go(page, f"#/jobs?group={SWEEP}&filter=state%3Dwaiting")
+    page.locator(".rows [role=row]").first.click()
+    expect(beside.get_by_role("button", name="Cancel")).to_be_disabled()
+    assert "process of its run" in (beside.get_by_role("button", name="Cancel").get_attribute("title") or "")
 
 
 def test_a_view_that_was_left_does_not_draw_over_a_later_one(demo: Served, visitor: Visitor) -> None:
@@ -103,7 +253,7 @@ def test_a_view_that_was_left_does_not_draw_over_a_later_one(demo: Served, visit
 
     page.route("**/api/job?*", hold)
     page.evaluate("address => { location.hash = address }", job_address(RUNNING))
-    page.wait_for_function("document.title === 'Job · Tenuto'")
+    expect(page).to_have_title(re.compile("Job · Tenuto$"))
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     visitor.go(page, f"#/graph?group={SWEEP}")
     while not held:
@@ -112,7 +262,7 @@ def test_a_view_that_was_left_does_not_draw_over_a_later_one(demo: Served, visit
         held[0].continue_()
     page.wait_for_timeout(200)
     expect(page.locator("main h1")).to_have_text("Graph")
-    assert page.title() == "Graph · Tenuto"
+    assert page.title().endswith("Graph · Tenuto")
     assert page.locator("main > *").count() == 1
 
 
@@ -355,8 +505,10 @@ def test_23_no_line_is_drawn_through_a_missing_value(serve: Serve, visitor: Visi
     page = visitor.enter(serve(source), f"#/results?group={GROUP}")
     lines = page.locator("section[aria-label='Parallel coordinates'] polyline")
     expect(lines).to_have_count(6)
-    points = [one.get_attribute("points") or "" for one in lines.all()]
-    assert [len(text.split()) for text in points] == [3] * 6, "of five axes each row has values on three"
+    for one in lines.all():
+        places = [float(point.partition(",")[0]) for point in (one.get_attribute("points") or "").split()]
+        steps = {round(right - left) for left, right in pairwise(places)}
+        assert steps == {120}, "a line joins axes that stand beside each other"
     expect(page.locator("section[aria-label=Scatter] circle")).to_have_count(3)
 
 

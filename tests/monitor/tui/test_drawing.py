@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tenuto.jobs.text import safe, width
 from tenuto.monitor.tui.cells import bar, cells, fitted, rule, shares, span, spread, wrapped
-from tenuto.monitor.tui.keys import KEYS, keys_table
+from tenuto.monitor.tui.help import KEYS, keys_table
 from tenuto.monitor.tui.log import LogPane, settled
 from tenuto.monitor.tui.table import Listing
 from tests.monitor.hostile import HOSTILE

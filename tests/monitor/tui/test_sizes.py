@@ -8,7 +8,7 @@ import pytest
 
 from tenuto.jobs.text import safe
 from tenuto.monitor.tui.cells import cells
-from tenuto.monitor.tui.keys import VIEWS
+from tenuto.monitor.tui.help import VIEWS
 from tests.monitor.hostile import GROUP, HOSTILE, hostile_source
 from tests.monitor.tui.conftest import SEARCH, SWEEP, Terminal, provided, show
 

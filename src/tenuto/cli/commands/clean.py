@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 
 import click
@@ -9,19 +12,23 @@ import click
 from tenuto.cli import exit_codes
 from tenuto.cli.chosen_jobs import chosen, need_one_of, question_of
 from tenuto.cli.commands.kill import wait_for_end
-from tenuto.cli.console import Cell, Column, Styled, note, print_json, size_text, table
+from tenuto.cli.console import note, print_json, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option, yes_option
 from tenuto.experiments.pruning import askers, users
 from tenuto.experiments.workspace_view import WorkspaceView
-from tenuto.jobs.directories import directory_size
+from tenuto.jobs.directories import directory_size, is_real_directory, subdirectories
+from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.former import move, planned_moves
+from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import JobActed, Outcome, Seen
 from tenuto.jobs.removal import delete
-from tenuto.jobs.row import SHOWN_DIGITS
+from tenuto.jobs.row import SHOWN_DIGITS, Row
 from tenuto.jobs.stop import kill
-from tenuto.jobs.text import counted
+from tenuto.jobs.text import counted, size_text
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
+from tenuto.workspace import trash
+from tenuto.workspace.layout import name_of_directory
 
 MOST_SHOWN = 50
 _REMEDY = {
@@ -40,6 +47,10 @@ SPARED = (Outcome.IN_USE, Outcome.STALE)
 @click.option(
     "--renamed", is_flag=True, help="Move results of renamed tasks, which runs found, to the present names."
 )
+@click.option("--older", metavar="AGE", help="Only what ended longer ago, such as 30d or 12h.")
+@click.option("--larger", metavar="SIZE", help="Only what takes more than this, such as 500M.")
+@click.option("--prepared", is_flag=True, help="What was prepared (downloads), and not jobs.")
+@click.option("--cache", is_flag=True, help="Cached results of methods, and not jobs.")
 @yes_option
 @workspace_option
 @json_option
@@ -50,6 +61,10 @@ def command(
     orphans: bool,
     unowned: bool,
     renamed: bool,
+    older: str | None,
+    larger: str | None,
+    prepared: bool,
+    cache: bool,
     yes: bool,
     workspace: str | None,
     as_json: bool,
@@ -60,12 +75,17 @@ def command(
     spared; the exit code is 1 if something was. Without --yes nothing is deleted.
     """
     need_one_of(
-        ctx, (filter_, orphans, unowned, renamed), "say which: a FILTER such as state=error, or --orphans"
+        ctx,
+        (filter_, orphans, unowned, renamed, older is not None, larger is not None, prepared, cache),
+        "say which: a FILTER such as state=error, --older 30d, or --orphans",
     )
-    if renamed and (filter_ or orphans or unowned):
+    if (prepared or cache) and (filter_ or orphans or unowned or renamed or older is not None):
+        raise click.UsageError("--prepared and --cache go with --larger only: they are about no jobs", ctx)
+    if renamed and (filter_ or orphans or unowned or older is not None or larger is not None):
         raise click.UsageError("--renamed goes alone: it deletes nothing", ctx)
     if orphans and unowned:
         raise click.UsageError("--orphans or --unowned, not both: what has ended does not run", ctx)
+    older_s, least = _amount(older, _AGES, "30d"), _amount(larger, _SIZES, "1G")
     question = question_of(filter_)
     catalogue = open_catalogue(workspace)
     view = catalogue.view
@@ -73,8 +93,10 @@ def command(
         moves = list(planned_moves(view.machine, view.layout))
         acted = [move(view.machine, view.layout, one, really=yes) for one in moves]
         return _told(acted, yes, as_json, "moved")
+    if prepared or cache:
+        return _told(_shared_data(view, prepared, cache, least or 0, yes), yes, as_json, "deleted")
     jobs = view.orphans() if orphans else view.unowned() if unowned else catalogue.jobs(every=True)
-    found = chosen(catalogue, question, jobs)
+    found = [job for job in chosen(catalogue, question, jobs) if _is_meant(view, job, older_s, least)]
     own = [job for job in found if job.door is Door.EXPERIMENTS]
     seen = {job.job_key: job.attempt for job in own}
     done = sum(job.state is JobState.DONE for job in own)
@@ -88,6 +110,68 @@ def command(
         else delete(view, seen, really=yes, used=partial(askers if orphans else users, view), seen=seen)
     )
     return _told(acted, yes, as_json, "deleted")
+
+
+_AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_SIZES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+def _amount(given: str | None, units: Mapping[str, float], example: str) -> float | None:
+    """A number with a unit, as its smallest unit; a word that is none is refused."""
+    if given is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]*)", given.strip())
+    unit = found[2] if found is not None else "?"
+    unit = unit.upper().removesuffix("B") if "G" in units else unit.lower()
+    if found is None or unit not in units:
+        raise click.BadParameter(f"{given!r} is none; write it as in {example}")
+    return float(found[1]) * units[unit]
+
+
+def _is_meant(view: WorkspaceView, job: Row, older_s: float | None, larger: float | None) -> bool:
+    """True for a job that ended long enough ago, and is large enough."""
+    since = job.ended or job.started or job.submitted or view.machine.clock.now()
+    age_s = (view.machine.clock.now() - since).total_seconds()
+    if older_s is not None and age_s <= older_s:
+        return False
+    if larger is None or job.door is not Door.EXPERIMENTS:
+        return larger is None
+    return directory_size(view.machine.files, view.layout.job(*job.job_key).directory) > larger
+
+
+def _shared_data(
+    view: WorkspaceView, prepared: bool, cache: bool, larger: float, really: bool
+) -> list[JobActed]:
+    """Deletes what was prepared or cached, unless a run is open or a job runs that may read it."""
+    machine, layout, files = view.machine, view.layout, view.machine.files
+    is_used = any(run.live for run in view.all_runs()) or any(view.unowned())
+    partials = subdirectories(files, layout.partials)
+    prepares = {one for one in partials if is_real_directory(files, f"{layout.partials}/{one}/prepared")}
+    found: dict[JobKey, list[str]] = {}
+    for one in prepares if prepared else ():
+        name = name_of_directory(one) or one
+        for identity in subdirectories(files, f"{layout.partials}/{one}/prepared"):
+            mark = f"{layout.config}/{one}/{identity}"
+            found[JobKey(name, identity)] = [mark, f"{layout.partials}/{one}/prepared/{identity}"]
+    for one in subdirectories(files, layout.config) if cache else ():
+        for identity in subdirectories(files, f"{layout.config}/{one}") if one not in prepares else ():
+            found[JobKey(name_of_directory(one) or one, identity)] = [f"{layout.config}/{one}/{identity}"]
+    acted = []
+    for key, paths in found.items():
+        size = sum(directory_size(files, path) for path in paths)
+        if size < larger:
+            continue
+        if is_used:
+            acted.append(JobActed(key, Outcome.IN_USE, "a run is open, or a job runs, that may read it"))
+            continue
+        for path in paths if really else ():
+            trash.discard(machine, layout, path)
+            with suppress(FileNotFoundError):  # the record of what it was made of lies beside it
+                files.remove(f"{path}.json")
+        acted.append(JobActed(key, Outcome.DELETED if really else Outcome.WOULD_DELETE, size=size))
+    if really:
+        trash.empty(machine, layout)
+    return acted
 
 
 def _told(acted: list[JobActed], really: bool, as_json: bool, what: str) -> int:

@@ -11,6 +11,7 @@ import click
 
 from tenuto.cli.checks import Check, CheckResult, check_machine, check_slurm
 from tenuto.errors import SettingsError
+from tenuto.jobs.notify import Notice, send, shown_target
 from tenuto.jobs.text import safe, width
 from tenuto.settings import Settings, Url, load_settings, process_environment
 from tenuto.settings.tree import ValueSource
@@ -21,9 +22,10 @@ COLORS = {CheckResult.OK: "green", CheckResult.WARN: "yellow", CheckResult.FAIL:
 
 @click.command()
 @click.option("-w", "--workspace", metavar="DIR", help="The workspace to check, by name or path.")
+@click.option("--notify", is_flag=True, help="Send a test notice to where [notify] says.")
 @click.option("--json", is_flag=True, help="Print settings and checks as JSON.")
 @click.pass_context
-def command(ctx: click.Context, workspace: str | None, json: bool) -> None:
+def command(ctx: click.Context, workspace: str | None, notify: bool, json: bool) -> None:
     """Show where each setting comes from, and check what this machine can do.
 
     Each check is tried for real, and leaves nothing behind: locks are taken by one process and looked at from
@@ -35,12 +37,26 @@ def command(ctx: click.Context, workspace: str | None, json: bool) -> None:
     settings = load_settings()
     place = _place(settings, workspace)
     checks = [*check_machine(place, process_environment()), *check_slurm(settings)]
+    if notify:
+        checks.append(_check_notify(settings))
     failed = any(check.verdict is CheckResult.FAIL for check in checks)
     if json:
         click.echo(jsons.dumps({"settings": _settings_json(settings), "checks": _checks_json(checks)}))
     else:
         _show(settings, checks)
     ctx.exit(int(failed))
+
+
+def _check_notify(settings: Settings) -> Check:
+    """Sends a test notice."""
+    target = shown_target(settings.notify)
+    if not target:
+        advice = "write [notify] with command or url into tenuto.toml"
+        return Check("notify", CheckResult.FAIL, "neither a command nor an address is set", advice)
+    problem = send(settings.notify, Notice("ended", "tenuto: a test", "notices arrive", "doctor", "done"))
+    if problem is not None:
+        return Check("notify", CheckResult.FAIL, problem, "see docs/cli.md")
+    return Check("notify", CheckResult.OK, f"a test notice was sent to {target}")
 
 
 def _place(settings: Settings, given: str | None) -> Path:

@@ -17,19 +17,22 @@ from typing import Any, TypeVar
 import click
 
 from tenuto.cli import exit_codes
+from tenuto.cli.detach import Handshake, detach_option, handshake_option, start_detached
 from tenuto.cli.main_module import run_script
+from tenuto.cli.options import impose_notify, notify_option
 from tenuto.cli.program import called_as, short_path
 from tenuto.cli.search_screen import LiveReporter
 from tenuto.cli.session import let_go_of_closed_streams, output_for_json, tell
 from tenuto.errors import TenutoError
+from tenuto.experiments.display import steers_terminal
 from tenuto.jobs.screen import Screen
 from tenuto.jobs.text import safe, safe_lines
 from tenuto.search.evolution import Evolution
 from tenuto.search.map_elites import MapElites
-from tenuto.search.openevolve import OpenEvolveConfig, program_repository, read_config
+from tenuto.search.openevolve import ISLANDS, SEED, OpenEvolveConfig, program_repository, read_config
 from tenuto.search.opening import default_workspace
 from tenuto.search.reporter import RunOptions, SearchReporter, current_options, current_reporter
-from tenuto.search.repository import DEFAULT_MEASURES, DEFAULT_RANGES, Repository
+from tenuto.search.repository import AGENT_S, DEFAULT_MEASURES, DEFAULT_RANGES, EVALUATE_S, Repository
 from tenuto.settings import load_settings, process_environment
 from tenuto.settings.search import SEARCH_SECTIONS
 
@@ -47,7 +50,12 @@ _OPTIONS = (
     click.option(
         "--evaluator", type=_FILE, help="With --program: a file with evaluate(program_path) -> dict."
     ),
-    click.option("--agent", metavar="CMD", help="Changes the files in its working directory."),
+    click.option(
+        "--agent",
+        multiple=True,
+        metavar="CMD",
+        help="Changes the files in its working directory; several times, also with weights, as in '2:CMD'.",
+    ),
     click.option(
         "--evaluate",
         multiple=True,
@@ -60,11 +68,50 @@ _OPTIONS = (
     click.option("-w", "--workspace", metavar="NAME|PATH", help="Where the jobs of programs are kept."),
     click.option("--max-total", type=click.IntRange(0), help="Programs to evaluate, the first included."),
     click.option("--max-cost", type=float, help="End when the costs that agents report reach this."),
+    click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="End after this much time."),
+    click.option("--target", type=float, help="End when the objective reaches this."),
+    click.option(
+        "--direction", type=click.Choice(["max", "min"]), help="Which objective is better; by default max."
+    ),
+    click.option(
+        "--threshold",
+        multiple=True,
+        type=float,
+        metavar="X",
+        help="With several --evaluate: what the objective of a stage must reach for the next; repeatable.",
+    ),
+    click.option(
+        "--agent-s", type=click.FloatRange(0, min_open=True), help="Seconds an agent may take; 900."
+    ),
+    click.option(
+        "--evaluate-s",
+        type=click.FloatRange(0, min_open=True),
+        help="Seconds that each evaluate command may take; 300, or the timeout of --config.",
+    ),
+    click.option(
+        "--confine",
+        type=click.Choice(["auto", "none"]),
+        help="Keep agents and evaluations apart from this machine where bubblewrap works; by default auto.",
+    ),
+    click.option(
+        "--pass",
+        "pass_variables",
+        multiple=True,
+        metavar="NAME",
+        help="A variable that agents and evaluations see, such as a key; repeatable.",
+    ),
+    click.option("--agent-home", type=_DIRECTORY, help="A directory that is the home of confined agents."),
     click.option("--measures", metavar="A,B", help="Names of the measures; by default complexity,diversity."),
     click.option("--cells", metavar="10,10", help="Cells along each measure."),
     click.option("--ranges", metavar="0:1,0:1", help="The range of each measure."),
     click.option("--islands", type=click.IntRange(1), help="Archives that evolve apart."),
     click.option("--seed", type=int, help="The seed of the search."),
+    click.option(
+        "--seed-goal",
+        is_flag=True,
+        default=None,
+        help="Put the prompt.system_message of --config before --goal; without --goal it is the goal anyway.",
+    ),
     click.option("--config", type=_FILE, help="With --program: a configuration of OpenEvolve."),
 )
 
@@ -76,7 +123,7 @@ class ProgramOptions:
     repo: str | None
     program: str | None
     evaluator: str | None
-    agent: str | None
+    agent: tuple[str, ...]
     evaluate: tuple[str, ...]
     goal: str | None
     protect: tuple[str, ...]
@@ -84,11 +131,21 @@ class ProgramOptions:
     workspace: str | None
     max_total: int | None
     max_cost: float | None
+    max_seconds: float | None
+    target: float | None
+    direction: str | None
+    threshold: tuple[float, ...]
+    agent_s: float | None
+    evaluate_s: float | None
+    confine: str | None
+    pass_variables: tuple[str, ...]
+    agent_home: str | None
     measures: str | None
     cells: str | None
     ranges: str | None
     islands: int | None
     seed: int | None
+    seed_goal: bool | None
     config: str | None
 
     @property
@@ -99,7 +156,8 @@ class ProgramOptions:
     @property
     def others(self) -> list[str]:
         """The options that were given and mean nothing without a program."""
-        return [f"--{name.replace('_', '-')}" for name in self.__slots__ if getattr(self, name)]
+        given = {name.replace("pass_variables", "pass"): getattr(self, name) for name in self.__slots__}
+        return [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, ())]
 
 
 def program_options(command: F) -> F:
@@ -136,6 +194,8 @@ def declare(options: ProgramOptions) -> DeclaredSearch:
     if total is None and config.max_iterations is not None:
         total = config.max_iterations + 1
     seed = options.seed if options.seed is not None else config.random_seed
+    if seed is None and options.config is not None:
+        seed = SEED
     evolution = Evolution(
         name,
         repository,
@@ -144,6 +204,9 @@ def declare(options: ProgramOptions) -> DeclaredSearch:
         workdir=workspace,
         max_total_jobs=total,
         max_cost=options.max_cost,
+        max_seconds=options.max_seconds,
+        target=options.target,
+        direction=options.direction or "max",
         stall=config.early_stopping_patience,
         settings=settings,
     )
@@ -153,12 +216,13 @@ def declare(options: ProgramOptions) -> DeclaredSearch:
 def _check(options: ProgramOptions) -> None:
     if options.repo is not None and options.program is not None:
         raise click.UsageError("give --repo or --program, not both")
-    if options.agent is None:
+    if not options.agent:
         raise click.UsageError("--agent is missing: the command that changes the program")
     if options.repo is not None:
         if not options.evaluate:
             raise click.UsageError("--evaluate is missing: the command that prints the outcome")
         wrong = "--evaluator" if options.evaluator else "--config" if options.config else None
+        wrong = wrong or ("--seed-goal" if options.seed_goal else None)
         if wrong:
             raise click.UsageError(f"{wrong} goes with --program")
     else:
@@ -166,6 +230,10 @@ def _check(options: ProgramOptions) -> None:
             raise click.UsageError("--evaluator is missing: the file with evaluate(program_path)")
         if options.evaluate:
             raise click.UsageError("--evaluate goes with --repo; --program has an --evaluator")
+        if options.threshold:
+            raise click.UsageError("--threshold goes with --repo; --config has cascade_thresholds")
+        if options.seed_goal and options.config is None:
+            raise click.UsageError("--seed-goal goes with --config")
         if options.protect:
             raise click.UsageError("--protect goes with --repo: --program varies a single file")
 
@@ -173,25 +241,57 @@ def _check(options: ProgramOptions) -> None:
 def _repository(
     options: ProgramOptions, config: OpenEvolveConfig, directory: Path, measures: tuple[str, ...]
 ) -> Repository:
-    agent = shlex.split(options.agent or "")
+    agents, weights = zip(*map(_weighted, options.agent), strict=True)
     goal = options.goal or ""
     if goal.startswith("@"):
         try:
             goal = Path(goal[1:]).read_text("utf-8")
         except OSError as error:
             raise click.UsageError(f"--goal {goal}: {error.strerror}") from None
+    message = config.system_message or ""
+    if message and (options.seed_goal or not goal):
+        goal = f"{message.rstrip()}\n\n{goal}".strip()
     if options.program is not None:
         program, evaluator = Path(options.program), Path(options.evaluator or "")
         return program_repository(
-            program, evaluator, directory, agent=agent, goal=goal, config=config, features=measures
+            program,
+            evaluator,
+            directory,
+            agent=agents,
+            weights=weights,
+            goal=goal,
+            config=config,
+            features=measures,
+            agent_s=options.agent_s or AGENT_S,
+            evaluate_s=options.evaluate_s,
+            confine=options.confine or "auto",
+            pass_variables=options.pass_variables,
+            agent_home=options.agent_home,
         )
     return Repository(
         options.repo or "",
-        agent=agent,
+        agent=agents,
+        weights=weights,
         evaluate=[shlex.split(command) for command in options.evaluate],
         goal=goal,
         protect=options.protect,
+        agent_s=options.agent_s or AGENT_S,
+        evaluate_s=options.evaluate_s or EVALUATE_S,
+        thresholds=options.threshold,
+        confine=options.confine or "auto",
+        pass_variables=options.pass_variables,
+        agent_home=options.agent_home,
     )
+
+
+def _weighted(text: str) -> tuple[list[str], float]:
+    """An agent and its weight: `2:CMD` is drawn twice as often as `CMD`."""
+    weight, sign, command = text.partition(":")
+    is_weighted = bool(sign) and re.fullmatch(r"\d+(\.\d+)?", weight) is not None
+    words = shlex.split(command if is_weighted else text)
+    if not words or (is_weighted and not float(weight) > 0):
+        raise click.UsageError(f"--agent {text!r}: give a command, or a weight above 0 and a command: 2:CMD")
+    return words, float(weight) if is_weighted else 1.0
 
 
 def _sampler(options: ProgramOptions, config: OpenEvolveConfig, names: tuple[str, ...]) -> MapElites:
@@ -205,7 +305,7 @@ def _sampler(options: ProgramOptions, config: OpenEvolveConfig, names: tuple[str
         cells=_cells(options, config, names),
         ranges=ranges,
         measures=names,
-        islands=options.islands or config.num_islands or 1,
+        islands=options.islands or config.num_islands or (1 if options.config is None else ISLANDS),
         **more,
     )
 
@@ -260,6 +360,9 @@ DEMO_DIRECTORY = "tenuto-search-demo"
     help="Run an example, to see what a search does: a robot's arm that learns to reach everywhere, or a "
     "program that a small agent improves.",
 )
+@detach_option
+@notify_option
+@handshake_option
 @program_options
 @click.pass_context
 def command(
@@ -273,6 +376,9 @@ def command(
     no_reuse: bool,
     as_json: bool,
     demo: str | None,
+    detach: bool,
+    notify: str | None,
+    handshake: int | None,
     **given: Any,
 ) -> None:
     """Run a search: a script that declares an `Evolution` and calls its `run()`; or evolve a program: a git
@@ -281,7 +387,8 @@ def command(
     Shows the archive as it fills: live on a terminal, elsewhere in lines, on standard error. Run again, a
     search goes on where it stopped. Ctrl-C once waits for what runs, twice leaves and jobs go on.
 
-    Exit codes: 0 the search ended for a reason of its own; 1 nothing succeeded; 2 wrong usage, or the stored
+    Exit codes: 0 the search ended for a reason of its own; 1 nothing succeeded, or it paused because its
+    surroundings failed (no agent, no sandbox); 2 wrong usage, or the stored
     search was declared otherwise; 5 interrupted.
     """
     programs = ProgramOptions(**given)
@@ -289,15 +396,21 @@ def command(
         raise click.UsageError("give one of: a script, --repo, --program, --demo")
     if not programs.is_given and programs.others:
         raise click.UsageError(f"{programs.others[0]} goes with --repo or --program")
+    impose_notify(notify)
+    if detach:
+        ctx.exit(start_detached("evolve", sys.argv[2:], as_json))
     if demo is not None:
         script = str(write_demo(demo))
         tell(f"the script is {short_path(script)}, yours to change; again: {again(script)}")
-    options = RunOptions(slots, not no_workers, once, not no_reuse)
+    begun = Handshake(handshake)
+    options = RunOptions(slots, not no_workers, once, not no_reuse, on_started=begun.search_begun)
     reporter = open_reporter(is_quiet=as_json)
     with output_for_json(as_json):
         if script is not None:
             path = script
             code = run(lambda: run_script(path, arguments), options, reporter)
+            if not options.results and code == exit_codes.OK:
+                tell(safe(f"{short_path(path)} ran no search: call run() of the Evolution that it declares"))
         else:
             code = run_program(programs, options, reporter)
     if as_json:
@@ -348,6 +461,8 @@ def run(search: Callable[[], object], options: RunOptions, reporter: SearchRepor
 
 def exit_code(results: list[Any]) -> int:
     """What the searches that were run make of the exit code."""
+    if any(result.is_paused_by_itself for result in results):
+        return exit_codes.FAILED
     if any(result.is_interrupted and result.state != "ENDED" for result in results):
         return exit_codes.INTERRUPTED
     if any(result.reason == "FAILING" or (result.scheduled and not result.succeeded) for result in results):
@@ -386,7 +501,7 @@ def summary(result: Any) -> dict[str, Any]:
 def open_reporter(is_quiet: bool = False) -> SearchReporter | None:
     """The face that fits where standard error leads; None: lines."""
     environ = process_environment()
-    if is_quiet or not sys.stderr.isatty() or environ.get("TERM", "dumb") == "dumb":
+    if is_quiet or not steers_terminal(sys.stderr, environ):
         return None
     is_unicode = "utf" in (sys.stderr.encoding or "").lower()
     return LiveReporter(Screen(sys.stderr, color="NO_COLOR" not in environ), is_unicode=is_unicode)

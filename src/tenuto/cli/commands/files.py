@@ -6,11 +6,12 @@ import click
 
 from tenuto.cli.chosen_jobs import kind_option
 from tenuto.cli.completions import complete_jobs
-from tenuto.cli.console import Cell, Column, Styled, note, print_json, say, size_text, table
+from tenuto.cli.console import note, print_json, say, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.errors import NotFound
+from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.job_files import JobFile, job_files
-from tenuto.jobs.text import safe
+from tenuto.jobs.text import safe, size_text
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import FileKind
 

@@ -6,8 +6,8 @@ import click
 
 from tenuto.cli.chosen_jobs import chosen, jobs_of, question_of, run_option
 from tenuto.cli.console import note, print_json, say
-from tenuto.cli.graphs import dot, svg, text_lines
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.jobs.drawing import graph_dot, graph_lines, graph_svg
 from tenuto.jobs.job_graph import job_nodes, task_nodes
 
 MOST_JOBS = 60
@@ -60,7 +60,7 @@ def command(
             ]
         )
         return
-    for line in dot(nodes) if as_dot else svg(nodes) if as_svg else text_lines(nodes):
+    for line in graph_dot(nodes) if as_dot else graph_svg(nodes) if as_svg else graph_lines(nodes):
         say(line)
     if not nodes:
         note("there are no jobs to draw")

@@ -17,12 +17,14 @@ from tenuto.cli.chosen_jobs import (
     run_option,
     shown_limit,
 )
-from tenuto.cli.console import Cell, Column, ago, note, print_json, state_cell, table
+from tenuto.cli.console import ago, note, print_json, state_cell, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.jobs.drawing import Cell, Column
 from tenuto.jobs.result_table import ResultRow, cell_text, result_text, varying_parameters
 from tenuto.jobs.row import Row, plain_row
 from tenuto.jobs.text import duration
 from tenuto.lifecycle.owner_names import Door
+from tenuto.tasks.tags import tag_text
 
 MOST_TAG_COLUMNS = 12
 MOST_NAMES = 3
@@ -124,7 +126,7 @@ def _row(
         job.name,
         job.task,
         state_cell(job.state),
-        *(str(said.get(tag, "")) for tag in tags),
+        *(tag_text(said.get(tag, "")) for tag in tags),
         f"{job.progress:.0%}" if job.progress is not None else "",
         duration(job.elapsed_s(now)),
         ago(job.ended, now),

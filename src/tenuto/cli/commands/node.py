@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
 from tenuto import __version__
 from tenuto.cli.service_options import address_options, arguments_of, log_option, sandbox_option, tls_options
+from tenuto.errors import JobServiceError
 from tenuto.service.configuration import (
+    NODE_SECRET,
     node_address,
     node_limits,
     node_plan,
@@ -26,7 +34,8 @@ from tenuto.settings.service import NODE_SECTIONS
 from tenuto.workspace.machine import this_machine
 
 
-@click.command("node")
+@click.group("node", invoke_without_command=True)
+@click.pass_context
 @address_options
 @click.option("--data", metavar="DIR", help="Where payloads are kept.")
 @click.option("--db", metavar="PATH", help="The node's SQLite file.")
@@ -38,6 +47,7 @@ from tenuto.workspace.machine import this_machine
 @tls_options
 @log_option
 def command(
+    context: click.Context,
     host: str | None,
     port: int | None,
     data: str | None,
@@ -50,6 +60,8 @@ def command(
     log_form: str,
 ) -> None:
     """Run the jobs of servers on this machine; a server names it under [services.NAME] nodes."""
+    if context.invoked_subcommand is not None:
+        return
     if insecure and token_file:
         raise click.UsageError(
             "--token-file names a secret that --insecure does not ask for: give one of them"
@@ -74,8 +86,86 @@ def command(
             log("insecure", 30, node=plan.name)
         click.echo(f"tenuto: node on {url}")
 
+    def reload() -> None:
+        log(
+            "reload_failed", 30, why="a node reads its settings at its start only: restart it, payloads go on"
+        )
+
     log_to_stderr(log_form)
     running = ServedApp(
-        node_app(front, hosts, machine.randomness), node.start, ready, front.drain, node.close
+        node_app(front, hosts, machine.randomness), node.start, ready, front.drain, node.close, reload
     )
     asyncio.run(run(running, address, machine.clock))
+
+
+# Taking a node out, and in again
+
+
+ASK_S = 10.0
+LOOK_S = 0.5
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def remote_options(command: F) -> F:
+    """`--url`, `--token-file`."""
+    command = click.option(
+        "--token-file", type=click.Path(dir_okay=False, path_type=Path), help="The file with its secret."
+    )(command)
+    return click.option("--url", help="The node; that of the settings if it is not given.")(command)
+
+
+@command.command("drain")
+@remote_options
+@click.option("--no-wait", is_flag=True, help="Return at once, and not when the node is empty.")
+def drain(url: str | None, token_file: Path | None, no_wait: bool) -> None:
+    """Let a node take nothing new, also after a restart, and say when it is empty; `resume` ends that."""
+    ask = _asking(url, token_file)
+    said = ask("POST", "/drain")
+    click.echo(f"tenuto: node {said['node']} takes no more jobs; {said['payloads']} have not ended")
+    while said["payloads"] and not no_wait:
+        time.sleep(LOOK_S)
+        said = {**said, **ask("GET", "/health")}
+    if not said["payloads"]:
+        click.echo(f"tenuto: node {said['node']} is empty")
+
+
+@command.command("resume")
+@remote_options
+def resume(url: str | None, token_file: Path | None) -> None:
+    """Let a node take jobs again."""
+    click.echo(f"tenuto: node {_asking(url, token_file)('POST', '/resume')['node']} takes jobs again")
+
+
+def _asking(url: str | None, token_file: Path | None) -> Callable[[str, str], dict[str, Any]]:
+    """Asks a node, with its secret: of the file given, or of the settings of a node on this machine."""
+    settings = load_settings({}, foreign=NODE_SECTIONS).node
+    base = (url or f"http://{settings.host}:{settings.port}").rstrip("/")
+    path = token_file or settings.token_file or (settings.data or Path("node")) / NODE_SECRET
+    headers = {"Authorization": f"Bearer {path.read_text().strip()}"} if path.exists() else {}
+
+    def ask(method: str, where: str) -> dict[str, Any]:
+        request = urllib.request.Request(f"{base}{where}", b"" if method == "POST" else None, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=ASK_S) as answer:
+                said: dict[str, Any] = json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                said = _json(error.read())
+            if "payloads" not in said:  # a node that drains is not well, and says so
+                why = said.get("message") or f"HTTP {error.code}"
+                raise JobServiceError(
+                    f"the node at {base} refused: {why} (its secret is read in {path})"
+                ) from None
+        except (OSError, ValueError) as error:
+            raise JobServiceError(f"the node at {base} does not answer: {error}; give its --url") from None
+        return said
+
+    return ask
+
+
+def _json(raw: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(raw)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}

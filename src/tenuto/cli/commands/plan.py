@@ -21,6 +21,7 @@ def command(
     workspace: str | None,
     module: bool,
     rerun_changed: bool | None,
+    rerun: str | None,
     everything: bool,
     json: bool,
 ) -> None:
@@ -35,5 +36,5 @@ def command(
     Exit codes: 0 planned; 1 the script raised in an experiment, so that the plan may not be whole; 2 wrong
     usage. What a script does with results, after its experiments, does not matter to the plan.
     """
-    request = request_of(file, arguments, overrides, name, workspace, module, rerun_changed)
+    request = request_of(file, arguments, overrides, name, workspace, module, rerun_changed, rerun)
     ctx.exit(show_plan(request, json=json, everything=everything))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
+from tenuto.catalogue import Catalogue
 from tenuto.cli.chosen_jobs import all_option, chosen, jobs_of, limit_option, question_of, run_option
-from tenuto.cli.console import Cell, Column, note, print_json, say, table, window_width
+from tenuto.cli.console import note, print_json, say, table, window_width
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
-from tenuto.cli.plots import Point, bars, histogram, scatter
 from tenuto.cli.program import hint
 from tenuto.errors import NotFound
+from tenuto.jobs.drawing import Cell, Column, Point, bars, histogram, scatter
+from tenuto.jobs.query import order_key
 from tenuto.jobs.result_table import (
     ResultRow,
     best_column,
@@ -26,10 +29,23 @@ from tenuto.jobs.result_table import (
     tag_columns,
     varying_parameters,
 )
-from tenuto.jobs.text import safe
+from tenuto.jobs.row import Row
+from tenuto.jobs.text import duration, safe
+from tenuto.jobs.usage import JobUsage
+from tenuto.launchers.requirements import about_size
 from tenuto.lifecycle.states import JobState
 
 PLOT_COLUMNS = 80
+AGGREGATES: dict[str, Callable[[Sequence[float]], float | None]] = {
+    "mean": statistics.fmean,
+    "std": lambda sizes: statistics.stdev(sizes) if len(sizes) > 1 else None,
+    "min": min,
+    "max": max,
+    "median": statistics.median,
+    "sum": sum,
+    "count": len,
+}
+"""What `--agg` makes of the numbers of a group; std is that of a sample, and none for one number."""
 
 
 @click.command()
@@ -54,6 +70,19 @@ PLOT_COLUMNS = 80
     metavar="COLUMN[,COLUMN]",
     help="Draw a column (how its values lie), or the second over the first.",
 )
+@click.option(
+    "-g",
+    "--group",
+    "grouped",
+    metavar="COLUMN,...",
+    help="One line for all jobs with the same values of these.",
+)
+@click.option(
+    "--agg",
+    metavar="NAME,...",
+    help=f"With --group: what becomes of their numbers, of {', '.join(AGGREGATES)}; mean,std by default.",
+)
+@click.option("--usage", is_flag=True, help="Show what jobs used of what they asked for, failed ones too.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with every column.")
 @workspace_option
 @json_option
@@ -65,6 +94,9 @@ def command(
     columns: str | None,
     limit: int | None,
     plot: str | None,
+    grouped: str | None,
+    agg: str | None,
+    usage: bool,
     as_csv: bool,
     workspace: str | None,
     as_json: bool,
@@ -77,14 +109,27 @@ def command(
         raise click.UsageError("--run and --all exclude each other")
     if as_json + as_csv + (plot is not None) > 1:
         raise click.UsageError("--json, --csv and --plot exclude each other")
+    if grouped is not None and plot is not None:
+        raise click.UsageError("--group and --plot exclude each other")
+    if agg is not None and grouped is None:
+        raise click.UsageError("--agg needs --group, as in --group lr --agg mean,std")
+    if usage and (plot is not None or grouped is not None or columns is not None or sort is not None):
+        raise click.UsageError("--usage goes with filters, --limit, --csv and --json alone")
+    functions = _aggregates(agg)
     question = question_of(filter_)
     catalogue = open_catalogue(workspace)
     jobs = jobs_of(catalogue, run, every=every)
     found = chosen(catalogue, question, jobs)
+    if usage:
+        _show_usage(catalogue, found[:limit], as_json=as_json, as_csv=as_csv)
+        return
     read = catalogue.result_rows(found[::-1])
     rows = [row for row in read if row.result is not None]
     if not rows and not (as_json or as_csv):
         note(_nothing(len(jobs), found, read))
+        return
+    if grouped is not None:
+        _show_groups(rows, grouped, functions, columns, sort, limit, as_json=as_json, as_csv=as_csv)
         return
     rows, by = _ordered(rows, sort)
     shown = rows[:limit]
@@ -98,6 +143,99 @@ def command(
     else:
         _show(shown, names)
         _tell(rows, shown, len(read), by)
+
+
+def _show_usage(catalogue: Catalogue, jobs: Sequence[Row], *, as_json: bool, as_csv: bool) -> None:
+    """One line for each job that ended: time, memory and processors, asked and used."""
+    used = [(row, found) for row in jobs if (found := catalogue.usage(row)) is not None]
+    lines = [
+        {
+            "id": row.id,
+            "name": row.name,
+            "task": row.task,
+            "state": row.state.name.lower(),
+            **found._asdict(),
+            "cpu_share": found.cpu_share,
+        }
+        for row, found in used
+    ]
+    if as_json:
+        print_json(lines)
+    elif as_csv:
+        names = ["id", "task", "state", *JobUsage._fields, "cpu_share"]
+        click.echo(
+            _written([names, *([_csv_cell(line[name]) for name in names] for line in lines)]), nl=False
+        )
+    elif not lines:
+        note(f"none of {len(jobs)} jobs has an attempt that ended and was measured")
+    else:
+        heads = [Column("id"), Column("task", least=8), Column("state")]
+        heads += [Column(name, right=True) for name in ("time", "asked", "memory", "asked", "cores", "CPU")]
+        table(
+            heads, [[row.name, row.task, row.state.name.lower(), *_usage_cells(found)] for row, found in used]
+        )
+
+
+def _usage_cells(found: JobUsage) -> list[Cell]:
+    return [
+        "" if found.used_s is None else duration(found.used_s),
+        "" if found.asked_s is None else duration(found.asked_s),
+        "" if found.used_bytes is None else about_size(found.used_bytes),
+        "" if found.asked_bytes is None else about_size(found.asked_bytes),
+        str(found.cores),
+        "" if found.cpu_share is None else f"{found.cpu_share:.0%}",
+    ]
+
+
+def _aggregates(given: str | None) -> list[str]:
+    names = [name.strip() for name in (given or "mean,std").split(",")]
+    for name in names:
+        if name not in AGGREGATES:
+            raise click.UsageError(f"--agg: {name!r} is none of {', '.join(AGGREGATES)}")
+    return names
+
+
+def _show_groups(
+    rows: Sequence[ResultRow],
+    grouped: str,
+    functions: Sequence[str],
+    columns: str | None,
+    sort: str | None,
+    limit: int | None,
+    *,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """One line for each group: its values, how many jobs it has, and what became of its numbers."""
+    by = _chosen(grouped, rows) or []
+    wanted = _chosen(columns, rows) or result_columns(rows)
+    wanted = [name for name in wanted if any(number(row.get(name)) is not None for row in rows)]
+    groups: dict[tuple[str, ...], list[ResultRow]] = {}
+    for row in rows:
+        groups.setdefault(tuple(cell_text(row.get(name)) for name in by), []).append(row)
+    names = [f"{name}.{function}" for name in wanted for function in functions]
+    lines: list[dict[str, Any]] = []
+    for members in groups.values():
+        line: dict[str, Any] = {name: members[0].get(name) for name in by} | {"jobs": len(members)}
+        for name in wanted:
+            sizes = [size for row in members if (size := number(row.get(name))) is not None]
+            line |= {f"{name}.{f}": AGGREGATES[f](sizes) if sizes else None for f in functions}
+        lines.append(line)
+    key = (sort or by[0]).removeprefix("-")
+    if key not in (*by, "jobs", *names):
+        raise NotFound(f"no group has a column {key!r}; there are: {', '.join((*by, 'jobs', *names))}")
+    lines.sort(key=lambda line: order_key(line[key]) or (2, ""), reverse=(sort or "").startswith("-"))
+    lines = lines[:limit]
+    heads = [*by, "jobs", *names]
+    if as_json:
+        print_json(lines)
+    elif as_csv:
+        click.echo(
+            _written([heads, *([_csv_cell(line[name]) for name in heads] for line in lines)]), nl=False
+        )
+    else:
+        cells: list[list[Cell]] = [[cell_text(line[name]) for name in heads] for line in lines]
+        table([Column(name, right=name not in by) for name in heads], cells)
 
 
 def _nothing(jobs: int, found: Sequence[Any], read: Sequence[ResultRow]) -> str:
@@ -189,18 +327,17 @@ def _plain(row: ResultRow) -> dict[str, Any]:
 def _csv(rows: Sequence[ResultRow], chosen: list[str] | None) -> str:
     parameters = dict.fromkeys(name for row in rows for name in row.parameters)
     names = chosen or list(dict.fromkeys([*tag_columns(rows), *parameters, *result_columns(rows)]))
+    lines = [[row.job.task, row.job.id, *(_csv_cell(row.get(name)) for name in names)] for row in rows]
+    return _written([["task", "id", *names], *lines])
+
+
+def _csv_cell(cell: Any) -> str:
+    return repr(cell) if isinstance(cell, float) else cell_text(cell)
+
+
+def _written(lines: Sequence[Sequence[str]]) -> str:
     written = io.StringIO()
-    writer = csv.writer(written)
-    writer.writerow(["task", "id", *names])
-    for row in rows:
-        cells = [row.get(name) for name in names]
-        writer.writerow(
-            [
-                row.job.task,
-                row.job.id,
-                *(repr(cell) if isinstance(cell, float) else cell_text(cell) for cell in cells),
-            ]
-        )
+    csv.writer(written).writerows(lines)
     return written.getvalue()
 
 

@@ -19,7 +19,7 @@ from tenuto.jobs.retry import PreparedRetries, Retrying, prepare, submit
 from tenuto.jobs.row import SHOWN_DIGITS, Row
 from tenuto.jobs.source import Acted, ActedAs, Action
 from tenuto.jobs.text import safe
-from tenuto.launchers.selection import SLURM, Launchers
+from tenuto.launchers.selection import Launchers, cluster_names
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
@@ -102,7 +102,7 @@ def _retry_here(
     scheduler = Scheduler.instance()
     launchers = Launchers(settings)
     # What is run from its directory has no script to keep warm for.
-    launcher = launchers.named(SLURM if settings.launcher == SLURM else "spawn")
+    launcher = launchers.named(settings.launcher if settings.launcher in cluster_names(settings) else "spawn")
     prepared = prepare(view, keys, scheduler, launcher, seen=seen)
     for refused in () if as_json else prepared.refused:
         note(f"{refused.key} is not run: {refused.detail}")
@@ -125,7 +125,8 @@ def _retry_elsewhere(
     names = {row.key: row.name for row in rows}
     for one in () if as_json else acted:
         is_retried = one.outcome is ActedAs.RETRIED
-        note(f"{names[one.key]} is {'to be tried again' if is_retried else f'not run: {one.detail}'}")
+        again = f"to be tried again{f'; {one.detail}' if one.detail else ''}"
+        note(f"{names[one.key]} is {again if is_retried else f'not run: {one.detail}'}")
     plain = [_plain_other(one, names[one.key]) for one in acted]
     return plain, all(one.outcome is ActedAs.RETRIED for one in acted)
 

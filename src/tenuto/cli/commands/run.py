@@ -12,6 +12,8 @@ import click
 
 from tenuto.cli import exit_codes
 from tenuto.cli.completions import complete_files
+from tenuto.cli.detach import Handshake, detach_option, handshake_option, start_detached
+from tenuto.cli.options import impose_notify, notify_option, without_notify
 from tenuto.cli.plans import plan_of
 from tenuto.cli.program import called_as, short_path
 from tenuto.cli.session import (
@@ -23,9 +25,14 @@ from tenuto.cli.session import (
     output_for_json,
     tell,
 )
+from tenuto.errors import TenutoError
 from tenuto.experiments.checked_arguments import RunMode
+from tenuto.jobs.query import read_question
 from tenuto.jobs.text import safe
+from tenuto.tasks.arguments import text
 from tenuto.workspace.machine import this_machine
+
+NO_EXPERIMENT = '; a script does so by `with experiment("workspace", "name"):`'
 
 
 class FileCommand(click.Command):
@@ -55,7 +62,12 @@ def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--rerun-changed/--no-rerun-changed",
             "rerun_changed",
             default=None,
-            help="Run jobs that were done again if the file of their task has changed since.",
+            help="Run jobs again whose code, or what they were made from, has changed since they were done.",
+        ),
+        click.option(
+            "--rerun",
+            metavar="FILTER",
+            help="Run jobs again that were done before, as in --rerun 'task~Train and lr=0.1'.",
         ),
         click.option("--name", metavar="NAME", help="Of a YAML file: the experiment's name."),
         click.option(
@@ -63,7 +75,7 @@ def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "overrides",
             multiple=True,
             metavar="KEY=VALUE",
-            help="Of a YAML file: change a key or a parameter, as in -c data.size=3.",
+            help="Set an option of the script, as in -c lr=0.1; of a YAML file a key or a parameter.",
         ),
     ):
         function = decorate(function)
@@ -78,14 +90,20 @@ def request_of(
     workspace: str | None,
     module: bool = False,
     rerun_changed: bool | None = None,
+    rerun: str | None = None,
 ) -> Request:
     """What was asked for; refuses what a script decides for itself."""
     if not module:
         click.Path(exists=True, dir_okay=False).convert(file, None, None)
-    request = Request(file, arguments, overrides, name, workspace, module, rerun_changed)
+    if rerun is not None:
+        try:
+            read_question(text(rerun, "--rerun"))
+        except TenutoError as error:
+            raise click.UsageError(f"--rerun: {error}") from error
+    request = Request(file, arguments, overrides, name, workspace, module, rerun_changed, rerun)
     if request.is_yaml and arguments:
         raise click.UsageError(f"a YAML file takes no arguments: {' '.join(arguments)}; use -c key=value")
-    given = [option for option, value in {"-c": overrides, "--name": name, "-w": workspace}.items() if value]
+    given = [option for option, value in {"--name": name, "-w": workspace}.items() if value]
     if not request.is_yaml and given:
         raise click.UsageError(
             f"{', '.join(given)}: only for YAML files; a script says itself how it runs "
@@ -101,6 +119,9 @@ def request_of(
 @click.option("--prepare", is_flag=True, help="Only do what tasks need prepared, such as downloads.")
 @click.option("--fail-fast", is_flag=True, help="Start nothing more after the first failure.")
 @click.option("--json", is_flag=True, help="Print the summary as JSON to standard output.")
+@detach_option
+@notify_option
+@handshake_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -111,11 +132,15 @@ def command(
     workspace: str | None,
     module: bool,
     rerun_changed: bool | None,
+    rerun: str | None,
     dry_run: bool,
     generate_only: bool,
     prepare: bool,
     fail_fast: bool,
     json: bool,
+    detach: bool,
+    notify: str | None,
+    handshake: int | None,
 ) -> None:
     """Run an experiment: a Python script, or a YAML file.
 
@@ -125,22 +150,40 @@ def command(
     Exit codes: 0 all is done; 1 jobs failed, or the script raised; 2 wrong usage; 4 another run has the
     experiment; 5 interrupted, and jobs may go on.
     """
-    request = request_of(file, arguments, overrides, name, workspace, module, rerun_changed)
+    request = request_of(file, arguments, overrides, name, workspace, module, rerun_changed, rerun)
     if dry_run + generate_only + prepare > 1:
         raise click.UsageError("one of --dry-run, --generate-only and --prepare, not several")
+    if detach and (dry_run or generate_only or prepare):
+        raise click.UsageError(
+            "--detach is for a run, which --dry-run, --generate-only and --prepare are not"
+        )
+    impose_notify(notify)
+    if detach:
+        ctx.exit(start_detached("run", sys.argv[2:], json))
     if dry_run:
         ctx.exit(show_plan(request, json=json, everything=False))
     request = request._replace(fail_fast=fail_fast)
     mode = RunMode.GENERATE_ONLY if generate_only else RunMode.PREPARE if prepare else None
-    ctx.exit(run_request(request, sys.argv[1:], json=json, mode=mode))
+    ctx.exit(
+        run_request(
+            request, without_notify(sys.argv[1:]), json=json, mode=mode, handshake=Handshake(handshake)
+        )
+    )
 
 
 def run_request(
-    request: Request, retry: list[str], *, json: bool = False, mode: RunMode | None = None
+    request: Request,
+    retry: list[str],
+    *,
+    json: bool = False,
+    mode: RunMode | None = None,
+    handshake: Handshake | None = None,
 ) -> int:
     """Runs a file, shows how it goes, and says at the end what came of it."""
     program = called_as()  # before the script sees arguments of its own
     session = Session(open_progress(sys.stderr))
+    if handshake is not None:
+        session.progress.on_opened = handshake.run_begun
     with output_for_json(json):
         code = session.run(request, mode)
     if mode is RunMode.GENERATE_ONLY:
@@ -152,6 +195,8 @@ def run_request(
     elif summary.runs:
         for line in summary.lines(os.getcwd()):
             tell(line)
+    elif code == exit_codes.OK and not session.progress.plans:
+        tell(f"{safe(request.file)} opened no experiment, so nothing was run{NO_EXPERIMENT}")
     let_go_of_closed_streams()
     return code
 
@@ -172,6 +217,8 @@ def show_plan(request: Request, *, json: bool, everything: bool) -> int:
         for line in plan.lines(everything=everything):
             click.echo(line)
     if not session.problem:
+        if not plans and code == exit_codes.OK:
+            tell(f"{safe(request.file)} opened no experiment: there is nothing to plan{NO_EXPERIMENT}")
         return code
     if is_whole:
         tell(f"after its experiments the script stopped ({safe(session.problem)}): a plan has no results")

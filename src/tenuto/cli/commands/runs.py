@@ -7,7 +7,7 @@ import click
 from tenuto.cli import exit_codes
 from tenuto.cli.commands.jobs import show_jobs, varying_names
 from tenuto.cli.completions import complete_runs
-from tenuto.cli.console import Cell, Column, Styled, moment, note, print_json, say, size_text, table
+from tenuto.cli.console import moment, note, print_json, say, table
 from tenuto.cli.options import json_option, open_catalogue, open_workspace, workspace_option, yes_option
 from tenuto.cli.program import hint
 from tenuto.errors import ExperimentLocked, NotFound
@@ -15,8 +15,9 @@ from tenuto.experiments.pruning import prune_runs
 from tenuto.experiments.run_record import RunState, add_tags, remove_tags
 from tenuto.experiments.runs import RunView, plain_run
 from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.row import plain_row
-from tenuto.jobs.text import duration, energy, safe
+from tenuto.jobs.text import duration, energy, safe, size_text
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import load_settings
 

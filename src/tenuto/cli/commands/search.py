@@ -18,7 +18,8 @@ from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SettingsError
 from tenuto.jobs.text import safe, truncate
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd
-from tenuto.search.export import artifacts_of, candidate_rows
+from tenuto.search.export import artifacts_of, candidate_rows, lineage
+from tenuto.search.git import Git
 from tenuto.search.manual_candidate import add_candidate
 from tenuto.search.opening import FILE_NAME, default_workspace, has_searches, open_database
 from tenuto.search.search_overview import SearchOverview, overview, workers
@@ -126,6 +127,50 @@ def _best_row(store: Store, name: str, cell: int | None, direction: str) -> dict
         and (cell is None or row["cell"] == cell)
     ]
     return max(rows, key=lambda row: (sign * row["objective"], -row["order"]), default=None)
+
+
+@command.command("lineage")
+@click.argument("name")
+@click.argument("number", type=click.IntRange(1), required=False)
+@click.option("--no-diff", is_flag=True, help="Only numbers and scores.")
+@workspace_option
+@json_option
+def show_lineage(name: str, number: int | None, no_diff: bool, workspace: str | None, as_json: bool) -> None:
+    """Show what a candidate descends from, the first one first: scores, and of programs the changes.
+
+    By default of the best candidate.
+    """
+    with opened(workspace, name) as store:
+        if number is None:
+            best = overview(store, name).best
+            if best is None:
+                raise NotFound(f"{name}: no candidate was evaluated yet")
+            number = best["number"]
+        rows = lineage(store, name, number)
+    if not rows:
+        raise NotFound(f"{name} has no candidate {number}")
+    kept = [{key: row[key] for key in _LINEAGE} for row in rows]
+    for before, row, shown in zip([None, *rows], rows, kept, strict=False):
+        shown["diff"] = None if no_diff or before is None else _diff(before, row)
+    if as_json:
+        click.echo(jsons.dumps(kept))
+        return
+    for row in kept:
+        worth = row["objective"] if row["objective"] is not None else row["message"] or row["status"]
+        click.echo(safe(f"#{row['number']}  {worth}  {row['solution'] or jsons.dumps(row['values'])}"))
+        for line in (row["diff"] or "").splitlines():
+            click.echo(f"    {safe(line)}")
+
+
+_LINEAGE = ("number", "status", "objective", "measures", "cost", "parent", "solution", "values", "message")
+
+
+def _diff(before: dict[str, Any], row: dict[str, Any]) -> str | None:
+    """How a program differs from its parent; None of what is no program, or where its repository is not."""
+    commits = [before["solution"], row["solution"]]
+    if row["repository"] is None or not all(isinstance(one, str) for one in commits):
+        return None
+    return Git(row["repository"]).ask("diff", "--no-color", "--no-ext-diff", *commits)
 
 
 @command.command()

@@ -10,6 +10,7 @@ import click
 from tenuto import __version__
 from tenuto.cli.service_options import address_options, arguments_of, log_option, sandbox_option, tls_options
 from tenuto.database import refuse_unusable
+from tenuto.errors import TenutoError
 from tenuto.service.configuration import (
     database_of,
     node_plan,
@@ -92,6 +93,17 @@ def command(
         log("ready", url=url, services=",".join(found))
         click.echo(f"tenuto: serving on {url}")
 
+    def reload() -> None:
+        try:
+            anew = load_settings(arguments, foreign=SERVER_SECTIONS)
+            offers = offered(anew, services, with_node=with_node)
+            named = remote_nodes(anew, offers, None if embedded is None else embedded.name)
+        except (TenutoError, OSError) as error:
+            log("reload_failed", 40, why=str(error))
+            return
+        server.reload(offers, named)
+        log("reloaded", services=",".join(offers), nodes=",".join(server.parts.book.nodes))
+
     log_to_stderr(log_form)
-    served = ServedApp(server.app(), start, ready, server.drain, server.close)
+    served = ServedApp(server.app(), start, ready, server.drain, server.close, reload)
     asyncio.run(run(served, address, machine.clock))

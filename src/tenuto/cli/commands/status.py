@@ -10,14 +10,16 @@ import click
 from tenuto.catalogue import Catalogue
 from tenuto.cli.chosen_jobs import kind_option
 from tenuto.cli.completions import complete_runs
-from tenuto.cli.console import Cell, Column, Styled, ago, note, print_json, say, table
+from tenuto.cli.console import ago, note, print_json, say, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
+from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.result_table import cell_text
 from tenuto.jobs.row import Group, PlainGroup, Row, plain_group, plain_row
 from tenuto.jobs.text import duration, safe
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
+from tenuto.tasks.tags import tag_words
 
 MOST_RUNNING = 20
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red"}
@@ -98,6 +100,7 @@ def _show_group(catalogue: Catalogue, group: Group, as_json: bool) -> None:
 def _show_groups(counted: Counted, now: datetime) -> None:
     rows: list[list[Cell]] = []
     kinds = {group.door for group, _ in counted}
+    has_queue = any(counts.get(JobState.SCHEDULED) for _, counts in counted)
     for group, counts in counted:
         number = {state: counts.get(state, 0) for state in JobState}
         rows.append(
@@ -107,7 +110,8 @@ def _show_groups(counted: Counted, now: datetime) -> None:
                 group.run,
                 Styled(group.state, _COLOURS.get(group.state.lower(), "yellow")),
                 _count(number[JobState.DONE], "green"),
-                _count(number[JobState.RUNNING] + number[JobState.SCHEDULED], "cyan"),
+                _count(number[JobState.RUNNING], "cyan"),
+                *([_count(number[JobState.SCHEDULED], "yellow")] if has_queue else []),
                 _count(number[JobState.WAITING] + number[JobState.READY], "yellow"),
                 _count(number[JobState.ERROR], "red"),
                 _count(number[JobState.UNSCHEDULED], None),
@@ -123,6 +127,7 @@ def _show_groups(counted: Counted, now: datetime) -> None:
             Column("state", rank=1),
             Column("done", right=True),
             Column("running", right=True, least=3),
+            *([Column("in queue", right=True, least=4)] if has_queue else []),
             Column("waiting", right=True, least=4),
             Column("failed", right=True, least=4),
             Column("not run", right=True, rank=2),
@@ -136,7 +141,11 @@ def _count(number: int, colour: str | None) -> Styled:
     return Styled(str(number), colour if number else None, dim=not number)
 
 
-def _show_running(running: list[Row], now: datetime) -> None:
+def _show_running(unended: list[Row], now: datetime) -> None:
+    running = [row for row in unended if row.state is not JobState.SCHEDULED]
+    if len(unended) > len(running):
+        say("")
+        say(f"in queue: {len(unended) - len(running)} ({hint('tenuto jobs state=scheduled')})")
     if not running:
         return
     rows: list[list[Cell]] = [
@@ -146,7 +155,7 @@ def _show_running(running: list[Row], now: datetime) -> None:
             f"{job.progress:.0%}" if job.progress is not None else "–",
             duration(job.elapsed_s(now)),
             duration(job.left_s(now)),
-            " ".join(f"{name}={value}" for name, value in job.tags.items()),
+            tag_words(job.tags),
             job.progress_desc or "",
         ]
         for job in running[:MOST_RUNNING]
@@ -171,11 +180,16 @@ def _show_running(running: list[Row], now: datetime) -> None:
 
 def _show_hints(counted: Counted, running: list[Row]) -> None:
     say("")
-    left = {group.group for group, _ in counted if not group.live and group.door is Door.EXPERIMENTS}
-    unowned = [row for row in running if row.group in left]
+    ended = {group.group for group, _ in counted if not group.live and group.door is Door.EXPERIMENTS}
+    unowned = [row for row in running if row.group in ended]
     if unowned:
         kill = hint("tenuto kill --unowned")
         say(f"no run waits for {len(unowned)} of them: run the experiment again, or {kill}")
+    for group, counts in counted:
+        left = sum(number for state, number in counts.items() if not state.finished())
+        if group.take_up is not None and left:
+            name = safe(group.name)
+            say(f"{name}: its driver is gone, and {left} of its jobs have not ended; go on: {group.take_up}")
     if any(counts.get(JobState.ERROR) for _, counts in counted):
         say(f"what failed: {hint('tenuto jobs state=error')}")
         say(f"why, and again: {hint('tenuto why ID')}, {hint('tenuto retry ID')}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -11,8 +12,10 @@ import click
 
 from tenuto.cli.options import json_option
 from tenuto.database import Database
+from tenuto.database.engine import SQLITE, database_url
+from tenuto.errors import NotFound
 from tenuto.jobs.text import safe_lines
-from tenuto.service.access import TokenRow, Tokens, scopes_of
+from tenuto.service.access import TokenRow, Tokens, scopes_of, services_of
 from tenuto.service.configuration import database_of
 from tenuto.service.routes.common import instant
 from tenuto.service.tables import MIGRATIONS, opened
@@ -32,9 +35,14 @@ def db_option(command: F) -> F:
     return click.option("--db", metavar="PATH|URL", help="The server's database.")(command)
 
 
-def _tokens(db: str | None) -> tuple[Database, Tokens]:
+def _tokens(db: str | None, *, makes: bool = False) -> tuple[Database, Tokens]:
+    """``makes``: a database that is not there is made, for a server that was never started."""
     settings = load_settings({"service.database": db}, foreign=SERVER_SECTIONS)
-    database = opened(database_of(settings.service), MIGRATIONS, PATIENCE_S)
+    url = database_of(settings.service)
+    found = database_url(url)
+    if not makes and found.drivername == SQLITE and not os.path.exists(str(found.database)):
+        raise NotFound(f"there is no database {url}: give the server's --db, or call this in its directory")
+    database = opened(url, MIGRATIONS, PATIENCE_S)
     return database, Tokens(database)
 
 
@@ -54,19 +62,31 @@ def command() -> None:
 
 @command.command("create")
 @click.option("--user", required=True, metavar="NAME", help="Whose token it is.")
-@click.option("--scope", default="submit,read", show_default=True, help="submit, read, front, admin.")
+@click.option(
+    "--scope", default="submit,read", show_default=True, help="submit, read, front, admin, metrics."
+)
 @click.option(
     "--expires", default="90d", show_default=True, callback=_milliseconds, help="30m, 12h, 90d, none."
 )
+@click.option("--services", metavar="A,B", help="The services that it may ask for; by default all.")
 @click.option("--note", default="", help="What it is for.")
 @db_option
 @json_option
-def create(user: str, scope: str, expires: int | None, note: str, db: str | None, as_json: bool) -> None:
+def create(
+    user: str,
+    scope: str,
+    expires: int | None,
+    services: str | None,
+    note: str,
+    db: str | None,
+    as_json: bool,
+) -> None:
     """Make a token and print it. It is shown this once: only its digest is kept."""
     scopes = scopes_of(scope)
-    database, tokens = _tokens(db)
+    allowed = None if services is None else services_of(services)
+    database, tokens = _tokens(db, makes=True)
     try:
-        id, token = tokens.create(user, scopes, expires, note)
+        id, token = tokens.create(user, scopes, expires, note, allowed)
     finally:
         database.close()
     click.echo(json.dumps({"id": id, "token": token}) if as_json else token)
@@ -79,15 +99,19 @@ def list_(db: str | None, as_json: bool) -> None:
     """List the tokens, without what makes them valid."""
     database, tokens = _tokens(db)
     try:
-        rows = tokens.listed()
+        rows, now_ms = tokens.listed(), tokens.now_ms()
     finally:
         database.close()
     if as_json:
         click.echo(json.dumps([_plain(row) for row in rows]))
         return
     for row in rows:
-        end = "revoked" if row.revoked_at else f"until {instant(row.expires_at) or 'for ever'}"
-        click.echo(safe_lines(f"{row.id}  {row.user_id}  {row.scopes}  {end}  {row.note}".rstrip()))
+        end = f"until {instant(row.expires_at) or 'for ever'}"
+        if row.expires_at is not None and row.expires_at <= now_ms:
+            end = f"expired {instant(row.expires_at)}"
+        end = "revoked" if row.revoked_at else end
+        scopes = row.scopes if row.services is None else f"{row.scopes} for {row.services}"
+        click.echo(safe_lines(f"{row.id}  {row.user_id}  {scopes}  {end}  {row.note}".rstrip()))
 
 
 @command.command("revoke")
@@ -107,6 +131,7 @@ def _plain(row: TokenRow) -> dict[str, object]:
         "id": row.id,
         "user": row.user_id,
         "scopes": row.scopes.split(","),
+        "services": None if row.services is None else row.services.split(","),
         "note": row.note,
         "created_at": instant(row.created_at),
         "expires_at": instant(row.expires_at),

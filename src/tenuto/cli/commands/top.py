@@ -64,7 +64,7 @@ def command(
         raise click.UsageError("--url and --code go together", ctx)
     if not as_json:
         _check_terminal(ctx)
-    read_question(filter_)
+    read_question(filter_, words=True)
     with _provider(url, code, workspace, read_only) as (provider, groups):
         if as_json:
             if isinstance(provider, LocalProvider):

@@ -21,7 +21,7 @@ from tenuto.errors import NotFound
 from tenuto.jobs.tcp_ports import LOCALHOST
 from tenuto.light import late
 from tenuto.monitor.provider import LocalProvider
-from tenuto.monitor.web.registrations import new_code, registrations
+from tenuto.monitor.web.registrations import Address, new_code, registrations
 from tenuto.settings import Settings, load_settings, state_directory
 from tenuto.settings.urls import Url
 
@@ -35,12 +35,16 @@ _REACHABLE = (
     "{host} can be reached from other machines: add --allow-remote if that is wanted, or go through "
     "ssh -L 8368:localhost:8368"
 )
+_PLAIN = (
+    "this is plain HTTP: every machine between you and this one can read the page and take over its login. "
+    "Through an untrusted network use ssh -L 8368:localhost:8368, or a proxy with TLS."
+)
 
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), help="Listen here; 0 for a free one. By default 8368.")
 @click.option("--host", default=LOCALHOST, show_default=True, metavar="ADDR", help="Listen on this address.")
-@click.option("--allow-remote", is_flag=True, help="Let other machines in; needs --host.")
+@click.option("--allow-remote", is_flag=True, help="Let other machines in, by plain HTTP; needs --host.")
 @click.option("--allow-host", "allowed", multiple=True, metavar="NAME", help="A name that browsers may use.")
 @click.option("--read-only", is_flag=True, help="Show, and do nothing.")
 @click.option(
@@ -81,6 +85,8 @@ def command(
         return _login(registry, port, root, as_json)
     if host not in LOOPBACK and not allow_remote:
         raise click.UsageError(_REACHABLE.format(host=host), ctx)
+    if host not in LOOPBACK:
+        note(_PLAIN)
     settings = settings_with_service(service_db)
     catalogue = open_catalogue(workspace, settings)
     code = _first_code(code_file, ctx)
@@ -182,8 +188,7 @@ def _login(registry: Path, port: int | None, workspace: str | None, as_json: boo
         if found.port == port if port is not None else found.workspace == workspace:
             code = new_code(found)
             if code is not None:
-                host = f"[{found.host}]" if ":" in found.host else found.host
-                url = f"http://{host}:{found.port}/"
+                url = Address(found.host, found.port).url
                 link = f"{url}#code={code}"
                 if as_json:
                     print_json({"url": url, "login": link, "code": code, "port": found.port})

@@ -19,10 +19,12 @@ from tenuto.jobs.difference import ABSENT
 from tenuto.jobs.result_table import flat_result, result_of
 from tenuto.jobs.row import Row, plain_row
 from tenuto.jobs.text import duration, energy, safe, truncate
+from tenuto.jobs.usage import usage_of
 from tenuto.jobs.view import JobDetail
 from tenuto.jobs.why import JobExplanation
 from tenuto.launchers.instructions import CarbonPlan, Instructions
 from tenuto.lifecycle.events import CarbonMetricsData
+from tenuto.tasks.tags import tag_words
 from tenuto.workspace.carbon import total
 
 MOST_PARAMETERS = 40
@@ -133,9 +135,10 @@ def _show(view: WorkspaceView, why: JobExplanation) -> None:
         left = job.left_s(now)
         eta = f", ETA {duration(left)}" if left is not None else ""
         _bullet(f"progress {job.progress:.0%}{eta} {job.progress_desc or ''}".rstrip())
+    used = usage_of(view.machine.files, detail.paths)
+    for sentence in used.sentences() if used is not None else ():
+        _bullet(sentence)
     _show_energy(detail)
-    if detail.launch is not None and detail.launch.retry_count:
-        _bullet(f"started again {detail.launch.retry_count} times because it ran out of time")
     result = result_of(view.machine.files, detail.paths, job)
     if result is not None:
         _heading("result")
@@ -149,7 +152,7 @@ def _show(view: WorkspaceView, why: JobExplanation) -> None:
             _bullet(f"and {len(detail.stored.parameters) - MOST_PARAMETERS} more: --json shows all")
     if job.tags:
         _heading("tags")
-        _bullet(", ".join(f"{name}={value}" for name, value in job.tags.items()))
+        _bullet(tag_words(job.tags))
     _jobs("depends on", detail.dependencies)
     _jobs("needed by", detail.dependents)
     _heading("why it was not taken from an earlier job")
@@ -158,6 +161,7 @@ def _show(view: WorkspaceView, why: JobExplanation) -> None:
         say(f"    {safe(one.path)}: {safe(_worded(one.here))} here, {safe(_worded(one.there))} there")
     for sentence in why.code:
         _bullet(sentence)
+    _show_record(detail)
     _heading("where")
     _bullet(detail.paths.directory)
     for run in detail.asked_by[:MOST_JOBS]:
@@ -166,6 +170,23 @@ def _show(view: WorkspaceView, why: JobExplanation) -> None:
         _heading("next")
         for step in why.next_steps:
             _bullet(hint(step))
+
+
+def _show_record(detail: JobDetail) -> None:
+    """What its result was made of."""
+    record = detail.record
+    if not record:
+        return
+    _heading("made of")
+    commit = record.get("commit")
+    if commit:
+        _bullet(f"commit {str(commit)[:12]}{', with uncommitted changes' if record.get('dirty') else ''}")
+    named = ("run", "python", "packages", "diff", "host", "launcher", "seed", "code")
+    _bullet(", ".join(f"{name} {record[name]}" for name in named if record.get(name) is not None))
+    for file in list(record.get("files") or ())[:MOST_PARAMETERS]:
+        _bullet(f"file {file}")
+    for source in list(record.get("made_from") or ())[:MOST_PARAMETERS]:
+        _bullet(f"made from {source[0][:-52] if len(source[0]) > 70 else source[0]} (life {source[1][:8]})")
 
 
 def _heading(text: str) -> None:

@@ -37,7 +37,7 @@ class Preloaded(Protocol):
 
     @property
     def digests(self) -> dict[str, str]:
-        """The SHA-256 of files that were imported and have not changed since."""
+        """The digests of files that were imported and have not changed since."""
         ...
 
     @property

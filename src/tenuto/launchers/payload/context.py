@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.light import fcntl, late, pathlib
+from tenuto.tasks import ResumableTask
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.schema import schema_of
 from tenuto.workspace.modes import file_mode
@@ -18,11 +19,13 @@ from tenuto.workspace.modes import file_mode
 if TYPE_CHECKING:
     from tenuto.launchers import outputs, results
     from tenuto.launchers.outputs import OutputsWriter
-    from tenuto.launchers.payload import progress_reports
+    from tenuto.launchers.payload import metrics_log, progress_reports
     from tenuto.launchers.payload.assignment import Assignment
+    from tenuto.launchers.payload.metrics_log import MetricsLog
     from tenuto.launchers.payload.progress_reports import ProgressReports
     from tenuto.workspace.ports import Files
 else:
+    metrics_log = late("tenuto.launchers.payload.metrics_log")
     outputs = late("tenuto.launchers.outputs")
     progress_reports = late("tenuto.launchers.payload.progress_reports")
     results = late("tenuto.launchers.results")
@@ -40,6 +43,7 @@ class RunningJob:
         self._lock = allocate_lock()
         self._outputs: OutputsWriter | None = None
         self._reports: ProgressReports | None = None
+        self._metrics: MetricsLog | None = None
 
     def holds(self, descriptors: list[int]) -> None:
         """Keeps what must stay open until the process ends."""
@@ -52,6 +56,10 @@ class RunningJob:
     @property
     def attempt(self) -> int:
         return self._assignment.attempt
+
+    @property
+    def path(self) -> pathlib.Path:
+        return pathlib.Path(self._assignment.paths.directory)
 
     @property
     def cache_path(self) -> pathlib.Path:
@@ -71,10 +79,23 @@ class RunningJob:
                 assert self._reports is not None
         self._reports.report(value, level, desc)
 
+    def log_metrics(self, values: Mapping[str, float], step: int | None) -> None:
+        log = self._metrics
+        if log is None or log.pid != os.getpid():  # a forked child has no thread that writes
+            with self._lock:
+                log = self._metrics
+                if log is None or log.pid != os.getpid():
+                    goes_on = isinstance(self._task, ResumableTask)
+                    log = self._metrics = metrics_log.MetricsLog(self._assignment, goes_on=goes_on)
+        assert log is not None
+        log.log(values, step)
+
     def close(self) -> None:
         """Report what was held back."""
         if self._reports is not None:
             self._reports.close()
+        if self._metrics is not None and self._metrics.pid == os.getpid():
+            self._metrics.close()
 
     def register_task_output(
         self, method: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]

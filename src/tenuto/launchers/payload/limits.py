@@ -24,7 +24,7 @@ _OPEN = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _BLOCK = 4096
 _SHORTEST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
-_NOTICE = b"\n[tenuto: what followed here was dropped, the log had reached its limit]\n"
+LOG_NOTICE = b"\n[tenuto: what followed here was dropped, the log had reached its limit]\n"
 
 # Memory: a control group where one may be made, else a limit on each process.
 
@@ -224,6 +224,15 @@ def _count(path: str, name: bytes) -> int:
 # The logs: a payload writes to them directly, so no death of a runner breaks it; the bound comes from behind.
 
 
+def log_gap(size: int, log_bytes: int) -> tuple[int, int] | None:
+    """The range of a log of this size that nobody reads: what lies between its kept head and tail.
+
+    None if the whole log fits into its limit. The hole that `BoundedLogs` makes lies within the range.
+    """
+    limit = max(log_bytes, 8 * _BLOCK)
+    return None if size <= limit else (limit // 4 // _BLOCK * _BLOCK, size - limit // 2)
+
+
 class OutputLimit(Exception):
     """The logs cannot be bounded, since the file system cannot make holes."""
 
@@ -288,7 +297,7 @@ class _BoundedLog:
         fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             punch_hole(fd, start, end - start)
-            os.pwrite(fd, _NOTICE, start)
+            os.pwrite(fd, LOG_NOTICE, start)
         except OSError as error:
             raise OutputLimit(f"{self._path} has reached {self._limit} bytes: {error.strerror}") from error
         finally:

@@ -17,11 +17,14 @@ from tenuto.errors import TaskCancelled
 from tenuto.launchers.payload.assignment import Assignment
 from tenuto.launchers.payload.context import RunningJob, hold_partials
 from tenuto.launchers.payload.report import ReportWriter
-from tenuto.light import late, sha256, signal
+from tenuto.light import late, signal
 from tenuto.tasks import CommandTask, Prepare, ResumableTask
+from tenuto.tasks.code import code_of, file_digest
 from tenuto.tasks.location import be_process_of_a_job
-from tenuto.tasks.ports import current_job
-from tenuto.tasks.stored_configs import build_job, read_params
+from tenuto.tasks.ports import current_job, jobs_of_process
+from tenuto.tasks.seeds import draw_seed, seed_generators
+from tenuto.tasks.serialization import Document
+from tenuto.tasks.stored_configs import build_job, declared_outputs, job_classes, read_params, seed_in
 from tenuto.tasks.task import run_to_end
 from tenuto.workspace.flags import RESULT_NOT_KEPT
 
@@ -72,6 +75,7 @@ def _run(assignment: Assignment, reporter: ReportWriter, job: RunningJob, cancel
         complete_package()
         look_like_a_plain_program()
     current_job.set(job)
+    jobs_of_process.append(job)
     gc.freeze()  # or every collection would go through all that Tenuto loaded
     gc.enable()
     params = read_params(assignment.directory)
@@ -80,13 +84,18 @@ def _run(assignment: Assignment, reporter: ReportWriter, job: RunningJob, cancel
     else:
         sys.path[:] = params["import_path"]
     be_process_of_a_job()
+    drawn = draw_seed()
+    seed_generators(drawn)  # before the modules of the task, of which one may seed them itself
+    given = seed_in(params)
+    if given is not None:
+        seed_generators(given)
     task, init_tasks = build_job(params, assignment.directory)
     job.runs(task)
     if getattr(task, "__full_end__", False):
         process_end.ask_for_full_end()
     if isinstance(task, ResumableTask):
         cancellation.leave_timeouts_to_the_task()
-    about = {**_provenance(type(task), assignment), **_defaults(params)}
+    about = _told(params, assignment, drawn if given is None else given)
     reporter.provenance(about, executes=not isinstance(task, CommandTask))
     job.holds(hold_partials(assignment, task))
     cancellation.raise_again()
@@ -196,26 +205,20 @@ def look_like_a_plain_program() -> None:
     faulthandler.enable()
 
 
-def _provenance(cls: type, assignment: Assignment) -> dict[str, str]:
-    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    if not file:
-        return {}
+def _told(params: Document, assignment: Assignment, seed: int) -> dict[str, Any]:
+    """What the marker is to say of the process and of the code that it has loaded."""
     preloaded = assignment.preloaded
-    if preloaded is None:
-        return {"file": file, "sha256": digest(file)}
-    return {"file": file, "sha256": preloaded.digests.get(file) or digest(file), **preloaded.provenance}
+    known = {} if preloaded is None else preloaded.digests
 
+    def digest_of(file: str) -> str:
+        return known.get(file) or file_digest(file)
 
-def _defaults(params: dict[str, Any]) -> dict[str, str]:
-    """What the marker says of the defaults in use, so that a later change of them is seen at no cost."""
-    found = params.get("defaults")
-    return {"defaults": found} if isinstance(found, str) else {}
-
-
-def digest(file: str) -> str:
-    """The SHA-256 of a file."""
-    with open(file, "rb") as stream:
-        return sha256(stream.read()).hexdigest()
+    code = code_of(job_classes(params), digest_of)
+    record: dict[str, Any] = {"code": code.digest, "files": dict(code.files)}
+    outputs = declared_outputs(params, (f"{assignment.script_name}.out", f"{assignment.script_name}.err"))
+    if outputs:
+        record["outputs"] = dict.fromkeys(outputs)
+    return {**({} if preloaded is None else preloaded.provenance), "seed": str(seed), "record": record}
 
 
 def _report_result(

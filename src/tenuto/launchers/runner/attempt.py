@@ -39,10 +39,17 @@ from tenuto.launchers.runner.terms import (
 from tenuto.launchers.runner.verdict import PASSING, PayloadVerdict, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.light import NamedTuple, signal
-from tenuto.workspace.attempt_files import finish, preserve, read_launch, read_stop, write_pid
+from tenuto.workspace.attempt_files import (
+    finish,
+    keep_record,
+    preserve,
+    read_launch,
+    read_stop,
+    write_pid,
+)
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
-from tenuto.workspace.markers import Marker, has_marker
+from tenuto.workspace.markers import Marker, brief_record, has_marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine
 from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
 
@@ -252,21 +259,35 @@ def _supervise(attempt: Attempt, payload: Payload, child: int, spare: PayloadToB
         exit_code=ending.exit_code,
         signal=ending.signal,
         usage=supervisor.usage(),
-        provenance=_provenance(attempt, ending.report.provenance),
+        **_origin(attempt, ending.report.provenance),
         flags=(*ending.report.flags, *supervisor.flags()),
     )
     return _record(attempt, _with_outputs(attempt, marker, ending.report.result))
 
 
-def _provenance(attempt: Attempt, told: Mapping[str, str]) -> Mapping[str, str]:
-    return told if attempt.why_fresh is None else {**told, "fresh": attempt.why_fresh}
+def _origin(attempt: Attempt, told: Mapping[str, Any]) -> dict[str, Any]:
+    """What the marker says of the process, and of what the result was made of.
+
+    The payload knows what code it has loaded, the scheduler what else the result will be made of.
+    """
+    provenance = {name: text for name, text in told.items() if isinstance(text, str)}
+    if attempt.why_fresh is not None:
+        provenance["fresh"] = attempt.why_fresh
+    made = told.get("record")
+    record = {**attempt.instructions.record, **(made if isinstance(made, dict) else {})}
+    if record:
+        record["begun"] = attempt.launch.life
+        record["host"] = attempt.machine.processes.own().host
+        record["launcher"] = attempt.launch.launcher
+    return {"provenance": provenance, "record": record}
 
 
 def _with_outputs(attempt: Attempt, marker: Marker, result: Any) -> Marker:
+    files, paths, durability = attempt.machine.files, attempt.paths, attempt.instructions.durability
     if marker.reason is not None or _is_deleted(attempt):
-        return marker
+        return marker._replace(record=brief_record(marker.record))
     try:
-        return preserve(attempt.machine.files, attempt.paths, marker, result, attempt.instructions.durability)
+        return keep_record(files, paths, preserve(files, paths, marker, result, durability), durability)
     except OSError as error:
         message = f"what it left cannot be kept: {disk_message(error)}"
         return marker._replace(reason=JobFailureStatus.FAILED, message=message)

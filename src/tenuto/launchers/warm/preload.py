@@ -18,6 +18,7 @@ from tenuto.launchers.payload import (
 )
 from tenuto.launchers.warm import fork_safety
 from tenuto.launchers.warm.import_watch import ImportQuestions
+from tenuto.tasks.code import code_of, file_digest
 from tenuto.tasks.location import Location, be_process_of_a_job, find_class
 from tenuto.tasks.ports import current_job
 from tenuto.tasks.schema import schema_of
@@ -89,7 +90,6 @@ class Loaded(NamedTuple):
         for standard, text in enumerate(self.printed, start=1):
             if text:
                 os.write(standard, text)
-        draw_anew()
 
 
 class UnfitModules(NamedTuple):
@@ -129,19 +129,6 @@ def load(
     return loaded
 
 
-def draw_anew() -> None:
-    """Seed the generators of random numbers that a fork shares; `random` does so itself.
-
-    PyTorch passes the seed on to CUDA, once the task touches that.
-    """
-    numpy_random: Any = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
-    seed_torch = getattr(sys.modules.get("torch"), "manual_seed", None)
-    if seed_torch is not None:
-        seed_torch(int.from_bytes(os.urandom(8), "big") >> 1)
-
-
 def import_classes(classes: list[list[str]]) -> None:
     """Import the modules of the classes, and work out what each of their jobs would have to otherwise."""
     for module, name, file in classes:
@@ -149,9 +136,9 @@ def import_classes(classes: list[list[str]]) -> None:
 
 
 def digests_of(classes: list[list[str]]) -> dict[str, str]:
-    """The SHA-256 of each file that one of the classes is written in."""
-    files = {getattr(sys.modules[module], "__file__", None) for module, _, _ in classes}
-    return {file: python_task.digest(file) for file in files if file}
+    """The digest of each file that one of the classes, or of their bases, is written in."""
+    found = [find_class(Location(*one)) for one in classes]
+    return dict(code_of(found, file_digest).files)
 
 
 def look_like_a_job(import_path: list[str]) -> None:

@@ -29,10 +29,9 @@ from tenuto.monitor.tui.archive import ArchiveView
 from tenuto.monitor.tui.cells import Line, Span, cells, framed, span, spread, text_of
 from tenuto.monitor.tui.dialogs import ACTIONS, DIALOG_LINES, Prompt, Question, fits, objection, outcome_words
 from tenuto.monitor.tui.graph import GraphView
-from tenuto.monitor.tui.help import Help, events_page, why_page
+from tenuto.monitor.tui.help import VIEWS, Help, events_page, pressed, why_page
 from tenuto.monitor.tui.job import JobPage
 from tenuto.monitor.tui.jobs import JobsView
-from tenuto.monitor.tui.keys import VIEWS, pressed
 from tenuto.monitor.tui.overview import Overview
 from tenuto.monitor.tui.resources import ResourcesView
 from tenuto.monitor.tui.results import ResultsView

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from tenuto.jobs.drawing import spark_line
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, beside, fitted, span
@@ -245,14 +246,10 @@ def _curve(history: list[list[Any]], room: int) -> list[Line]:
     if len(history) < 2 or room < 12:
         return []
     wide = min(room - 8, 40)
-    heights = " ▁▂▃▄▅▆▇█"
     lines: list[Line] = []
     for label, column, style in (("best  ", 2, "done"), ("filled", 1, "running")):
         values = [float(one[column] or 0) for one in history]
-        sampled = [values[min(step * len(values) // wide, len(values) - 1)] for step in range(wide)]
-        low, high = min(sampled), max(sampled)
-        row = "".join(heights[1 + int((value - low) / ((high - low) or 1.0) * 7)] for value in sampled)
-        lines.append([span(f"{label} ", "soft"), Span(row, style)])
+        lines.append([span(f"{label} ", "soft"), Span(spark_line(values, wide), style)])
     return lines
 
 

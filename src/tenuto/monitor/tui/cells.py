@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from tenuto.jobs.drawing import filled_bar
 from tenuto.jobs.text import fit, safe, truncate, width
-
-EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 class Span(NamedTuple):
@@ -85,12 +84,7 @@ def bar(fraction: float | None, room: int, style: str = "") -> Line:
     inside = room - 2
     if inside < 1:
         return [Span(" " * max(room, 0))]
-    share = min(max(fraction or 0.0, 0.0), 1.0)
-    eighths = int(share * inside * 8)
-    full, part = divmod(eighths, 8)
-    filled = "█" * full + (EIGHTHS[part] if part else "")
-    filled += " " * (inside - len(filled))
-    return [Span("▕", "soft"), Span(filled, style), Span("▏", "soft")]
+    return [Span("▕", "soft"), Span(filled_bar(fraction or 0.0, inside), style), Span("▏", "soft")]
 
 
 def wrapped(text: str, room: int) -> list[str]:

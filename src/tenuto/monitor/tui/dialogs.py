@@ -111,7 +111,7 @@ class Prompt(View):
     def _finish(self) -> None:
         try:
             if self._is_filter:
-                read_question(self._text)
+                read_question(self._text, words=True)
         except FilterError as error:
             self._error = error
             self._place = min(error.position, len(self._text))

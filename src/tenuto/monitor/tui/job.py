@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tenuto.errors import NotFound
-from tenuto.jobs.text import duration
+from tenuto.jobs.drawing import spark_line
+from tenuto.jobs.text import duration, safe, truncate
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, bar, fitted, rule, span, spread
@@ -22,6 +23,7 @@ from tenuto.monitor.tui.text import (
     glyph,
     key_name,
     nearest_words,
+    number,
     parameter_words,
     percent,
     plain,
@@ -34,6 +36,9 @@ from tenuto.monitor.tui.view import Host, View
 LABEL = 10
 LOG_PERIOD_S = 0.3
 _MOST_LINKED = 4
+_MOST_CURVES = 6
+_CURVE_POINTS = 200
+_CURVE_CELLS = 40
 
 
 class JobAnswers(NamedTuple):
@@ -43,19 +48,26 @@ class JobAnswers(NamedTuple):
     why: shapes.Why | None = None
     part: shapes.LogPart | None = None
     trouble: str = ""
+    curves: Sequence[shapes.Curve] | None = None
+    """What it logged over time; None if that was not asked for."""
 
 
 def ask_job(provider: StateProvider, key: str, *, with_facts: bool, log: LogPane | None) -> JobAnswers:
     """A job, why it is where it is, and what is new in its log."""
-    job, why, part, trouble = None, None, None, ""
+    job, why, part, trouble, curves = None, None, None, "", None
     if with_facts:
         job, why = provider.job(key), provider.why(key)
+        curves = [
+            one
+            for logged in provider.metrics([key], points=_CURVE_POINTS)["jobs"]
+            for one in logged["curves"]
+        ]
     if log is not None and log.key == key:
         try:
             part = log.ask(provider)
         except NotFound as error:
             trouble = str(error)
-    return JobAnswers(job, why, part, trouble)
+    return JobAnswers(job, why, part, trouble, curves)
 
 
 def job_title(job: shapes.Job, detail: shapes.JobDetail | None = None) -> tuple[Line, Line]:
@@ -66,7 +78,9 @@ def job_title(job: shapes.Job, detail: shapes.JobDetail | None = None) -> tuple[
     return [span(name, "title")], [span(state_words(job), job["state"]), span(words)]
 
 
-def facts(job: shapes.JobDetail, why: shapes.Why | None, room: int) -> list[Line]:
+def facts(
+    job: shapes.JobDetail, why: shapes.Why | None, room: int, curves: Sequence[shapes.Curve] = ()
+) -> list[Line]:
     """What is known of a job, one line for each fact that there is."""
     lines: list[Line] = []
 
@@ -83,6 +97,11 @@ def facts(job: shapes.JobDetail, why: shapes.Why | None, room: int) -> list[Line
         left = f"   ETA {duration(job['eta_s'])}" if job["eta_s"] is not None else ""
         words = f" {percent(job['progress'])}  {job['progress_desc'] or ''}{left}"
         fact("progress", *bar(job["progress"], 12, "running"), words)
+    for curve in curves[:_MOST_CURVES]:
+        known = [value for value in curve["values"] if value is not None]
+        words = f" {number(curve['last'])}  min {number(curve['min'])}  max {number(curve['max'])}"
+        cells = max(min(_CURVE_CELLS, room - LABEL - 40), 8)
+        fact(truncate(safe(curve["name"]), LABEL - 1), span(spark_line(known, cells), "running"), words)
     fact("alarm", span(job["alarm"] or "", "alarm"))
     fact("params", parameter_words(job["parameters"]))
     fact("tags" if job["tags"] else "where", span(tag_words(job["tags"]), "tag"), _place(job))
@@ -163,6 +182,7 @@ class JobPage(View):
         self.job = job
         self.detail: shapes.JobDetail | None = None
         self.why: shapes.Why | None = None
+        self.curves: Sequence[shapes.Curve] = ()
         self.log = LogPane()
         self.log.show(job["key"])
         self.is_zoomed = zoomed
@@ -178,7 +198,7 @@ class JobPage(View):
 
     def take(self, answer: JobAnswers) -> None:
         if answer.job is not None:
-            self.detail, self.why = answer.job, answer.why
+            self.detail, self.why, self.curves = answer.job, answer.why, answer.curves or ()
             self.job = answer.job
         self.log.trouble = answer.trouble
         self.log.take(answer.part)
@@ -206,7 +226,7 @@ class JobPage(View):
         left, right = job_title(self.job, self.detail)
         lines = [spread([Span(" "), *left], [*right, Span(" ")], room)]
         if not self.is_zoomed:
-            known = facts(self.detail, self.why, room) if self.detail else [[span(" …", "soft")]]
+            known = facts(self.detail, self.why, room, self.curves) if self.detail else [[span(" …", "soft")]]
             lines += known[: max(height - 4, 0)]
         lines.append(self._tabs(room))
         rest = max(height - len(lines), 0)

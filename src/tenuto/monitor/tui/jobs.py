@@ -24,6 +24,7 @@ from tenuto.monitor.tui.text import (
     percent,
     short_task,
     state_words,
+    tag_text,
     told,
 )
 from tenuto.monitor.tui.view import Host, View
@@ -77,7 +78,7 @@ def columns(tags: Sequence[str], room: int, name_cells: int = 8) -> list[Column[
 
 
 def _tag(name: str) -> Any:
-    return lambda job: job["tags"].get(name, "")
+    return lambda job: tag_text(job["tags"][name]) if name in job["tags"] else ""
 
 
 def _tag_room(name: str) -> int:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenuto.jobs.text import safe_lines
+from tenuto.jobs.text import safe_lines, size_text
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, span
-from tenuto.monitor.tui.text import number, size
+from tenuto.monitor.tui.text import number
 
 TAIL_BYTES = 65_536
 MOST_LINES = 5_000
@@ -123,7 +123,7 @@ class LogPane:
         """``1,204 lines, following``."""
         word = "ended" if self.has_ended else "following" if self.follows else "not following"
         lines = self._first - 1 + self.count
-        part = f" of the last {size((self._next or 0) - self._start)}" if self._start else ""
+        part = f" of the last {size_text((self._next or 0) - self._start)}" if self._start else ""
         sought = f", {self._matches()}" if self._sought else ""
         return self.trouble or f"{number(lines)} {'line' if lines == 1 else 'lines'}{part}, {word}{sought}"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tenuto.errors import NotFound
-from tenuto.jobs.text import UNKNOWN, duration
+from tenuto.jobs.text import UNKNOWN, duration, size_text
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, fitted, rule, span
@@ -22,7 +22,6 @@ from tenuto.monitor.tui.text import (
     key_name,
     number,
     short_task,
-    size,
 )
 from tenuto.monitor.tui.view import Host, View
 
@@ -247,7 +246,7 @@ def _cleanup(found: shapes.Cleanup, room: int) -> Iterator[Line]:
     names = "  ".join(key_name(job["key"]) for job in unowned[:_MOST])
     yield [span(f" {words} to no live run  ", "alarm" if unowned else ""), span(names)]
     orphans = found["orphans"]
-    yield [span(f" {number(orphans['jobs'])} finished jobs belong to no run, {size(orphans['bytes'])}")]
+    yield [span(f" {number(orphans['jobs'])} finished jobs belong to no run, {size_text(orphans['bytes'])}")]
     if found["bad_lines"]:
         yield [span(f" {number(found['bad_lines'])} lines of journals could not be read", "alarm")]
     for alarm in found["alarms"]:

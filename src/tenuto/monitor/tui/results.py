@@ -9,7 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tenuto.errors import TenutoError
+from tenuto.jobs.drawing import Braille
+from tenuto.jobs.filters import ANY
 from tenuto.jobs.query import order_key, read_question
+from tenuto.jobs.result_table import less_is_better
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, beside, fitted, span
@@ -25,7 +28,6 @@ LEAST_PLOT = 64
 _FIXED = ("key", "task", "id", "state")
 
 Result = dict[str, Any]
-_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _AXIS = 8
 """Cells of the numbers beside an axis."""
 
@@ -64,22 +66,16 @@ def scatter(points: Sequence[Point], across: Scale, up: Scale, room: int, height
     wide, tall = room - _AXIS - 2, height - 2
     if wide < 4 or tall < 1:
         return []
-    bits = [[0] * wide for _ in range(tall)]
-    styles = [[""] * wide for _ in range(tall)]
+    dots = Braille(wide, tall)
     for point in points:
         x = min(int(across.share(point.x) * (wide * 2 - 1) + 0.5), wide * 2 - 1)
         y = min(int((1 - up.share(point.y)) * (tall * 4 - 1) + 0.5), tall * 4 - 1)
-        bits[y // 4][x // 2] |= _DOTS[x % 2][y % 4]
-        if point.style or not styles[y // 4][x // 2]:
-            styles[y // 4][x // 2] = point.style or "running"
+        dots.dot(x, y, point.style)
     lines: list[Line] = []
-    for row in range(tall):
+    for row, cells in enumerate(dots.rows()):
         label = number(up.high) if row == 0 else number(up.low) if row == tall - 1 else ""
-        cells = [
-            Span(chr(0x2800 + dots) if dots else " ", style)
-            for dots, style in zip(bits[row], styles[row], strict=True)
-        ]
-        lines.append([span(f"{label:>{_AXIS}} ", "soft"), Span("┤", "soft"), *cells])
+        marks = [Span(letter, style or "running") for letter, style in cells]
+        lines.append([span(f"{label:>{_AXIS}} ", "soft"), Span("┤", "soft"), *marks])
     lines.append([Span(" " * (_AXIS + 1)), Span("└" + "─" * wide, "soft")])
     low, high = number(across.low), number(across.high)
     lines.append([Span(" " * (_AXIS + 2)), span(f"{low}{high:>{max(wide - len(low), 0)}}", "soft")])
@@ -135,7 +131,7 @@ class ResultsView(View):
             others = [name for name in names if name != self._y]
             self._x = max(others, key=lambda name: self._in_common(name, self._y), default=self._y)
         if not self._sort and self._y:
-            self._sort = f"-{self._y}"
+            self._sort = self._y if less_is_better(self._y) else f"-{self._y}"
         self._arrange()
 
     def _in_common(self, one: str, other: str) -> int:
@@ -175,13 +171,16 @@ class ResultsView(View):
         """The rows of the task that match, in order; of them the best tenth, if that is asked for."""
         rows = [row for row in self._all() if row["task"] == self._task]
         if self._filter:
-            tree = read_question(self._filter)
+            tree = read_question(self._filter, words=True)
             try:
-                rows = [row for row in rows if tree is None or tree.matches(row)]
+                texts = [{**row, ANY: tuple(map(str, row.values()))} for row in rows]
+                rows = [
+                    row for row, one in zip(rows, texts, strict=True) if tree is None or tree.matches(one)
+                ]
             except TenutoError as error:
                 self.host.say(str(error))
         if self._only_best and self._y:
-            rows = _ordered(rows, self._y, descending=True)[: max(len(rows) // 10, 1)]
+            rows = _ordered(rows, self._y, descending=not less_is_better(self._y))[: max(len(rows) // 10, 1)]
         if self._sort:
             rows = _ordered(rows, self._sort.removeprefix("-"), descending=self._sort.startswith("-"))
         self._listing.take(rows, len(rows))

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tenuto.jobs.drawing import Braille
 from tenuto.jobs.text import duration
 from tenuto.monitor import shapes
 from tenuto.monitor.tui.cells import Line, Span, span
 from tenuto.monitor.tui.text import COUNTED, clock, glyph, key_id, number, seconds_between
 
-_DOTS = ((0x40, 0x80), (0x04, 0x20), (0x02, 0x10), (0x01, 0x08))
-"""The dots of a braille cell, from its foot, left and right."""
 _STACKED = ("done", "error", "running", "scheduled", "ready", "waiting", "unscheduled")
 
 
@@ -26,7 +25,7 @@ def sparkline(history: shapes.History | None, room: int, height: int) -> list[Li
     across = max(room - 10, 4)
     points = _sampled(history, across * 2)
     most = max((sum(point.values()) for point in points), default=0) or 1
-    lines = [_row(points, row, rows, most, across) for row in reversed(range(rows))]
+    lines = _stacked(points, across, rows, most)
     lines[0].append(span(f" {number(most)}", "soft"))
     last = {state: history["counts"].get(state, [0])[-1] for state in COUNTED}
     legend: Line = [Span(" ")]
@@ -47,22 +46,14 @@ def _sampled(history: shapes.History, count: int) -> list[dict[str, int]]:
     ]
 
 
-def _row(points: Sequence[dict[str, int]], row: int, rows: int, most: int, across: int) -> Line:
-    """One line of cells, each two points wide and four dots tall."""
-    content: Line = [Span(" ")]
-    dots = rows * 4
-    for cell in range(across):
-        bits, seen = 0, ""
-        for side in (0, 1):
-            point = points[cell * 2 + side]
-            for step in range(4):
-                level = (row * 4 + step + 0.5) / dots * most
-                state = _state_at(point, level)
-                if state:
-                    bits |= _DOTS[step][side]
-                    seen = state
-        content.append(Span(chr(0x2800 + bits) if bits else " ", seen))
-    return content
+def _stacked(points: Sequence[dict[str, int]], across: int, rows: int, most: int) -> list[Line]:
+    """The states of every point one above the other."""
+    dots = Braille(across, rows)
+    for x, point in enumerate(points):
+        for y in range(dots.down):
+            if state := _state_at(point, (dots.down - y - 0.5) / dots.down * most):
+                dots.dot(x, y, state)
+    return [[Span(" "), *(Span(*cell) for cell in row)] for row in dots.rows()]
 
 
 def _state_at(point: dict[str, int], level: float) -> str:

@@ -4,6 +4,7 @@ In a narrower window it is the list alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tenuto.errors import NotFound
@@ -65,6 +66,7 @@ class SplitView(JobsView):
         self._log = LogPane()
         self._detail: shapes.JobDetail | None = None
         self._why: shapes.Why | None = None
+        self._curves: Sequence[shapes.Curve] = ()
         self._is_stale = True
 
     # The provider
@@ -98,6 +100,8 @@ class SplitView(JobsView):
             self._around = answer.around
             self._groups.take(answer.around.overview["groups"], len(answer.around.overview["groups"]))
         if answer.job is not None:
+            if answer.job.curves is not None:
+                self._curves = answer.job.curves
             self._detail = answer.job.job or self._detail
             self._why = answer.job.why or self._why
             self._log.trouble = answer.job.trouble
@@ -217,7 +221,11 @@ class SplitView(JobsView):
         is_same = self._detail is not None and self._detail["key"] == chosen["key"]
         name, state = job_title(chosen, self._detail if is_same else None)
         title = rule([*name, Span("  "), *state], left)
-        known = facts(self._detail, self._why, left) if is_same and self._detail else [[span(" …", "soft")]]
+        known = (
+            facts(self._detail, self._why, left, self._curves)
+            if is_same and self._detail
+            else [[span(" …", "soft")]]
+        )
         log_title = self._title("log", right, f": {self._log.stream}, {self._log.status()}")
         log = [log_title, *self._log.draw(right, height - 1)]
         return beside([([title, *known], left), (log, right)], height)

@@ -62,15 +62,6 @@ def energy(kwh: float | None) -> str:
     return f"{kwh * 1000:.2g}Wh" if kwh < 0.1 else f"{kwh:.2f}kWh"
 
 
-def size(count: float) -> str:
-    """``1.2 GB``."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
 def instant(text: str | None) -> datetime | None:
     """An instant of an answer, in the zone of this machine."""
     if not text:
@@ -171,9 +162,14 @@ def told(job: shapes.Job) -> str:
     return f"{reason}{job['message'] or job['alarm'] or ''}"
 
 
-def tag_words(tags: Mapping[str, str]) -> str:
+def tag_text(value: Any) -> str:
+    """The value of a tag, all of them where it has several: ``A,B``."""
+    return ",".join(map(plain, value)) if isinstance(value, list) else plain(value)
+
+
+def tag_words(tags: Mapping[str, Any]) -> str:
     """``lr=0.1 seed=3``."""
-    return " ".join(f"{name}={value}" for name, value in tags.items())
+    return " ".join(f"{name}={tag_text(value)}" for name, value in tags.items())
 
 
 def plain(value: Any) -> str:

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+from tenuto.jobs.drawing import HEIGHTS
 from tenuto.jobs.text import safe, truncate, width
 from tenuto.monitor import shapes
 from tenuto.monitor.tui.cells import Line, Span, fitted, shares, span
 from tenuto.monitor.tui.text import key_group_name, key_name
 
 LABEL = 15
-_HEIGHTS = " ▁▂▃▄▅▆▇█"
 _LEAST_NAME = 5
 
 
@@ -198,7 +198,7 @@ def _density(lane: shapes.Lane, timeline: shapes.Timeline, cells: int) -> Line:
         counts[cell] += sum(by_state.values())
         failed[cell] += by_state.get("error", 0)
     most = max(counts, default=0) or 1
-    letters = [_HEIGHTS[-(-count * 8 // most)] for count in counts]
+    letters = [HEIGHTS[-(-count * 8 // most)] for count in counts]
     return _joined(letters, ["error" if bad else "done" for bad in failed])
 
 
@@ -209,7 +209,7 @@ def token_row(token: shapes.TokenLane, timeline: shapes.Timeline, cells: int) ->
         for cell in range(place(timeline, begun, cells), place(timeline, ended - 1, cells) + 1):
             highest[cell] = max(highest[cell], held)
     most = token["capacity"] or max(highest, default=0) or 1
-    letters = [_HEIGHTS[min(-(-held * 8 // most), 8)] for held in highest]
+    letters = [HEIGHTS[min(-(-held * 8 // most), 8)] for held in highest]
     return _joined(letters, ["running" if held < most else "waiting" for held in highest])
 
 

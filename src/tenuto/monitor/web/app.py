@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import mimetypes
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,14 +17,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response, StreamingResponse
 
-from tenuto.errors import BadQuestion, NotFound, TenutoError
+from tenuto.errors import BadQuestion, NotAllowed, NotFound, TenutoError
 from tenuto.jobs.source import ActedAs, Action
 from tenuto.monitor.logs import MOST_BYTES
 from tenuto.monitor.provider import MOST_ROWS, MOST_TARGETS, LocalProvider
 from tenuto.monitor.web.answers import Json, refusal, refused_by
 from tenuto.monitor.web.guard import SESSION, Guard
+from tenuto.monitor.web.notes import LONGEST_NOTE, Notes
+from tenuto.monitor.web.registrations import Address, Registration, new_code
 from tenuto.monitor.web.sessions import LONGEST_S, Sessions
 from tenuto.monitor.web.stream import Hub, parse_log
+from tenuto.workspace.points import FEWEST_POINTS, MOST_POINTS
 
 PAGE = Path(__file__).parent / "page"
 _FILE = re.compile(r"(?:[a-z0-9_-]+/)*[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.(?:js|css|svg|png|ico|woff2)", re.ASCII)
@@ -42,6 +45,7 @@ mimetypes.add_type("text/javascript", ".js")
 
 Text = Annotated[str, Query(max_length=10_000)]
 MaybeText = Annotated[str | None, Query(max_length=10_000)]
+Texts = Annotated[Sequence[str], Query(max_length=MOST_ROWS)]
 Offset = Annotated[int, Query(ge=0, le=1_000_000_000)]
 
 
@@ -72,11 +76,33 @@ class ActionBody(BaseModel):
     dry_run: bool = False
 
 
+class NoteBody(BaseModel):
+    """What a person writes beside a group."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    group: str = Field(min_length=1, max_length=1_000)
+    note: str = Field(default="", max_length=LONGEST_NOTE)
+    pinned: bool = False
+
+
+class ServerBody(BaseModel):
+    """The server to change to."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    port: int = Field(ge=1, le=65_535)
+
+
 class Monitor:
     """The parts that the routes need."""
 
     def __init__(
-        self, provider: LocalProvider, sessions: Sessions, *, cookie: str, by: str = "the monitor"
+        self,
+        provider: LocalProvider,
+        sessions: Sessions,
+        *,
+        cookie: str,
+        by: str = "the monitor",
+        other_servers: Callable[[], Sequence[Registration]] = tuple,
     ) -> None:
         self.provider = provider
         self.sessions = sessions
@@ -84,6 +110,9 @@ class Monitor:
         self.by = by
         """The person that actions are done for."""
         self.hub = Hub(provider)
+        self.notes = Notes(provider.workspace)
+        self.other_servers = other_servers
+        """Finds the servers of the same user, which a person may change to."""
 
 
 def guarded(monitor: Monitor, *, hosts: list[str], bearer: str) -> Guard:
@@ -117,6 +146,8 @@ def make_app(monitor: Monitor) -> FastAPI:
     _add_views(app, monitor.provider)
     _add_panels(app, monitor.provider)
     _add_actions(app, monitor)
+    _add_notes(app, monitor)
+    _add_servers(app, monitor)
     _add_stream(app, monitor)
     _add_errors(app)
     return app
@@ -255,6 +286,18 @@ def _add_views(app: FastAPI, provider: LocalProvider) -> None:
     ) -> Response:
         return Json(provider.results(group, task, offset, limit))
 
+    @app.get("/api/metrics")
+    def metrics(
+        key: Texts = (),
+        group: MaybeText = None,
+        filter: Text = "",
+        name: Texts = (),
+        points: Annotated[int, Query(ge=FEWEST_POINTS, le=MOST_POINTS)] = 1000,
+        since: Annotated[float | None, Query(allow_inf_nan=False)] = None,
+        limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 200,
+    ) -> Response:
+        return Json(provider.metrics(key, group, filter, name, points, since, limit))
+
 
 def _add_panels(app: FastAPI, provider: LocalProvider) -> None:
     def panel(path: str, ask: Callable[[], Any]) -> None:
@@ -294,13 +337,41 @@ def _add_actions(app: FastAPI, monitor: Monitor) -> None:
         return Json({"error": "conflict", "message": text, **done}, 409)
 
 
+def _add_notes(app: FastAPI, monitor: Monitor) -> None:
+    @app.get("/api/notes")
+    def notes() -> Response:
+        return Json({"notes": monitor.notes.read()})
+
+    @app.post("/api/notes")
+    def note(body: Annotated[NoteBody, Body()]) -> Response:
+        if monitor.provider.read_only:
+            raise NotAllowed("this server only shows: start `tenuto ui` without --read-only to write notes")
+        return Json({"notes": monitor.notes.write(body.group, body.note, body.pinned)})
+
+
+def _add_servers(app: FastAPI, monitor: Monitor) -> None:
+    """Other workspaces whose pages this user serves; a new code of one of them logs the browser in there."""
+
+    @app.get("/api/servers")
+    def servers() -> Response:
+        found = [{"workspace": one.workspace, "port": one.port} for one in monitor.other_servers()]
+        return Json({"servers": found})
+
+    @app.post("/api/servers")
+    def change(body: Annotated[ServerBody, Body()]) -> Response:
+        for one in monitor.other_servers():
+            if one.port == body.port and (code := new_code(one)) is not None:
+                return Json({"login": f"{Address(one.host, one.port).url}#code={code}"})
+        raise NotFound(f"no server of yours answers on port {body.port}")
+
+
 def _add_stream(app: FastAPI, monitor: Monitor) -> None:
     @app.get("/api/events")
-    async def events(request: Request, log: MaybeText = None) -> Response:
+    async def events(request: Request, log: MaybeText = None, metrics: Texts = ()) -> Response:
         wish = parse_log(log) if log else None
         since = request.headers.get("last-event-id")
         cookie = request.scope[SESSION]
-        frames = monitor.hub.frames(since, wish, lambda: monitor.sessions.is_known(cookie))
+        frames = monitor.hub.frames(since, wish, metrics, lambda: monitor.sessions.is_known(cookie))
         return StreamingResponse(frames, media_type="text/event-stream")
 
 

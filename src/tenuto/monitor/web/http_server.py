@@ -5,43 +5,26 @@ It prints nothing: the caller is told when the server answers.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import signal
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
-
-import uvicorn
 
 from tenuto.clock import SystemClock
 from tenuto.errors import PortTaken
 from tenuto.jobs.tcp_ports import LOCALHOST, listen
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.app import Monitor, guarded
-from tenuto.monitor.web.registrations import Registration, register, unregister
+from tenuto.monitor.web.registrations import Address, Registration, register, registrations, unregister
 from tenuto.monitor.web.sessions import Sessions
-from tenuto.web.protocol import ConnectionLimits, protocol_class
+from tenuto.web.connections import ConnectionLimits, http_server, protocol_class
+from tenuto.web.hosts import is_loopback
 
 PORT = 8368
-GRACE_S = 2
 KEEP_ALIVE_S = 30
 LIMITS = ConnectionLimits(header_s=10.0, write_s=60.0, connections=512)
 """Every user of the machine can connect: requests that never end must not take all descriptors."""
-
-
-class Address(NamedTuple):
-    """Where a server listens."""
-
-    host: str
-    port: int
-
-    @property
-    def url(self) -> str:
-        """As a browser on this machine calls it."""
-        host = LOCALHOST if self.host in ("0.0.0.0", "::", "") else self.host
-        return f"http://[{host}]:{self.port}/" if ":" in host else f"http://{host}:{self.port}/"
 
 
 def open_socket(host: str, port: int | None) -> socket.socket:
@@ -73,21 +56,20 @@ class WebServer:
         self.sessions = Sessions(SystemClock())
         self._bearer = secrets.token_urlsafe(32)
         self._registry = registry
-        self._monitor = Monitor(provider, self.sessions, cookie=f"tenuto-{self.address.port}", by=by)
+        cookie = f"tenuto-{self.address.port}"
+        self._monitor = Monitor(
+            provider, self.sessions, cookie=cookie, by=by, other_servers=self.other_servers
+        )
         app = guarded(self._monitor, hosts=[host, *allowed_hosts], bearer=self._bearer)
         self.protocol = protocol_class(LIMITS, lambda code, message: {"error": code, "message": message})
-        config = uvicorn.Config(
-            app,
-            http=self.protocol,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            ws="none",
-            lifespan="on",
-            timeout_graceful_shutdown=GRACE_S,
-            timeout_keep_alive=KEEP_ALIVE_S,
-        )
-        self._server = _Server(config)
+        self._server = http_server(app, self.protocol, lifespan="on", timeout_keep_alive=KEEP_ALIVE_S)
+
+    def other_servers(self) -> list[Registration]:
+        """Servers of the same user. A page that others reach, or that only shows, must not open another."""
+        if self._registry is None or self._provider.read_only or not is_loopback(self.address.host):
+            return []
+        found = registrations(self._registry)
+        return [one for one in found if one.port != self.address.port and is_loopback(one.host)]
 
     def link(self, code: str) -> str:
         """The address that logs a browser in, once."""
@@ -117,20 +99,5 @@ class WebServer:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, self.stop)
-        self._server.ready = ready
+        self._server.on_ready = ready
         await self._server.serve(sockets=[self._listening])
-
-
-class _Server(uvicorn.Server):
-    """Uvicorn without its signal handlers: it raises a signal again after its end, and so would die of it."""
-
-    ready: Callable[[], None] | None = None
-
-    @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def]
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started and self.ready is not None:
-            self.ready()

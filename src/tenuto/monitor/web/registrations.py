@@ -12,8 +12,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tenuto.errors import MonitorError
+from tenuto.jobs.tcp_ports import LOCALHOST
 
 ANSWER_S = 5.0
+
+
+class Address(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """As a browser on this machine calls it."""
+        host = LOCALHOST if self.host in ("0.0.0.0", "::", "") else self.host
+        return f"http://[{host}]:{self.port}/" if ":" in host else f"http://{host}:{self.port}/"
 
 
 class Registration(NamedTuple):

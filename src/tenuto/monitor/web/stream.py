@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
@@ -117,12 +117,13 @@ class Hub:
         return Frame(frame_id, frame("reset" if "reset" in found else "delta", found, frame_id))
 
     async def frames(
-        self, since: str | None, wish: LogWish | None, is_open: Callable[[], bool]
+        self, since: str | None, wish: LogWish | None, metrics: Sequence[str], is_open: Callable[[], bool]
     ) -> AsyncIterator[bytes]:
         """What one client is sent, until the session or the server ends."""
         event = asyncio.Event()
         self._waiting.add(event)
         log = _LogTail(self._provider, wish) if wish is not None else None
+        curves = _MetricsWatch(self._provider, metrics) if metrics else None
         try:
             yield FIRST
             spoken = time.monotonic()
@@ -137,14 +138,17 @@ class Hub:
                 for part in await log.read() if log is not None else ():
                     yield frame("log", part)
                     has_log = True
-                if found is not None or has_log:
+                grown = await curves.read() if curves is not None else []
+                if grown:
+                    yield frame("metrics", {"keys": grown})
+                if found is not None or has_log or grown:
                     spoken = time.monotonic()
                     await asyncio.sleep(max(begun + FRAME_S - spoken, 0.0))
                     continue  # a shared frame may be older than the last change
                 if time.monotonic() - spoken >= PING_S:
                     yield PING
                     spoken = time.monotonic()
-                await _wait(event, LOG_S if log is not None else CHECK_S)
+                await _wait(event, LOG_S if log is not None or curves is not None else CHECK_S)
         finally:
             self._waiting.discard(event)
 
@@ -161,6 +165,24 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
     except TimeoutError:
         return
+
+
+class _MetricsWatch:
+    """Watches the files of metrics of some jobs, or of all jobs of groups."""
+
+    def __init__(self, provider: LocalProvider, asked: Sequence[str]) -> None:
+        self._provider = provider
+        self._asked = asked
+        self._stamps: dict[str, object] | None = None
+
+    async def read(self) -> list[str]:
+        """The keys of jobs that logged something since; a stream that begins hears of none."""
+        try:
+            found = await run_in_threadpool(self._provider.metrics_stamps, self._asked)
+        except (OSError, TenutoError):
+            return []  # a job is being removed: the next look tells
+        before, self._stamps = self._stamps, found
+        return [] if before is None else [key for key, stamp in found.items() if before.get(key) != stamp]
 
 
 class _LogTail:

@@ -4,37 +4,59 @@ Speaks no HTTP; `node.routes` does, and a server with an embedded node calls it 
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import AsyncGenerator, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from tenuto.launchers.confinement import Sandbox, SandboxMode
 from tenuto.launchers.forking_launcher import ForkingLauncher
 from tenuto.launchers.selection import choose_launcher
 from tenuto.lifecycle.service import PayloadState
 from tenuto.scheduler.scheduler import Scheduler
-from tenuto.service.archive import zip_stream
+from tenuto.scheduler.tokens import GpuToken, declare
+from tenuto.service.archive import LogPiece, read_log, zip_stream
 from tenuto.service.data_owner import DataDirectory, open_data
 from tenuto.service.log import log
 from tenuto.service.node.cleaner import PayloadCleaner
-from tenuto.service.node.packer import facts_of, source
 from tenuto.service.node.payloads import PayloadRow, Payloads
 from tenuto.service.node.runner import TASK, PayloadRunner, Workshop
-from tenuto.service.node.sandbox import Sandbox, SandboxMode
 from tenuto.service.node.work import Terms
+from tenuto.service.nodes import LONGEST_PROGRESS
 from tenuto.service.tables import NODE_MIGRATIONS
 from tenuto.service.waiters import heard
-from tenuto.workspace.layout import Layout
+from tenuto.workspace.layout import Layout, directory_name
 from tenuto.workspace.modes import DIRECTORY_MODE
 from tenuto.workspace.ports import Machine
 
 PATIENCE_S = 30.0
+PROGRESS_WITHIN = 1 << 14
+"""Bytes at the end of what a payload printed, in which its progress is looked for."""
+_PROGRESS = re.compile(r"^progress:(.*)\n", re.MULTILINE)
 LAST_FIRST_ID = 1 << 30
 """Ids begin at a number by chance: a server that asks another node must not get a payload. Servers of
 job-orchestrator know ids of 32 bits with a sign: from any first id on there is room for a billion more."""
 OPEN_DIRECTORY = 0o711
 """Of the directories above a payload's: its own uid must pass through them, and see nothing."""
+
+
+class GpuPlan(NamedTuple):
+    """The GPUs of a node, for services that have some."""
+
+    devices: Mapping[int, str]
+    tokens_path: str
+    """Where the schedulers of the machine tell each other which are taken."""
+
+    def token(self, machine: Machine) -> GpuToken:
+        host = directory_name(machine.processes.own().host)
+        token = GpuToken(self.devices, f"{self.tokens_path}/{host}")
+        declare(machine, token)
+        return token
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +73,8 @@ class NodePlan:
     environment: Mapping[str, str]
     max_age_s: float
     clean_every_s: float = 60.0
+    min_free_bytes: int = 0
+    gpus: GpuPlan | None = None
 
 
 def make_directory(directory: Path, *, is_passed: bool) -> None:
@@ -82,8 +106,17 @@ class EmbeddedNode:
         layout = Layout(str(plan.data))
         first_id = int(machine.randomness.nonce(), 16) % LAST_FIRST_ID + 1
         self.payloads = Payloads(self.database, first_id)
+        self.is_drained = self.payloads.is_drained()
         workshop = Workshop(
-            machine, layout, self._launcher, self._scheduler, plan.sandbox, plan.terms, plan.environment
+            machine,
+            layout,
+            self._launcher,
+            self._scheduler,
+            plan.sandbox,
+            plan.terms,
+            plan.environment,
+            plan.min_free_bytes,
+            plan.gpus.token(machine) if plan.gpus is not None else None,
         )
         self.runner = PayloadRunner(workshop, self.payloads, plan.name)
         self._cleaner = PayloadCleaner(machine, layout, self.payloads, self.runner, plan)
@@ -101,10 +134,26 @@ class EmbeddedNode:
         """Goes on with what was open, and begins to clean."""
         if self._plan.sandbox.mode is SandboxMode.NONE:
             log("not_sandboxed", 30, node=self.name)
+        if self.is_drained:
+            log("drained", 30, node=self.name, payloads=0)
+        for service, terms in self._plan.terms.items():
+            log("limits", node=self.name, service=service or "others", **terms.shown())
         if isinstance(self._launcher, ForkingLauncher):
             self._launcher.warm_up()
         await self.runner.resume()
         self._cleaner.start()
+
+    async def takes(self) -> str | None:
+        """Why no payload is taken now: `draining` or `disk_full`; None if they are."""
+        if self.is_drained:
+            return "draining"
+        return "disk_full" if await self.runner.files(self.runner.is_full) else None
+
+    async def drain(self, *, is_drained: bool) -> None:
+        """Takes no payload from now on, also after a new start; or takes them again."""
+        await self.runner.files(self.payloads.set_drained, is_drained)
+        self.is_drained = is_drained
+        log("drained" if is_drained else "resumed", node=self.name, payloads=self.runner.open_count)
 
     async def changed(self, payload_id: int, known: PayloadState | None, wait_s: float) -> PayloadRow | None:
         """The row of a payload, once its state is not `known` or the time is over."""
@@ -119,7 +168,7 @@ class EmbeddedNode:
                 told = await heard(event, left_s)
                 row = (event.row if told else None) or await self.runner.get(payload_id)
 
-    def partial(self, row: PayloadRow) -> Iterator[bytes]:
+    def partial(self, row: PayloadRow) -> Generator[bytes]:
         """The files of a payload as they are now, as a ZIP; of an ended one, its result."""
         place = self.runner.place(row.key)
         if os.path.exists(place.result):
@@ -127,16 +176,27 @@ class EmbeddedNode:
                 while piece := result.read(1 << 18):
                     yield piece
             return
-        facts = facts_of(row, row.state.value, row.message, row.exit_code)
-        moment = self._machine.clock.now().timestamp()
-        yield from zip_stream(source(place, facts, self._plan.sandbox.uid_of(row.id), moment))
+        yield from zip_stream(self.runner.partial(row))
 
-    def read_log(self, row: PayloadRow, stream: str, offset: int, limit: int) -> bytes:
+    def read_log(self, row: PayloadRow, stream: str, offset: int, limit: int) -> LogPiece:
         """A piece of what a payload printed; nothing if it printed nothing yet."""
+        path, log_bytes = self.runner.place(row.key).logs[stream], self.runner.log_bytes(row)
         try:
-            return self._machine.files.read_range(self.runner.place(row.key).logs[stream], offset, limit)
+            return read_log(path, offset, limit, log_bytes)
         except FileNotFoundError:
-            return b""
+            return LogPiece(b"", offset)
+
+    def progress(self, row: PayloadRow) -> str:
+        """What a payload said last of its progress: the last line that it printed as `progress: ...`."""
+        path = self.runner.place(row.key).logs["stdout"]
+        status = self._machine.files.stat(path)
+        if status is None:
+            return ""
+        size = int(status.size)
+        tail = self._machine.files.read_range(path, max(0, size - PROGRESS_WITHIN), PROGRESS_WITHIN)
+        lines = _PROGRESS.findall(tail.decode("utf-8", "replace"))
+        shown = "".join(character for character in lines[-1] if character.isprintable()) if lines else ""
+        return shown.strip()[:LONGEST_PROGRESS]
 
     async def close(self) -> None:
         """Stops; payloads run on, and the next start finds them."""
@@ -149,9 +209,24 @@ class EmbeddedNode:
             self._lock.close()
 
 
-def next_piece(stream: Iterator[bytes]) -> bytes:
-    """The next piece of a stream that is not empty; nothing at its end."""
-    for piece in stream:
-        if piece:
-            return piece
-    return b""
+async def threaded(pieces: Generator[bytes]) -> AsyncGenerator[bytes]:
+    """The pieces of a stream that blocks, made in threads.
+
+    A reader that is cancelled leaves a thread behind that makes the next piece: the stream is closed after
+    that, not beside it.
+    """
+    lock = threading.Lock()
+
+    def following() -> bytes:
+        with lock:
+            return next((piece for piece in pieces if piece), b"")
+
+    def close() -> None:
+        with lock:
+            pieces.close()
+
+    try:
+        while piece := await asyncio.to_thread(following):
+            yield piece
+    finally:
+        await asyncio.shield(asyncio.to_thread(close))

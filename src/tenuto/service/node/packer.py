@@ -4,11 +4,15 @@ Moves no row; `runner` does, once the result is on the disk.
 
 from __future__ import annotations
 
+import asyncio
+import heapq
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any, NamedTuple
 
-from tenuto.service.archive import Packed, Source, write_zip
+from tenuto.service.archive import Bounds, Packed, PackingStopped, Source, write_zip
 from tenuto.service.node.payloads import PayloadRow
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.modes import FILE_MODE
@@ -16,6 +20,9 @@ from tenuto.workspace.modes import FILE_MODE
 WORK = "work"
 """The directory of a payload's program, below the job's."""
 RESULT = "result.zip"
+STARTED = "begun"
+SMALL_BYTES = 64 << 20
+"""Of a result that is packed while large ones are."""
 
 
 class Place(NamedTuple):
@@ -32,6 +39,11 @@ class Place(NamedTuple):
         return f"{self.paths.directory}/{RESULT}"
 
     @property
+    def started(self) -> str:
+        """Has a line in it once the program of the payload has begun, in a sandbox."""
+        return f"{self.paths.directory}/{STARTED}"
+
+    @property
     def part(self) -> str:
         return f"{self.paths.directory}/{RESULT}.part"
 
@@ -40,10 +52,12 @@ class Place(NamedTuple):
         return {"stdout": self.paths.out, "stderr": self.paths.err}
 
 
-def source(place: Place, facts: Mapping[str, Any], uid: int | None, moment: float) -> Source:
+def source(
+    place: Place, facts: Mapping[str, Any], uid: int | None, moment: float, log_bytes: int, bounds: Bounds
+) -> Source:
     """What is packed of a payload."""
     owners = None if uid is None else frozenset({uid})
-    return Source(place.work, place.logs, facts, moment, owners)
+    return Source(place.work, place.logs, facts, moment, owners, log_bytes, bounds)
 
 
 def facts_of(row: PayloadRow, status: str, message: str, exit_code: int | None) -> dict[str, Any]:
@@ -58,19 +72,60 @@ def facts_of(row: PayloadRow, status: str, message: str, exit_code: int | None) 
     }
 
 
-def pack(place: Place, packed: Source) -> Packed:
-    """Packs a result; it is on the disk when this returns. Raises `OSError` if there is no room."""
+def pack(place: Place, packed: Source, is_stopped: Callable[[], bool]) -> Packed:
+    """Packs a result; it is on the disk when this returns. Raises `OSError` if there is no room.
+
+    `PackingStopped` once ``is_stopped`` says so.
+    """
     try:
         with open(place.part, "wb", opener=private) as target:
-            done = write_zip(packed, target)
+            done = write_zip(packed, target, is_stopped)
             target.flush()
             os.fsync(target.fileno())
         os.rename(place.part, place.result)
         sync_directory(place.paths.directory)
-    except OSError:
+    except (OSError, PackingStopped):
         remove_quietly(place.part)
         raise
     return done
+
+
+class PackingOrder:
+    """Whose result is packed next: the smallest. One place is kept for small results, which never wait for
+    large ones to end.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        """(bytes, number, told when it is their turn)."""
+        self._numbers = count()
+
+    @asynccontextmanager
+    async def turn(self, size: int, cut: asyncio.Future[None] | None) -> AsyncIterator[None]:
+        """Waits until a result of this size may be packed; `PackingStopped` if ``cut`` is done first."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (size, next(self._numbers), turn))
+        self._call()
+        try:
+            either: set[asyncio.Future[None]] = {turn} if cut is None else {turn, cut}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not turn.done():
+                raise PackingStopped
+            yield
+        finally:
+            if turn.done() and not turn.cancelled():
+                self._free += 1
+            turn.cancel()
+            self._call()
+
+    def _call(self) -> None:
+        """Tells those whose turn has come."""
+        while self._waiting and (self._free > 1 or (self._free == 1 and self._waiting[0][0] <= SMALL_BYTES)):
+            _, _, turn = heapq.heappop(self._waiting)
+            if not turn.done():
+                self._free -= 1
+                turn.set_result(None)
 
 
 def private(path: str, flags: int) -> int:

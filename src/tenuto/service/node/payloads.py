@@ -13,7 +13,10 @@ from tenuto.database import Database, Prepared, now_ms
 from tenuto.errors import NotOurs
 from tenuto.lifecycle.service import PAYLOAD_TRANSITIONS, PayloadState, check_move
 from tenuto.service.nodes import mark_of
-from tenuto.service.tables import IS_OPEN, PAYLOAD_ENDED, payloads
+from tenuto.service.tables import IS_OPEN, PAYLOAD_ENDED, meta, payloads
+
+DRAINED = "drained"
+"""In `meta`: the node takes no payloads."""
 
 
 class PayloadRow(NamedTuple):
@@ -36,6 +39,8 @@ class PayloadRow(NamedTuple):
     exit_code: int | None
     result_bytes: int | None
     result_sha256: str | None
+    command: str
+    """The program and its arguments as JSON; empty: the upload's own `run.sh`."""
 
     @property
     def mark(self) -> str:
@@ -86,14 +91,29 @@ class Payloads:
         self._database = database
         self._first_id = first_id
 
-    def add(self, key: str, sender: Sender) -> PayloadRow:
+    def is_drained(self) -> bool:
+        """True if the node was told to take no payloads."""
+        query = select(meta.c.value).where(meta.c.key == DRAINED)
+        return self._database.read(lambda connection: connection.execute(query).scalar()) is not None
+
+    def set_drained(self, is_drained: bool) -> None:
+        """Notes whether the node takes payloads."""
+
+        def once(connection: Connection) -> None:
+            connection.execute(delete(meta).where(meta.c.key == DRAINED))
+            if is_drained:
+                connection.execute(insert(meta).values(key=DRAINED, value="yes"))
+
+        self._database.write(once)
+
+    def add(self, key: str, sender: Sender, command: str = "") -> PayloadRow:
         """The row of a payload, made if the key is new."""
 
         def once(connection: Connection) -> PayloadRow:
             known = _found(connection, _BY_KEY, {"name": key})
             if known is not None:
                 return known
-            values: dict[str, Any] = {"key": key, **sender._asdict()}
+            values: dict[str, Any] = {"key": key, "command": command, **sender._asdict()}
             if _ANY.row(connection) is None:
                 values["id"] = self._first_id
             return _payload(_ADD.rows(connection, values)[0])

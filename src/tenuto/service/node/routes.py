@@ -12,21 +12,41 @@ import shutil
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 
 from tenuto.clock import Clock, Randomness
-from tenuto.errors import DatabaseError, NodeRefusal, NotOurs, RequestRefused
+from tenuto.errors import DatabaseError, NodeRefusal, NodeTakesNothing, NotOurs, RequestRefused
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.access import bearer
-from tenuto.service.contract import MARK_HEADER, ErrorCode, NodeHealthBody, PayloadBody, PongBody
+from tenuto.service.contract import (
+    MARK_HEADER,
+    NEXT_OFFSET_HEADER,
+    DrainBody,
+    ErrorCode,
+    NodeHealthBody,
+    PayloadBody,
+    PongBody,
+    ProgressBody,
+)
 from tenuto.service.guard import Guard
 from tenuto.service.log import log
-from tenuto.service.node.node import EmbeddedNode, next_piece
+from tenuto.service.names import RUN_SCRIPT
+from tenuto.service.node.node import EmbeddedNode, threaded
 from tenuto.service.node.payloads import PayloadRow, Sender
-from tenuto.service.openapi import described, documentation_page
-from tenuto.service.routes.common import HANDLERS, LARGEST_ID, early, errors
-from tenuto.service.uploads import Receiver, UploadLimits, boundary_of, check_room, receive, refused
+from tenuto.service.node.work import decoded_command
+from tenuto.service.nodes import COMMAND
+from tenuto.service.openapi import described, documentation_page, operation_id
+from tenuto.service.routes.common import HANDLERS, LARGEST_ID, ClosingResponse, early, errors
+from tenuto.service.uploads import (
+    Received,
+    Receiver,
+    UploadLimits,
+    boundary_of,
+    check_room,
+    receive,
+    refused,
+)
 
 # How busy the processors of a node are, as the kernel counts it.
 # Asked by servers that share their jobs out by load.
@@ -133,25 +153,38 @@ async def root() -> PongBody:
     "/health",
     response_model=NodeHealthBody,
     summary="Whether the node can work",
-    responses={**errors(), 503: {"model": NodeHealthBody, "description": "The database does not answer"}},
+    responses={**errors(), 503: {"model": NodeHealthBody, "description": "It cannot work, or takes nothing"}},
 )
 async def health(front: AnyFront) -> JSONResponse:
+    node, database = front.node, "ok"
     try:
-        await front.node.runner.get(0)
-        word = "ok"
+        await node.runner.get(0)
+        status = "draining" if front.is_draining else await node.takes() or "ok"
+    except OSError:  # the disk of the data is not there
+        status = "unavailable"
     except DatabaseError:
-        word = "unavailable"
-    said = {"status": word, "database": word, "tenuto": front.version, "slots": front.node.slots}
-    return JSONResponse(said, 200 if word == "ok" else 503)
+        status = database = "unavailable"
+    body = NodeHealthBody.model_validate(
+        {
+            "status": status,
+            "database": database,
+            "tenuto": front.version,
+            "slots": node.slots,
+            "takes": status == "ok",
+            "payloads": node.runner.open_count,
+        }
+    )
+    return JSONResponse(body.model_dump(mode="json"), 200 if status == "ok" else 503)
 
 
 @router.post(
     "/submit",
     response_model=PayloadBody,
-    summary="Take files with a run.sh, and run them",
+    summary="Take files with a run.sh or a command, and run them",
     responses=errors(
         ErrorCode.BAD_MULTIPART,
         ErrorCode.NO_RUN_SH,
+        ErrorCode.BAD_FIELD,
         ErrorCode.BAD_ORIGIN,
         ErrorCode.NOT_OURS,
         ErrorCode.TOO_LARGE,
@@ -167,8 +200,8 @@ async def submit(request: Request, front: ServerFront) -> Response:
 
 
 async def _taken(request: Request, front: NodeFront) -> PayloadRow:
-    if front.is_draining:
-        raise refused(ErrorCode.DRAINING, "The node is about to stop")
+    if front.is_draining or front.node.is_drained:
+        raise refused(ErrorCode.DRAINING, "The node takes no payloads now: it drains, or is about to stop")
     nonce = os.urandom(16).hex()
     key = request.headers.get("idempotency-key") or nonce
     directory = os.path.join(front.node.uploads, nonce)
@@ -182,15 +215,29 @@ async def _taken(request: Request, front: NodeFront) -> PayloadRow:
         await asyncio.to_thread(receiver.sync)
         fields = received.fields
         sender = Sender(fields.get("service", ""), fields.get("user_id", ""), fields.get("job_id", ""))
-        return await front.node.runner.take(key, directory, sender)
+        command = _command(received)
+        return await front.node.runner.take(key, directory, sender, command)
     except NotOurs as error:
         raise refused(ErrorCode.NOT_OURS, str(error)) from None
+    except NodeTakesNothing as error:
+        raise refused(ErrorCode.DISK_FULL, str(error)) from None
     except NodeRefusal as error:
         raise refused(ErrorCode.BAD_REQUEST, str(error)) from None
     finally:
         if receiver is not None:
             receiver.close()
         await asyncio.shield(asyncio.to_thread(shutil.rmtree, directory, True))
+
+
+def _command(received: Received) -> tuple[str, ...]:
+    """What a payload runs, as its server says; nothing: its own `run.sh`, which it must have then."""
+    try:
+        command = decoded_command(received.fields.get(COMMAND, ""))
+    except ValueError as error:
+        raise refused(ErrorCode.BAD_FIELD, f"Invalid command: {error}") from None
+    if not command and RUN_SCRIPT not in received.files:
+        raise refused(ErrorCode.NO_RUN_SH, f"No {RUN_SCRIPT} was uploaded: one file must have this name")
+    return command
 
 
 @router.get(
@@ -236,15 +283,6 @@ async def retrieve_partial(id: PayloadId, front: ServerFront, mark: Mark = None)
 
 
 def _zip(front: NodeFront, row: PayloadRow) -> Response:
-    pieces = front.node.partial(row)
-
-    async def stream() -> Any:
-        try:
-            while piece := await asyncio.to_thread(next_piece, pieces):
-                yield piece
-        finally:
-            pieces.close()  # type: ignore[attr-defined]
-
     headers = {
         MARK_HEADER: row.mark,
         "content-disposition": f'attachment; filename="payload-{row.id}.zip"',
@@ -252,7 +290,7 @@ def _zip(front: NodeFront, row: PayloadRow) -> Response:
     if row.state.is_final and row.result_sha256 is not None and row.result_bytes is not None:
         digest = base64.b64encode(bytes.fromhex(row.result_sha256)).decode()
         headers |= {"repr-digest": f"sha-256=:{digest}:", "content-length": str(row.result_bytes)}
-    return StreamingResponse(stream(), media_type="application/zip", headers=headers)
+    return ClosingResponse(threaded(front.node.partial(row)), media_type="application/zip", headers=headers)
 
 
 @router.get(
@@ -270,7 +308,20 @@ async def logs(
 ) -> Response:
     row = _its(await front.node.runner.get(id), id, mark)
     piece = await asyncio.to_thread(front.node.read_log, row, stream, offset, LOG_PIECE)
-    return Response(piece, media_type="text/plain; charset=utf-8", headers={MARK_HEADER: row.mark})
+    headers = {MARK_HEADER: row.mark, NEXT_OFFSET_HEADER: str(piece.next_offset)}
+    return Response(piece.data, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.get(
+    "/progress/{id}",
+    response_model=ProgressBody,
+    summary="What a payload said last of its progress",
+    responses=errors(*OF_PAYLOAD),
+)
+async def progress(id: PayloadId, front: ServerFront, mark: Mark = None) -> Response:
+    row = _its(await front.node.runner.get(id), id, mark)
+    said = await asyncio.to_thread(front.node.progress, row)
+    return JSONResponse({"progress": said}, headers={MARK_HEADER: row.mark})
 
 
 @router.post(
@@ -282,6 +333,31 @@ async def logs(
 async def kill(id: PayloadId, front: ServerFront, mark: Mark = None) -> Response:
     _its(await front.node.runner.get(id), id, mark)
     return _said(_its(await front.node.runner.kill(id), id, mark))
+
+
+@router.post(
+    "/drain",
+    response_model=DrainBody,
+    summary="Take no payloads from now on, until `resume`; those that it has go on",
+    responses=errors(ErrorCode.BAD_ORIGIN),
+)
+async def drain(front: ServerFront) -> DrainBody:
+    return await _drained(front, is_drained=True)
+
+
+@router.post(
+    "/resume",
+    response_model=DrainBody,
+    summary="Take payloads again",
+    responses=errors(ErrorCode.BAD_ORIGIN),
+)
+async def resume(front: ServerFront) -> DrainBody:
+    return await _drained(front, is_drained=False)
+
+
+async def _drained(front: NodeFront, *, is_drained: bool) -> DrainBody:
+    await front.node.drain(is_drained=is_drained)
+    return DrainBody(node=front.node.name, draining=is_drained, payloads=front.node.runner.open_count)
 
 
 @router.get("/load", summary="How busy the processors are, in percent", responses=errors())
@@ -311,7 +387,10 @@ def node_app(front: NodeFront, hosts: tuple[str, ...], randomness: Randomness) -
         docs_url=None,
         redoc_url=None,
         exception_handlers=HANDLERS,
+        generate_unique_id_function=operation_id,
     )
+    api.state.routers = (router,)
     api.include_router(router)
     api.state.front = front
+    api.state.wants_token = front.secret is not None
     return Guard(api, hosts=hosts, randomness=randomness, monotonic=front.clock.monotonic)

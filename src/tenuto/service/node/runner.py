@@ -10,12 +10,13 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tenuto.errors import DatabaseError, NodeRefusal
+from tenuto.errors import DatabaseError, NodeRefusal, NodeTakesNothing
+from tenuto.launchers.confinement import Sandbox, SandboxMode, hand_over
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.service import PayloadState
@@ -23,12 +24,27 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.scheduler import Scheduler
-from tenuto.service.archive import Source, tree_bytes
+from tenuto.scheduler.tokens import GpuToken, TokenDependency
+from tenuto.service.archive import (
+    Bounds,
+    PackingStopped,
+    ResultTooLarge,
+    Source,
+    measured,
+    tree_bytes,
+)
 from tenuto.service.log import log
-from tenuto.service.node.packer import Place, facts_of, pack, source, sync_directory
+from tenuto.service.node.packer import (
+    SMALL_BYTES,
+    PackingOrder,
+    Place,
+    facts_of,
+    pack,
+    source,
+    sync_directory,
+)
 from tenuto.service.node.payloads import PayloadRow, Payloads, Sender
-from tenuto.service.node.sandbox import Sandbox, hand_over
-from tenuto.service.node.work import Terms, payload_work
+from tenuto.service.node.work import Terms, encoded_command, payload_work
 from tenuto.service.nodes import mark_of
 from tenuto.service.threads import Threads
 from tenuto.service.waiters import Waiters
@@ -41,9 +57,19 @@ PACK_AGAIN_S = 10.0
 PACK_FOR_S = 3600.0
 WRITE_AGAIN_S = 5.0
 LOOK_AT_SIZE_S = 2.0
+PACKERS = 3
+ANY_SIZE = 1 << 62
+WORTH_STOPPING_BYTES = 1 << 20
+"""A payload whose directory takes less is not stopped for a full disk: that would not help."""
 SHORTEST_RUN_S = 0.1
 """A payload is called Running after so long; a shorter one goes on to its end, for half of the writes."""
 TERMINATED = "terminated"
+DISK_LIMIT = "disk limit: it wrote more than it may (work_bytes)"
+DISK_FULL = "the node's disk is full"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+TOO_LARGE = "result too large"
+NO_SANDBOX = "the node could not start the sandbox of the job; nothing of it was run"
+SANDBOX_TRIES = 3
 _SERVERS_KEY = re.compile(r"([0-9a-f]{32})-([0-9]{1,19})-([0-9a-f]{32})", re.ASCII)
 _JOB_ID = re.compile(r"[a-z0-9_][a-z0-9_-]{0,127}", re.ASCII)
 
@@ -61,9 +87,18 @@ class Workshop:
     """By service; `""` for those that are not named."""
     environment: Mapping[str, str]
     """What payloads see of the node's."""
+    min_free_bytes: int = 0
+    """With less room on the disk no payload is taken; with half of it the largest one is stopped."""
+
+    gpus: GpuToken | None = None
+    """The GPUs of this machine, one unit each; None: there are none that can be told apart."""
 
     def terms_of(self, service: str) -> Terms:
         return self.terms.get(service) or self.terms[""]
+
+    def gpus_of(self, terms: Terms) -> tuple[TokenDependency, ...]:
+        """What a payload holds while it runs, so that no other has the same GPU."""
+        return (self.gpus.dependency(terms.gpus),) if terms.gpus and self.gpus is not None else ()
 
 
 def job_id_of(key: str) -> str:
@@ -91,7 +126,14 @@ class PayloadRunner:
         self._ids: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._over_limit: set[int] = set()
+        self._failed: dict[int, str] = {}
+        """Payloads that the node itself stopped, and why: they have failed."""
+        self._cuts: dict[int, asyncio.Future[None]] = {}
+        """Done once the files of a payload are not to be packed any more."""
+        self._large: set[int] = set()
+        """Payloads that have ended, and whose packing may take long."""
+        self._packing = PackingOrder(PACKERS)
+        self._packs = Threads("node-pack", PACKERS)
         self._is_closed = False
         self.waiters: Waiters[PayloadRow] = Waiters()
 
@@ -103,23 +145,47 @@ class PayloadRunner:
         """Goes on with the payloads that had not ended when the node stopped."""
         for row in await self._sql(self._payloads.open):
             self._begin(row)
+        if self._workshop.min_free_bytes:
+            self._spawn(self._watch_disk())
 
-    async def take(self, key: str, directory: str, sender: Sender) -> PayloadRow:
+    @property
+    def open_count(self) -> int:
+        """How many payloads have not ended."""
+        return len(self._open)
+
+    def free_bytes(self) -> int:
+        """The room that is left on the disk of the payloads."""
+        disk = os.statvfs(self._workshop.layout.root)
+        return disk.f_bavail * disk.f_frsize
+
+    def is_full(self) -> bool:
+        """True while the disk has too little room for another payload."""
+        return self.free_bytes() < self._workshop.min_free_bytes
+
+    async def take(self, key: str, directory: str, sender: Sender, command: Sequence[str] = ()) -> PayloadRow:
         """Takes the files of a payload, which move from their directory, and starts it.
 
-        A key that is known is the same payload: its files are not looked at. Raises `NodeRefusal`, or
-        `NotOurs` if the key is known as another's.
+        ``command``: what it runs; nothing: its `run.sh`. A key that is known is the same payload: its files
+        are not looked at. Raises `NodeRefusal`, `NodeTakesNothing` if the disk is nearly full, or `NotOurs`
+        if the key is known as another's.
         """
-        known = await self._sql(self._taken, key, directory, sender)
+        known = await self._sql(self._taken, key, directory, sender, encoded_command(command))
         if known.state is PayloadState.PREPARED and known.id not in self._jobs:
             self._begin(known)
         return known
 
-    def _taken(self, key: str, directory: str, sender: Sender) -> PayloadRow:
+    def _taken(self, key: str, directory: str, sender: Sender, command: str) -> PayloadRow:
         known = self._payloads.find(key)
+        if known is None and self.is_full():
+            raise NodeTakesNothing(DISK_FULL)
         if known is None:
-            _moved(directory, self.place(key))
-            known = self._payloads.add(key, sender)
+            try:
+                _moved(directory, self.place(key))
+            except OSError as error:
+                if error.errno in FULL:
+                    raise NodeTakesNothing(DISK_FULL) from None
+                raise
+            known = self._payloads.add(key, sender, command)
             log("payload_taken", payload=known.id, key=key, service=sender.service)
         known.refuse_other(mark_of(key, *sender))
         return known
@@ -143,7 +209,10 @@ class PayloadRunner:
         row = self._noted(await self._sql(self._payloads.kill, payload_id))
         job = self._jobs.get(payload_id)
         if row is not None and not row.state.is_final and job is not None:
-            self._spawn(self._withdraw(job, TERMINATED))
+            if payload_id in self._large:  # it has ended, and is packed: that may take long
+                self._cut(payload_id)
+            else:
+                self._spawn(self._withdraw(job, TERMINATED))
         return row
 
     async def close(self) -> None:
@@ -154,6 +223,7 @@ class PayloadRunner:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.waiters.close()
         self._sql.close()
+        self._packs.close()
         self.files.close()
 
     # One payload
@@ -162,10 +232,18 @@ class PayloadRunner:
         if row.id in self._jobs:
             return
         self._loop = asyncio.get_running_loop()
-        workshop = self._workshop
-        terms = workshop.terms_of(row.service)
-        place = self.place(row.key)
-        job = Job(
+        terms = self._workshop.terms_of(row.service)
+        job = self._job(row, terms, once=True)
+        self._jobs[row.id] = job
+        self._open[row.id] = row
+        self._ids[job.job_id] = row.id
+        self._cuts[row.id] = self._loop.create_future()
+        self._spawn(self._see_through(row, job, terms))
+
+    def _job(self, row: PayloadRow, terms: Terms, *, once: bool) -> Job:
+        """The job of a payload; ``once``: whatever its directory shows is the answer."""
+        workshop, place = self._workshop, self.place(row.key)
+        return Job(
             TASK,
             job_id_of(row.key),
             layout=workshop.layout,
@@ -173,13 +251,11 @@ class PayloadRunner:
             work=payload_work(row, place, terms, workshop.sandbox, workshop.environment),
             clock=workshop.machine.clock,
             limits=terms.limits,
+            slots=terms.cpus,
+            tokens=workshop.gpus_of(terms),
             durability=terms.durability,
-            once=True,
+            once=once,
         )
-        self._jobs[row.id] = job
-        self._open[row.id] = row
-        self._ids[job.job_id] = row.id
-        self._spawn(self._see_through(row, job, terms))
 
     async def _see_through(self, row: PayloadRow, job: Job, terms: Terms) -> None:
         scheduler, place = self._workshop.scheduler, self.place(row.key)
@@ -187,43 +263,78 @@ class PayloadRunner:
             uid = self._workshop.sandbox.uid_of(row.id)
             if uid is not None:
                 await self.files(_given_over, place, uid)
-            job = await scheduler.submit_async(job, self._owner)
-            self._jobs[row.id] = job
-            if self._open[row.id].killed:  # the wish came before a crash, or before the scheduler had the job
-                self._spawn(self._withdraw(job, TERMINATED))
-            watch = self._spawn(self._watch_size(row.id, job, place, terms)) if terms.work_bytes else None
-            await job.finished()
-            if watch is not None:
-                watch.cancel()
-            await self._settle_at_last(row, job, place)
+            while True:
+                job = await scheduler.submit_async(job, self._owner)
+                self._jobs[row.id] = job
+                if self._open[row.id].killed:  # asked for before a crash, or before the scheduler had the job
+                    self._spawn(self._withdraw(job, TERMINATED))
+                watch = self._spawn(self._watch_size(row.id, job, place, terms)) if terms.work_bytes else None
+                await job.finished()
+                if watch is not None:
+                    watch.cancel()
+                if not await self.files(self._is_unbegun, job, place):
+                    break
+                log("sandbox_failed", 40, payload=row.id, attempt=job.attempt)
+                if job.attempt >= SANDBOX_TRIES or self._open[row.id].killed:
+                    self._failed[row.id] = NO_SANDBOX
+                    break
+                scheduler.forget(job, self._owner)
+                job = self._job(row, terms, once=False)  # not a line of the user's program has run
+            await self._settle_at_last(row, job, place, terms)
             scheduler.forget(job, self._owner)
         finally:
             self._jobs.pop(row.id, None)
             self._open.pop(row.id, None)
             self._ids.pop(job.job_id, None)
-            self._over_limit.discard(row.id)
+            self._failed.pop(row.id, None)
+            self._cuts.pop(row.id, None)
+            self._large.discard(row.id)
 
-    async def _settle_at_last(self, row: PayloadRow, job: Job, place: Place) -> None:
+    def _is_unbegun(self, job: Job, place: Place) -> bool:
+        """True if the sandbox of a payload did not start: its program certainly did not begin."""
+        if self._workshop.sandbox.mode is not SandboxMode.BWRAP or job.state is JobState.DONE:
+            return False
+        if job.failure_status is not JobFailureStatus.FAILED or not job.exit_code:
+            return False
+        try:
+            return os.stat(place.started).st_size == 0
+        except FileNotFoundError:  # of a payload that an older version started
+            return False
+
+    async def _settle_at_last(self, row: PayloadRow, job: Job, place: Place, terms: Terms) -> None:
         """Settles a payload; a database that cannot be written now is tried again."""
         while True:
             try:
-                return await self._settle(row, job, place)
+                return await self._settle(row, job, place, terms)
             except DatabaseError as error:
                 log("stage_failed", 40, stage="payload", payload=row.id, why=str(error))
                 await asyncio.sleep(WRITE_AGAIN_S)
 
-    async def _settle(self, row: PayloadRow, job: Job, place: Place) -> None:
-        """Packs what a payload left, then moves its row; a disk without room is waited for."""
-        to, message = self._verdict(row, job)
-        facts = facts_of(row, to.value, message, job.exit_code)
-        moment = self._workshop.machine.clock.now().timestamp()
-        packed = source(place, facts, self._workshop.sandbox.uid_of(row.id), moment)
+    async def _settle(self, row: PayloadRow, job: Job, place: Place, terms: Terms) -> None:
+        """Packs what a payload left, then moves its row; a disk without room is waited for.
+
+        Of a payload whose files are too many, too large or too much for the disk the logs alone are packed.
+        """
         began = self._workshop.machine.clock.monotonic()
-        values: dict[str, object] = {"exit_code": job.exit_code}
+        too_large: str | None = None
         while True:
+            is_cut = self._cuts[row.id].done()
+            to, message = self._verdict(row, job, too_large)
+            if is_cut or message == DISK_FULL:
+                # First of all: where the disk is full the row cannot be written, either.
+                await self.files(shutil.rmtree, place.work, True)
+            packed = self._source(row, (to, message, job.exit_code), place, terms)
+            packed = packed._replace(with_files=too_large is None and not is_cut)
+            if message == NO_SANDBOX:  # the logs show the operator's paths, and nothing of the user's
+                packed = packed._replace(logs={})
+            values: dict[str, object] = {"exit_code": job.exit_code}
             try:
-                ended = await self.files(self._packed, row.id, (to, message), place, packed, values)
+                ended = await self._packed_in_turn(row.id, (to, message), place, packed, values)
                 break
+            except ResultTooLarge as error:
+                too_large = f"{TOO_LARGE}: {error}"
+            except PackingStopped:
+                log("packing_stopped", payload=row.id, why=self._failed.get(row.id, TERMINATED))
             except OSError as error:
                 waited = self._workshop.machine.clock.monotonic() - began
                 if error.errno not in NO_ROOM or waited > PACK_FOR_S:
@@ -231,16 +342,58 @@ class PayloadRunner:
                     message = f"{message}; its files could not be packed: {error.strerror}".lstrip("; ")
                     ended = await self._sql(partial(self._payloads.end, row.id, to, message, **values))
                     break
-                log("starts_paused", 30, payload=row.id, why=error.strerror)
+                log("packing_waits", 30, payload=row.id, why=error.strerror)
                 if job.starttime is not None:  # it may have ended before it was called Running
                     await self._sql(self._payloads.started, row.id)
                 why = "ended; waits for room on the node's disk"
                 self._noted(await self._sql(self._payloads.explain, row.id, why))
-                await asyncio.sleep(PACK_AGAIN_S)
+                await asyncio.wait({self._cuts[row.id]}, timeout=PACK_AGAIN_S)
         log("payload_ended", payload=row.id, state=to.value, message=message)
         self.waiters.tell(row.id, self._noted(ended))
         if ended is not None and ended.result_bytes is not None:
             self.files.soon(shutil.rmtree, place.work, True)
+
+    def _source(
+        self, row: PayloadRow, end: tuple[PayloadState, str, int | None], place: Place, terms: Terms
+    ) -> Source:
+        facts = facts_of(row, end[0].value, *end[1:])
+        moment = self._workshop.machine.clock.now().timestamp()
+        uid = self._workshop.sandbox.uid_of(row.id)
+        return source(place, facts, uid, moment, terms.limits.log_bytes, Bounds(terms.max_result_bytes))
+
+    def partial(self, row: PayloadRow) -> Source:
+        """What is packed of a payload as it is now."""
+        terms = self._workshop.terms_of(row.service)
+        return self._source(row, (row.state, row.message, row.exit_code), self.place(row.key), terms)
+
+    def log_bytes(self, row: PayloadRow) -> int:
+        """The size that each log of a payload is kept under."""
+        return self._workshop.terms_of(row.service).limits.log_bytes
+
+    async def _packed_in_turn(
+        self,
+        payload_id: int,
+        end: tuple[PayloadState, str],
+        place: Place,
+        packed: Source,
+        values: Mapping[str, Any],
+    ) -> PayloadRow | None:
+        """Packs what a payload left once it is its turn, the smallest first.
+
+        A large result is left at once when it is not wanted any more; a small one is as good as packed.
+        """
+        cut = self._cuts[payload_id]
+
+        def is_stopped() -> bool:
+            return self._is_closed or (packed.with_files and cut.done())
+
+        size = await self.files(measured, packed, is_stopped)
+        if size > SMALL_BYTES:
+            self._large.add(payload_id)
+            why = f"ended; its files, {size} bytes, are packed"
+            self._noted(await self._sql(self._payloads.explain, payload_id, why))
+        async with self._packing.turn(size, cut if packed.with_files else None):
+            return await self._packs(self._packed, payload_id, end, place, packed, values, is_stopped)
 
     def _packed(
         self,
@@ -249,31 +402,64 @@ class PayloadRunner:
         place: Place,
         packed: Source,
         values: Mapping[str, Any],
+        is_stopped: Callable[[], bool],
     ) -> PayloadRow | None:
         """Packs what a payload left, and moves its row: both in one thread, one after the other."""
-        done = pack(place, packed)
+        done = pack(place, packed, is_stopped)
         return self._payloads.end(
             payload_id, *end, result_bytes=done.bytes, result_sha256=done.sha256, **values
         )
 
-    def _verdict(self, row: PayloadRow, job: Job) -> tuple[PayloadState, str]:
+    def _verdict(self, row: PayloadRow, job: Job, too_large: str | None) -> tuple[PayloadState, str]:
         """The state of a payload whose job has ended, and why."""
+        said = job.standing.message
+        if row.id in self._failed or said in (DISK_LIMIT, DISK_FULL):  # said before the node was started anew
+            return PayloadState.FAILED, self._failed.get(row.id, said or "")
+        if self._cuts[row.id].done() or (
+            job.state is not JobState.DONE and job.failure_status is JobFailureStatus.CANCELLED
+        ):
+            return PayloadState.KILLED, TERMINATED
+        if too_large is not None:
+            return PayloadState.FAILED, too_large
         if job.state is JobState.DONE:
             return PayloadState.COMPLETED, ""
-        message = job.standing.message or "it failed"
-        if job.failure_status is JobFailureStatus.CANCELLED:
-            if row.id in self._over_limit:
-                return PayloadState.FAILED, "disk limit: it wrote more than it may (work_bytes)"
-            return PayloadState.KILLED, TERMINATED
-        return PayloadState.FAILED, message
+        return PayloadState.FAILED, said or "it failed"
+
+    def _cut(self, payload_id: int) -> None:
+        """Has the files of a payload left, unless they are packed already."""
+        if not self._cuts[payload_id].done():
+            self._cuts[payload_id].set_result(None)
 
     async def _watch_size(self, payload_id: int, job: Job, place: Place, terms: Terms) -> None:
         while terms.work_bytes is not None:
             await asyncio.sleep(LOOK_AT_SIZE_S)
             if await self.files(tree_bytes, place.work, terms.work_bytes) > terms.work_bytes:
-                self._over_limit.add(payload_id)
-                await self._withdraw(job, "disk limit")
+                self._failed[payload_id] = DISK_LIMIT
+                await self._withdraw(job, DISK_LIMIT)
                 return
+
+    async def _watch_disk(self) -> None:
+        """Stops the payload with the largest directory when the disk is nearly full, one after the other."""
+        while True:
+            await asyncio.sleep(LOOK_AT_SIZE_S)
+            try:
+                if await self.files(self.free_bytes) >= self._workshop.min_free_bytes // 2:
+                    continue
+            except OSError as error:  # the disk is not there any more
+                log("stage_failed", 40, stage="disk", why=str(error))
+                continue
+            if any(cut.done() for cut in self._cuts.values()):
+                continue  # the files of one that was stopped are about to go
+            works = {id: self.place(row.key).work for id, row in self._open.items()}
+            sizes = {id: await self.files(tree_bytes, work, ANY_SIZE) for id, work in works.items()}
+            largest = max(sizes, key=lambda id: sizes[id], default=0)
+            if sizes.get(largest, 0) < WORTH_STOPPING_BYTES or largest not in self._open:
+                log("disk_full", 40, payload=0)
+                continue
+            log("disk_full", 40, payload=largest, bytes=sizes[largest])
+            self._failed[largest] = DISK_FULL
+            self._cut(largest)  # there is no room for its files, either
+            await self._withdraw(self._jobs[largest], DISK_FULL)
 
     async def _withdraw(self, job: Job, message: str) -> None:
         await self._workshop.scheduler.withdraw(job, self._owner, message)
@@ -331,15 +517,33 @@ def _moved(directory: str, place: Place) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        part = f"{place.work}.part"
-        shutil.rmtree(part, ignore_errors=True)
-        os.mkdir(part, 0o700)
-        for name in os.listdir(directory):
-            shutil.copy2(f"{directory}/{name}", part)
-        os.rename(part, place.work)
+        _copied(directory, f"{place.work}.part")
+        os.rename(f"{place.work}.part", place.work)
     sync_directory(place.paths.directory)
 
 
+def _copied(directory: str, part: str) -> None:
+    """Copies the files of a payload from another disk; half a copy is no use and takes the room of others."""
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        shutil.copytree(directory, part, copy_function=_copy)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def _copy(source: str, target: str) -> None:
+    """Copies one file; `copytree` gathers each `OSError` and goes on, which a full disk does not deserve."""
+    try:
+        shutil.copy2(source, target)
+    except OSError as error:
+        if error.errno in FULL:
+            raise NodeTakesNothing(DISK_FULL) from None
+        raise
+
+
 def _given_over(place: Place, uid: int) -> None:
+    os.close(os.open(place.started, os.O_WRONLY | os.O_CREAT, 0o600))
+    os.chown(place.started, uid, uid)
     os.chmod(place.paths.directory, 0o711)
     hand_over(place.work, uid)

@@ -1,19 +1,20 @@
-"""What a payload runs: its `run.sh`, in its directory, confined, with a clean environment.
+"""What a payload runs: its `run.sh` or the command of its service, confined, with a clean environment.
 Starts nothing; the scheduler reads it when the payload's turn comes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
+from tenuto.launchers.confinement import Guest, Sandbox, SandboxMode
 from tenuto.launchers.instructions import Command, Confinement, Limits
 from tenuto.scheduler.work import TaskWork
+from tenuto.service.archive import MOST_BYTES
 from tenuto.service.names import RUN_SCRIPT
-from tenuto.service.node.packer import WORK, Place
+from tenuto.service.node.packer import STARTED, WORK, Place
 from tenuto.service.node.payloads import PayloadRow
-from tenuto.service.node.sandbox import Guest, Sandbox
 from tenuto.tasks import CommandTask
 from tenuto.tasks.live import seal
 from tenuto.workspace.markers import Durability
@@ -32,13 +33,46 @@ class Terms:
     work_bytes: int | None = None
     network: bool = False
     paths: tuple[str, ...] = ()
+    cpus: int = 1
+    """Slots of the node."""
+    gpus: int = 0
+    max_result_bytes: int = MOST_BYTES
+
+    def shown(self) -> dict[str, object]:
+        """The limits, as the log says them at the start."""
+        limits = {
+            "walltime_s": self.limits.walltime_s,
+            "memory_bytes": self.limits.memory_bytes,
+            "work_bytes": self.work_bytes,
+        }
+        named = {name: "none" if value is None else value for name, value in limits.items()}
+        return {**named, "max_result_bytes": self.max_result_bytes, "processes": self.processes}
+
+
+def encoded_command(command: Sequence[str]) -> str:
+    """A command as a row and the wire to a node have it; empty for none."""
+    return json.dumps(list(command)) if command else ""
+
+
+def decoded_command(text: str) -> tuple[str, ...]:
+    """The command in a text of `encoded_command`; `ValueError` for anything else."""
+    if not text:
+        return ()
+    words = json.loads(text)
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        raise ValueError("a command is a list of texts")
+    if not words[0] or any("\0" in word for word in words):
+        raise ValueError("a command has a program, and no NUL character")
+    return tuple(words)
 
 
 class PayloadWork(TaskWork):
     """A payload as the scheduler sees it: a command task whose identity is never asked for."""
 
-    def __init__(self, key: str, command: Command, environment: Mapping[str, str]) -> None:
-        task = CommandTask.C(command=list(PROGRAM), key=key)
+    def __init__(
+        self, key: str, program: tuple[str, ...], command: Command, environment: Mapping[str, str]
+    ) -> None:
+        task = CommandTask.C(command=list(program), key=key)
         seal(task)
         super().__init__(task, environment)
         self._command = command
@@ -52,9 +86,20 @@ def payload_work(
 ) -> PayloadWork:
     """What a payload runs, and as whom."""
     uid = sandbox.uid_of(row.id)
-    guest = Guest(place.work, uid, terms.network, terms.paths)
+    in_namespace = sandbox.mode is SandboxMode.BWRAP and uid is None
+    guest = Guest(
+        place.work,
+        uid,
+        terms.network,
+        terms.paths,
+        terms.gpus > 0,
+        terms.processes if in_namespace else None,
+        terms.limits.memory_bytes,
+        f"../{STARTED}",
+    )
+    program = decoded_command(row.command) or PROGRAM
     # Root is not held by a limit of processes, and other users' processes count for it.
-    processes = terms.processes if uid is not None or not sandbox.is_root else None
+    processes = terms.processes if uid is not None or not (sandbox.is_root or in_namespace) else None
     confinement = Confinement(
         processes=processes,
         open_files=OPEN_FILES,
@@ -69,14 +114,7 @@ def payload_work(
         "JOB_SERVICE": row.service,
         "JOB_USER_ID": row.user_id,
     }
-    command = Command(sandbox.command(guest, PROGRAM), directory=WORK, confinement=confinement)
-    return PayloadWork(row.key, command, {**environment, **own})
-
-
-def passed_on(variables: Mapping[str, str], patterns: tuple[str, ...]) -> dict[str, str]:
-    """The variables of the node that payloads see; never Tenuto's own: a `tenuto` inside refuses them."""
-    return {
-        name: value
-        for name, value in variables.items()
-        if not name.startswith("TENUTO_") and any(fnmatchcase(name, pattern) for pattern in patterns)
-    }
+    if terms.cpus > 1:
+        own |= {"JOB_CPUS": str(terms.cpus), "OMP_NUM_THREADS": str(terms.cpus)}
+    command = Command(sandbox.command(guest, program), directory=WORK, confinement=confinement)
+    return PayloadWork(row.key, program, command, {**environment, **own})

@@ -7,13 +7,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import Depends, Path, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -149,6 +150,7 @@ def allow(scope: TokenScope) -> Callable[..., Any]:
 
 MaySubmit = Annotated[Principal, Depends(allow(TokenScope.SUBMIT))]
 MayRead = Annotated[Principal, Depends(allow(TokenScope.READ))]
+MayMeasure = Annotated[Principal, Depends(allow(TokenScope.METRICS))]
 MayAdminister = Annotated[Principal, Depends(allow(TokenScope.ADMIN))]
 JobId = Annotated[
     int, Path(description="The id that the upload was answered with.", le=LARGEST_ID, ge=-LARGEST_ID)
@@ -225,6 +227,18 @@ def error_response(error: RequestRefused) -> JSONResponse:
     if code is ErrorCode.UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"
     return JSONResponse(error_json(code, str(error), error.job_id, status), code.http_status, headers)
+
+
+class ClosingResponse(StreamingResponse):
+    """A stream that is closed with its answer, also if the client goes away in the middle of it."""
+
+    def __init__(self, pieces: AsyncGenerator[Any], **more: Any) -> None:
+        super().__init__(pieces, **more)
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._pieces):
+            await super().__call__(scope, receive, send)
 
 
 class EarlyResponse(JSONResponse):

@@ -1,24 +1,38 @@
-"""`GET /download/{id}`, for scripts of two generations, and `GET /download_partial/{id}`.
+"""`GET /download/{id}`, for scripts of two generations, `GET /download_partial/{id}`, and files one by one.
 The codes are a table; which column counts is the setting `service.compat`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from email.utils import formatdate
 from typing import Annotated, Any
+from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import Response
 from starlette.responses import FileResponse
 from starlette.types import Receive, Scope, Send
 
 from tenuto.errors import NodeError, NotOurs, RequestRefused
 from tenuto.lifecycle.service import ServiceState
-from tenuto.service.contract import ErrorCode, StatusBody
-from tenuto.service.routes.common import OF_JOB, Front, FrontOf, JobId, MayRead, errors, status_json
+from tenuto.service.access import Principal
+from tenuto.service.archive import ArchivedFile, listed_files, open_file
+from tenuto.service.contract import ErrorCode, FileBody, FilesBody, StatusBody
+from tenuto.service.routes.common import (
+    OF_JOB,
+    ClosingResponse,
+    Front,
+    FrontOf,
+    JobId,
+    MayRead,
+    errors,
+    status_json,
+)
 from tenuto.service.rows import JobRow
 
 # A result on its way out: opened before the first byte, so that the cleaner cannot take it away.
@@ -89,6 +103,8 @@ CODES: dict[str, dict[ServiceState, int]] = {
 
 Wait = Annotated[float, Query(ge=0, le=60, description="Hold the answer until the job is final, in seconds.")]
 _ZIP: dict[str, Any] = {"application/zip": {"schema": {"type": "string", "format": "binary"}}}
+_BYTES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+PIECE = 1 << 18
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The result, or with `compat = v2` the status",
@@ -183,6 +199,73 @@ async def download_partial(request: Request, id: JobId, front: FrontOf, principa
     return await _partial(front, row)
 
 
+@router.get(
+    "/jobs/{id}/files",
+    response_model=FilesBody,
+    summary="The files that a job left",
+    responses=errors(*OF_JOB, ErrorCode.NOT_STARTED, ErrorCode.CLEANED),
+)
+async def files(id: JobId, front: FrontOf, principal: MayRead) -> FilesBody:
+    _, descriptor = await _ended(front, id, principal)
+    found = await front.parts.files(listed_files, descriptor)
+    return FilesBody(files=[FileBody(name=name, bytes=size) for name, size in found])
+
+
+@router.get(
+    "/jobs/{id}/files/{path:path}",
+    summary="One file that a job left, without the ZIP",
+    responses={
+        **errors(*OF_JOB, ErrorCode.NOT_STARTED, ErrorCode.CLEANED),
+        200: {"description": "The file", "content": _BYTES},
+    },
+    response_class=Response,
+)
+async def one_file(
+    id: JobId,
+    path: Annotated[str, Path(description="Its name in the ZIP.", max_length=4096)],
+    front: FrontOf,
+    principal: MayRead,
+) -> Response:
+    row, descriptor = await _ended(front, id, principal)
+    found = await front.parts.files(open_file, descriptor, path)
+    if found is None:
+        raise _no(
+            ErrorCode.NOT_FOUND, f"The job left no file {path[:200]!a}; /jobs/{id}/files lists them", row
+        )
+    name = quote(path.rpartition("/")[2], safe="")
+    headers = {
+        "content-disposition": f"attachment; filename*=UTF-8''{name}",
+        "content-security-policy": "sandbox",
+        "content-length": str(found.size),
+    }
+    return ClosingResponse(_read(found), media_type="application/octet-stream", headers=headers)
+
+
+async def _ended(front: Front, id: int, principal: Principal) -> tuple[JobRow, int]:
+    """A job that has ended, and a descriptor of its result."""
+    row = await front.operations.get(id, principal)
+    if not row.state.is_final:
+        raise _no(
+            ErrorCode.NOT_STARTED,
+            "The job has not ended; /download_partial has its files as they are now",
+            row,
+        )
+    if row.state is ServiceState.CLEANED:
+        raise _no(ErrorCode.CLEANED, "The files of the job were removed after their time", row)
+    descriptor = await front.parts.files(open_result, front.parts.place(row).result)
+    if descriptor is None:
+        raise _no(ErrorCode.NOT_STARTED, "The job left no files", row)
+    return row, descriptor
+
+
+async def _read(found: ArchivedFile) -> AsyncGenerator[bytes]:
+    try:
+        while piece := await asyncio.to_thread(found.read, PIECE):
+            yield piece
+    finally:
+        found.close()
+
+
 async def _partial(front: Front, row: JobRow) -> Response:
     node = front.parts.book.nodes.get(row.node or "")
     if node is None or row.payload_id is None:
@@ -200,13 +283,14 @@ async def _partial(front: Front, row: JobRow) -> Response:
         "content-disposition": f'attachment; filename="partial-{row.id}.zip"',
         "content-security-policy": "sandbox",
     }
-    return StreamingResponse(_chained(first, stream), media_type="application/zip", headers=headers)
+    return ClosingResponse(_chained(first, stream), media_type="application/zip", headers=headers)
 
 
-async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for piece in rest:
-        yield piece
+async def _chained(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    async with aclosing(rest):
+        yield first
+        async for piece in rest:
+            yield piece
 
 
 def _no(code: ErrorCode, message: str, row: JobRow) -> RequestRefused:

@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from functools import partial
+from pathlib import Path
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from tenuto.service.contract import HealthBody, PongBody
 from tenuto.service.openapi import described, documentation_page
-from tenuto.service.routes.common import FrontOf, MayAdminister, errors
+from tenuto.service.routes.common import FrontOf, MayMeasure, errors
 
 router = APIRouter()
 OPEN_PATHS = frozenset({"/", "/health", "/openapi.json", "/swagger"})
 """The only paths that need no scope."""
 
 
-@router.get("/", response_model=PongBody, summary="Whether the server answers", responses=errors())
-async def root() -> PongBody:
-    return PongBody()
+def _policy(page: str) -> str:
+    """The content security policy of a page: it runs its own script and style, and asks this server only."""
+    own = {
+        name: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for name, text in re.findall(r"<(script|style)>(.*?)</\1>", page, re.DOTALL)
+    }
+    return (
+        f"default-src 'none'; script-src 'sha256-{own['script']}'; style-src 'sha256-{own['style']}'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+
+
+FORM = Path(__file__).parents[1].joinpath("form.html").read_text(encoding="utf-8")
+_FORM_HEADERS = {"content-security-policy": _policy(FORM), "vary": "accept"}
+
+
+@router.get(
+    "/",
+    response_model=PongBody,
+    summary="Whether the server answers; to a browser, a form to submit jobs",
+    responses={**errors(), 200: {"model": PongBody, "description": "Or a page, for `Accept: text/html`"}},
+)
+async def root(request: Request) -> Response:
+    if "text/html" in request.headers.get("accept", "").lower():
+        return HTMLResponse(FORM, headers=_FORM_HEADERS)
+    return JSONResponse({"message": "pong"}, headers={"vary": "accept"})
 
 
 @router.get(
     "/health",
     response_model=HealthBody,
     summary="Whether the server can work",
-    responses={**errors(), 503: {"model": HealthBody, "description": "The database does not answer"}},
+    responses={**errors(), 503: {"model": HealthBody, "description": "It cannot work, or is about to stop"}},
 )
 async def health(front: FrontOf) -> JSONResponse:
-    is_well = await front.operations.health()
-    word = "ok" if is_well else "unavailable"
-    return JSONResponse({"status": word, "database": word}, 200 if is_well else 503)
+    database = "ok" if await front.operations.health() else "unavailable"
+    status = "draining" if front.operations.is_draining and database == "ok" else database
+    return JSONResponse({"status": status, "database": database}, 200 if status == "ok" else 503)
 
 
 @router.get("/openapi.json", summary="This description", responses=errors())
@@ -56,7 +83,7 @@ async def swagger(request: Request) -> HTMLResponse:
     },
     response_class=Response,
 )
-async def metrics(front: FrontOf, principal: MayAdminister) -> Response:
+async def metrics(front: FrontOf, principal: MayMeasure) -> Response:
     parts = front.parts
     counts = await parts.sql(parts.requests.counts)
     nodes = {name: parts.book.is_up(name) for name in parts.book.nodes}

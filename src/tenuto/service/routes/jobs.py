@@ -1,4 +1,4 @@
-"""`GET /jobs`, `GET /jobs/{id}`, and `POST /terminate/{id}`."""
+"""`GET /services`, `GET /jobs`, `GET /jobs/{id}`, and `POST /terminate/{id}`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 
 from tenuto.lifecycle.service import ServiceState
-from tenuto.service.contract import ErrorCode, JobBody, JobsBody, StatusBody
+from tenuto.service.contract import (
+    ErrorCode,
+    InputBody,
+    JobBody,
+    JobsBody,
+    ServiceBody,
+    ServiceLimits,
+    ServicesBody,
+    StatusBody,
+)
+from tenuto.service.parts import Offered
 from tenuto.service.routes.common import (
     LARGEST_ID,
     OF_JOB,
@@ -24,6 +34,28 @@ from tenuto.service.routes.download import Wait
 from tenuto.service.rows import Page
 
 router = APIRouter()
+
+
+@router.get(
+    "/services",
+    response_model=ServicesBody,
+    summary="The services, what each takes and allows",
+    responses=errors(),
+)
+async def services(front: FrontOf, principal: MayRead) -> ServicesBody:
+    offered = front.parts.services.values()
+    return ServicesBody(services=[_service(one) for one in offered if principal.may_ask_for(one.name)])
+
+
+def _service(offered: Offered) -> ServiceBody:
+    limits = {name: getattr(offered.settings, name) for name in ServiceLimits.model_fields}
+    inputs = [InputBody(name=one.pattern, required=one.is_required) for one in offered.inputs]
+    return ServiceBody(
+        name=offered.name,
+        description=offered.settings.description or "",
+        inputs=inputs if offered.settings.command else None,
+        limits=ServiceLimits(**{**limits, **offered.quota._asdict()}),
+    )
 
 
 @router.get(
@@ -59,7 +91,9 @@ async def jobs(
 )
 async def job(id: JobId, front: FrontOf, principal: MayRead, wait: Wait = 0.0) -> JobBody:
     row = await front.operations.get_final(id, principal, wait)
-    return job_body(row, await front.operations.message(row))
+    body = job_body(row, await front.operations.message(row))
+    said = await front.operations.progress(row)
+    return body if said is None else body.model_copy(update={"progress": said})
 
 
 @router.post(

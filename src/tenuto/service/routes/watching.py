@@ -5,19 +5,29 @@ Streams are server-sent events; each ends by itself after the job's end, or when
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 
 from tenuto.errors import NodeError, NotOurs, PayloadGone, RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Principal
-from tenuto.service.archived_logs import read_archived
-from tenuto.service.contract import ErrorCode
+from tenuto.service.archive import LogPiece, read_archived_log
+from tenuto.service.contract import NEXT_OFFSET_HEADER, ErrorCode
 from tenuto.service.operations import LOOK_AGAIN_S
-from tenuto.service.routes.common import LARGEST_ID, OF_JOB, Front, FrontOf, JobId, MayRead, errors, instant
+from tenuto.service.routes.common import (
+    LARGEST_ID,
+    OF_JOB,
+    ClosingResponse,
+    Front,
+    FrontOf,
+    JobId,
+    MayRead,
+    errors,
+    instant,
+)
 from tenuto.service.rows import JobRow
 from tenuto.service.waiters import heard
 
@@ -25,8 +35,12 @@ router = APIRouter()
 
 LOG_PIECE = 1 << 20
 LOOK_AT_LOG_S = 0.5
+LONGEST_LOOK_S = 3.0
+"""A job that prints nothing is looked at less and less often."""
+KEEP_ALIVE_S = 10.0
+"""A stream without news says after so long that the server is there."""
+_NOT_STARTED = (ServiceState.QUEUED, ServiceState.PROCESSING)
 KEEP_ALIVE = ": still here\n\n"
-NEXT_OFFSET = "tenuto-next-offset"
 Stream = Literal["stdout", "stderr"]
 _EVENT = {
     "type": "object",
@@ -62,22 +76,23 @@ async def logs(
     follow: Annotated[bool, Query(description="Go on until the job ends, as server-sent events.")] = False,
 ) -> Response:
     row = await front.operations.get(id, principal)
-    piece = await _piece(front, row, stream, offset)
     if follow:
+        await _news(front, row, stream, offset)  # which may be refused
         return _events(_follow_log(front, principal, row, stream, offset))
-    headers = {NEXT_OFFSET: str(offset + len(piece)), "content-security-policy": "sandbox"}
-    return Response(piece, media_type="text/plain; charset=utf-8", headers=headers)
+    piece = await _piece(front, row, stream, offset)
+    headers = {NEXT_OFFSET_HEADER: str(piece.next_offset), "content-security-policy": "sandbox"}
+    return Response(piece.data, media_type="text/plain; charset=utf-8", headers=headers)
 
 
-async def _piece(front: Front, row: JobRow, stream: str, offset: int) -> bytes:
+async def _piece(front: Front, row: JobRow, stream: str, offset: int) -> LogPiece:
     """A piece of a job's log: from its node while it has one, later from the result."""
-    if row.state in (ServiceState.QUEUED, ServiceState.PROCESSING):
+    if row.state in _NOT_STARTED:
         raise _no(ErrorCode.NOT_STARTED, "The job has not started yet", row)
     if row.state is ServiceState.CLEANED:
         raise _no(ErrorCode.CLEANED, "The files of the job were removed after their time", row)
     if row.state.is_final:
         result = front.parts.place(row).result
-        found = await front.parts.files(read_archived, result, stream, offset, LOG_PIECE)
+        found = await front.parts.files(read_archived_log, result, stream, offset, LOG_PIECE)
         if found is None:
             raise _no(ErrorCode.NOT_STARTED, "The job left no files", row)
         return found
@@ -94,23 +109,39 @@ async def _piece(front: Front, row: JobRow, stream: str, offset: int) -> bytes:
         raise _no(ErrorCode.NODE_UNAVAILABLE, f"The node of the job does not answer: {error}", row) from None
 
 
+async def _news(front: Front, row: JobRow, stream: str, offset: int) -> LogPiece:
+    """A piece of a log for a follower; nothing while the job has none, or its node does not answer."""
+    try:
+        return await _piece(front, row, stream, offset)
+    except RequestRefused as error:
+        if error.code not in (ErrorCode.NOT_STARTED.value, ErrorCode.NODE_UNAVAILABLE.value):
+            raise
+        return LogPiece(b"", offset)
+
+
 async def _follow_log(
     front: Front, principal: Principal, row: JobRow, stream: str, offset: int
-) -> AsyncIterator[str]:
-    waiters = front.parts.waiters
+) -> AsyncGenerator[str]:
+    waiters, clock = front.parts.waiters, front.parts.clock
+    look_s, told_at = LOOK_AT_LOG_S, clock.monotonic()
     with waiters.listen(row.id) as event:
         while True:
             row = await front.operations.get(row.id, principal)
-            piece = await _piece(front, row, stream, offset)
-            if piece:
-                offset += len(piece)
-                yield _event("log", {"offset": offset, "text": piece.decode("utf-8", "replace")}, str(offset))
+            piece = await _news(front, row, stream, offset)
+            if piece.data:
+                look_s, told_at = LOOK_AT_LOG_S, clock.monotonic()
+                offset = piece.next_offset
+                text = piece.data.decode("utf-8", "replace")
+                yield _event("log", {"offset": offset, "text": text}, str(offset))
             elif row.state.is_final or waiters.is_closed:
                 body = {"id": row.id, "status": row.state.value, "message": row.message}
                 yield _event("end", body)
                 return
-            elif not await heard(event, LOOK_AT_LOG_S):
-                yield KEEP_ALIVE
+            elif not await heard(event, LOOK_AGAIN_S if row.state in _NOT_STARTED else look_s):
+                look_s = min(1.5 * look_s, LONGEST_LOOK_S)
+                if clock.monotonic() - told_at >= KEEP_ALIVE_S:
+                    told_at = clock.monotonic()
+                    yield KEEP_ALIVE
 
 
 @router.get(
@@ -136,7 +167,7 @@ async def events(
     return _events(_follow_moves(front, row.id, min(after, LARGEST_ID)))
 
 
-async def _follow_moves(front: Front, job_id: int, after: int) -> AsyncIterator[str]:
+async def _follow_moves(front: Front, job_id: int, after: int) -> AsyncGenerator[str]:
     parts = front.parts
     with parts.waiters.listen(job_id) as event:
         while True:
@@ -158,8 +189,8 @@ async def _follow_moves(front: Front, job_id: int, after: int) -> AsyncIterator[
                 yield KEEP_ALIVE
 
 
-def _events(stream: AsyncIterator[str]) -> StreamingResponse:
-    return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+def _events(stream: AsyncGenerator[str]) -> Response:
+    return ClosingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
 def _event(name: str, body: dict[str, Any], id: str | None = None) -> str:

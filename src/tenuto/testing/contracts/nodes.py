@@ -60,6 +60,7 @@ def asked(node: Node, payload: PayloadRef, target: str) -> list[Callable[[], Awa
         lambda: node.retrieve_partial(payload, target),
         first_piece,
         lambda: node.read_log(payload, "stdout", 0, 10),
+        lambda: node.progress(payload),
         lambda: node.kill(payload),
     ]
 

@@ -19,13 +19,15 @@ export class Refused extends Error {
   }
 }
 
-/** @typedef {{live: (state: string) => void, delta: (delta: Delta) => void, reset: () => void, log: (part: LogPart) => void, loggedOut: () => void}} Listener */
+/** @typedef {{live: (state: string) => void, delta: (delta: Delta) => void, reset: () => void, log: (part: LogPart) => void, metrics: (keys: string[]) => void, loggedOut: () => void}} Listener */
 /** @type {Listener | null} */
 let listener = null;
 /** @type {AbortController | null} */
 let connection = null;
 let last = "";
 let log = "";
+/** @type {string[]} */
+let watched = [];
 let wanted = false;
 let generation = 0;
 
@@ -104,6 +106,18 @@ export async function act(action, jobs) {
   throw new Refused(answer.status, body);
 }
 
+/**
+ * Sends something; an error is raised as `Refused`.
+ * @template Answer
+ * @param {string} path @param {Record<string, unknown>} body @returns {Promise<Answer>}
+ */
+export async function post(path, body) {
+  const answer = await ask(`/api/${path}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  const found = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Refused(answer.status, found);
+  return found;
+}
+
 /** @param {string} code */
 export async function login(code) {
   const answer = await fetch("/api/login", {
@@ -167,6 +181,20 @@ export function followLog(key, stream, offset) {
 export function again(wantedLog = "") {
   if (log === wantedLog && connection !== null) return;
   log = wantedLog;
+  renew();
+}
+
+/**
+ * The jobs and groups whose metrics the stream tells of.
+ * @param {string[]} names
+ */
+export function followMetrics(names) {
+  if (names.join(" ") === watched.join(" ")) return;
+  watched = names;
+  renew();
+}
+
+function renew() {
   if (!wanted) return;
   stop();
   start();
@@ -196,8 +224,9 @@ async function follow() {
 async function readStream(own, mine) {
   /** @type {Record<string, string>} */
   const headers = last ? { "Last-Event-ID": last } : {};
-  const question = log ? `?log=${encodeURIComponent(log)}` : "";
-  const answer = await ask(`/api/events${question}`, { headers, signal: own.signal });
+  const asked = [...(log ? [["log", log]] : []), ...watched.map((one) => ["metrics", one])];
+  const question = new URLSearchParams(asked).toString();
+  const answer = await ask(`/api/events${question && `?${question}`}`, { headers, signal: own.signal });
   if (!answer.ok || answer.body === null) throw new Refused(answer.status, {});
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   if (mine === generation) listener?.live("live");
@@ -226,6 +255,7 @@ function take(block) {
   if (id) last = id;
   if (event === "delta") listener?.delta(JSON.parse(data));
   else if (event === "reset") listener?.reset();
+  else if (event === "metrics") listener?.metrics(JSON.parse(data).keys);
   else if (event === "log") {
     const part = /** @type {LogPart} */ (JSON.parse(data));
     if (log.startsWith(`${part.key}:${part.stream}:`)) log = `${part.key}:${part.stream}:${part.next}`;

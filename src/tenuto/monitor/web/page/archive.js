@@ -3,7 +3,8 @@
 
 import { get, getIfAny } from "./api.js";
 import { h, put, svg } from "./dom.js";
-import { choice, groupChoice, keyLink, throttled } from "./parts.js";
+import { choice, empty, groupChoice, keyLink, throttled, when } from "./parts.js";
+import { linearTicks, tick } from "./plot.js";
 import { address, clock, nameOfKey, percent, short } from "./text.js";
 
 /** @import { Archive, Axis, Groups, JobDetail, Place, View } from "./types.js" */
@@ -16,9 +17,10 @@ const MOST_ANCESTORS = 12;
 export async function archive({ main, query }) {
   const groups = /** @type {Groups} */ (await get("groups", { kind: "search", limit: 200 })).groups.filter((group) => group.kind === "search");
   const group = groups.find((one) => one.group === query.get("group"))?.group ?? groups[0]?.group ?? "";
-  put(main, h("h1", {}, "Archive"));
+  const title = h("div", { class: "bar" }, h("h1", {}, "Archive"));
+  put(main, title);
   if (!group) {
-    main.append(h("p", { class: "soft" }, "No search is known here."));
+    main.append(empty("No search is known here yet. Watch one:", "tenuto evolve --demo"));
     return {};
   }
   const facts = h("p", { class: "soft" });
@@ -68,8 +70,8 @@ export async function archive({ main, query }) {
     if (found) draw();
     else put(facts, "This search has no archive.");
   };
+  title.append(groupChoice(groups, group, (value) => { location.hash = address("archive", { group: value }); }), axes, facts);
   main.append(
-    h("div", { class: "bar" }, groupChoice(groups, group, (value) => { location.hash = address("archive", { group: value }); }), axes, facts),
     h("div", { class: "columns archive" }, map, h("div", {}, cell, curve)));
   await load();
   const again = throttled(() => load().catch(() => undefined), 1000);
@@ -182,8 +184,18 @@ function drawMap(cells, across, down, chosenX, chosenY, choose) {
   } }, lines);
   element.style.setProperty("--cells", String(columns));
   return h("div", { class: "mapbox" },
-    h("p", { class: "soft axis" }, `${down.name} ${short(down.low)} – ${short(down.high)} ↑`), element,
-    h("p", { class: "soft axis right" }, `${across.name} ${short(across.low)} – ${short(across.high)} →`));
+    h("p", { class: "axisname up" }, `${down.name} ↑`), ticks(down, "vertical"), element, ticks(across, "horizontal"),
+    h("p", { class: "axisname across" }, `${across.name} →`));
+}
+
+/** @param {Axis} axis @param {string} way */
+function ticks(axis, way) {
+  const span = axis.high - axis.low || 1;
+  return h("div", { class: `ticks ${way}`, "aria-hidden": "true" }, linearTicks(axis.low, axis.high, 5).map((value) => {
+    const mark = h("span", {}, tick(value));
+    mark.style.setProperty("--at", `${((value - axis.low) / span) * 100}%`);
+    return mark;
+  }));
 }
 
 /** @param {Cell | undefined} cell */
@@ -197,7 +209,7 @@ function drawCell(place, cell, x, y, ancestors = []) {
   if (x < 0) return put(place, h("p", { class: "soft" }, "Choose a cell: arrows move, Enter opens its job."));
   put(place, h("h2", {}, `Cell ${x}, ${y}`),
     cell?.objective !== undefined && cell.objective !== null
-      ? h("p", {}, `objective ${short(cell.objective)}`, cell.since && ` · elite since ${clock(cell.since)} `, h("br", {}), keyLink(cell.key)) : h("p", { class: "soft" }, "empty"),
+      ? h("p", {}, `objective ${short(cell.objective)}`, cell.since && [" · elite since ", when(cell.since)], h("br", {}), keyLink(cell.key)) : h("p", { class: "soft" }, "empty"),
     cell !== undefined && cell.replaced > 0 && h("p", { "data-field": "replaced" }, `replaced ${cell.replaced === 1 ? "once" : `${cell.replaced} times`}${cell.gain === null ? "" : `, last by ${cell.gain > 0 ? "+" : ""}${short(cell.gain)}`}`),
     ancestors.length > 1 && h("p", { "data-field": "lineage" }, "parents: ", ancestors.slice(1).map((key) => [" ← ", keyLink(key)])),
     cell?.flies && h("p", {}, "in flight: ", h("a", { href: address("job", { key: cell.flies }) }, nameOfKey(cell.flies))));

@@ -3,12 +3,14 @@
 
 import { act, Refused } from "./api.js";
 import { h, put, say } from "./dom.js";
-import { nameOfKey } from "./text.js";
+import { awaitChange, clock, nameOfKey } from "./text.js";
 
-/** @import { Job, Outcome } from "./types.js" */
+/** @import { Child, Job, Outcome } from "./types.js" */
 
 export const ACTIONS = ["Kill", "Retry", "Clean"];
+const AWAITED = new Map([["asked", "stopping …"], ["retried", "starting …"], ["deleted", "deleted"]]);
 const CONSEQUENCES = new Map([
+  ["Cancel", "The job is taken out of its queue; it does not run."],
   ["Kill", "The running attempt is stopped; what it wrote stays."],
   ["Retry", "A new attempt is started in the same directory."],
   ["Clean", "The directory is deleted, with all that the job wrote. This cannot be undone."],
@@ -30,11 +32,28 @@ const MOST_NAMED = 12;
  * True if an action makes sense for a job as it is shown.
  * @param {string} action @param {Job} job
  */
-export function fits(action, job) {
+export const fits = (action, job) => refusal(action, job) === "";
+
+/**
+ * Why an action makes no sense for a job as it is shown; empty if it does.
+ * @param {string} action @param {Job} job
+ */
+export function refusal(action, job) {
   const isFinal = job.state === "done" || job.state === "error";
-  if (action === "Kill") return !isFinal && job.state !== "unscheduled";
-  return action === "Retry" ? job.state === "error" : isFinal;
+  if (action === "Kill") {
+    if (isFinal) return "It has ended.";
+    if (job.kind !== "experiment" || job.state === "running" || job.state === "scheduled") return "";
+    return "It waits inside the process of its run: end that run (tenuto kill RUN), or what it waits for.";
+  }
+  if (action === "Retry") return job.state === "error" ? "" : "Only a job that failed is tried again.";
+  return isFinal ? "" : "Only a job that has ended can be deleted.";
 }
+
+/**
+ * What an action is called for a job: what waits is cancelled, what runs is killed.
+ * @param {string} action @param {Job[]} jobs
+ */
+export const actionWord = (action, jobs) => (action === "Kill" && jobs.length > 0 && jobs.every((job) => !["running", "done", "error"].includes(job.state)) ? "Cancel" : action);
 
 /**
  * Asks, acts and tells; the answer is true if the person agreed.
@@ -42,11 +61,25 @@ export function fits(action, job) {
  * @param {Job[]} jobs
  */
 export async function ask(action, jobs) {
+  return await askFor(action, jobs, actionWord(action, jobs));
+}
+
+/**
+ * As `ask`, for targets that are known by key and attempt only.
+ * @param {string} action @param {{key: string, attempt: number, state?: string}[]} jobs @param {string} [word]
+ */
+export async function askFor(action, jobs, word = action) {
   const targets = jobs.map(({ key, attempt }) => ({ key, attempt }));
-  if (!targets.length || !(await agreed(action, targets))) return false;
-  tell(`${action}: asked …`);
+  if (!targets.length || !(await agreed(word, targets))) return false;
+  tell(`${word}: asked …`);
   try {
-    tell(told(targets, await act(action.toLowerCase(), targets)));
+    const outcomes = await act(action.toLowerCase(), targets);
+    const seen = new Map(jobs.map((job) => [job.key, job]));
+    for (const { key, outcome } of outcomes) {
+      const [job, words] = [seen.get(key), AWAITED.get(outcome)];
+      if (job && words) awaitChange(job, words);
+    }
+    tell(told(targets, outcomes));
   } catch (error) {
     tell(error instanceof Refused || error instanceof Error ? `Nothing was done: ${error.message}` : String(error));
   }
@@ -65,7 +98,7 @@ function agreed(action, targets) {
     h("li", {}, h("b", {}, nameOfKey(key)), attempt > 0 ? `, attempt ${attempt}` : ", never started"));
   const more = targets.length - named.length;
   const count = targets.length === 1 ? "this job" : `${targets.length} jobs`;
-  const cancel = h("button", { type: "button", onclick: () => dialog.close("") }, "Cancel");
+  const cancel = h("button", { type: "button", onclick: () => dialog.close("") }, action === "Cancel" ? "Leave it" : "Cancel");
   put(
     dialog,
     h("h2", { id: "dialog-title" }, `${action} ${count}?`),
@@ -108,9 +141,30 @@ function counted(outcomes) {
 }
 
 let clearing = 0;
+/** @type {string[]} */
+const done = [];
+
+/** What was said in this tab, the last first. */
+export function showDone() {
+  inform("What was done here", done.length ? h("ul", { class: "named" }, done.map((one) => h("li", {}, one))) : h("p", { class: "soft" }, "Nothing yet."));
+}
+
+/**
+ * A dialog that only tells.
+ * @param {string} title @param {...Child} content
+ */
+export function inform(title, ...content) {
+  const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("dialog"));
+  const close = h("button", { type: "button", onclick: () => dialog.close("") }, "Close");
+  put(dialog, h("h2", { id: "dialog-title" }, title), content, h("p", { class: "buttons" }, close));
+  dialog.showModal();
+  close.focus();
+}
 
 /** @param {string} sentence */
 export function tell(sentence) {
+  if (!sentence.endsWith("…") && sentence !== "Copied.") done.unshift(`${clock(Date.now())} ${sentence}`);
+  done.splice(50);
   const said = /** @type {HTMLElement} */ (document.getElementById("said"));
   say(said, sentence);
   clearTimeout(clearing);

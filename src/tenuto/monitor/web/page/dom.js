@@ -35,6 +35,47 @@ export function safeLines(value) {
   return plain.replace(HARMFUL, (found) => (found === "\n" || found === "\t" ? found : code(found)));
 }
 
+const SGR = /(?:\u001b\[|\u009b)([0-9;:]*)m/g;
+
+/**
+ * A line of a log with the colours of a terminal: text nodes in spans whose class names the colour.
+ * @param {string} value @returns {Node[]}
+ */
+export function coloured(value) {
+  /** @type {Node[]} */
+  const found = [];
+  let [classes, from] = ["", 0];
+  /** @param {string} text */
+  const add = (text) => {
+    if (!text) return;
+    const node = document.createTextNode(safeLines(text));
+    found.push(classes ? h("span", { class: classes }, node) : node);
+  };
+  for (const match of value.matchAll(SGR)) {
+    add(value.slice(from, match.index));
+    from = match.index + match[0].length;
+    classes = painted(classes, (match[1] ?? "").split(/[;:]/).map(Number));
+  }
+  add(value.slice(from));
+  return found;
+}
+
+/** @param {string} before @param {number[]} codes */
+function painted(before, codes) {
+  const kept = new Map(before.split(" ").filter(Boolean).map((one) => [one.slice(0, 1), one]));
+  for (let place = 0; place < codes.length; place++) {
+    const code = codes[place] ?? 0;
+    if (code === 0) kept.clear();
+    else if (code === 1) kept.set("b", "bold");
+    else if (code === 22) kept.delete("b");
+    else if (code === 39) kept.delete("f");
+    else if (code >= 30 && code <= 37) kept.set("f", `f${code - 30}`);
+    else if (code >= 90 && code <= 97) kept.set("f", `f${code - 90}`);
+    else if (code === 38 || code === 48) place += codes[place + 1] === 5 ? 2 : 4;
+  }
+  return [...kept.values()].join(" ");
+}
+
 const SPOKEN = new Set(["title", "aria-label", "placeholder", "aria-valuetext", "value"]);
 const SVG = "http://www.w3.org/2000/svg";
 

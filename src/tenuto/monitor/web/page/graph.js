@@ -3,7 +3,7 @@
 
 import { get } from "./api.js";
 import { h, put, svg } from "./dom.js";
-import { groupChoice, shortCounts, stateBar, stateMark, throttled } from "./parts.js";
+import { empty, groupChoice, shortCounts, stateBar, stateMark, throttled } from "./parts.js";
 import { address, nameOfKey, short, STATES } from "./text.js";
 
 /** @import { Graph, GraphNode, Groups, Place, View } from "./types.js" */
@@ -19,17 +19,47 @@ export async function graph({ main, query }) {
   const group = query.get("group") ?? groups[0]?.group ?? "";
   const picture = h("div", { class: "graph", tabindex: 0, role: "region", "aria-label": "Graph" });
   const words = h("p", { class: "soft" });
+  let zoom = 1;
+  /** @param {number} factor @param {MouseEvent} [at] the place that stays under the pointer */
+  const scaleBy = (factor, at) => {
+    const board = /** @type {HTMLElement | null} */ (picture.querySelector(".board"));
+    if (!board) return;
+    const before = zoom;
+    zoom = Math.max(0.2, Math.min(3, zoom * factor));
+    const { left, top } = picture.getBoundingClientRect();
+    const [x, y] = at ? [at.clientX - left, at.clientY - top] : [picture.clientWidth / 2, picture.clientHeight / 2];
+    board.style.setProperty("zoom", String(zoom));
+    picture.scrollLeft = (picture.scrollLeft + x) * (zoom / before) - x;
+    picture.scrollTop = (picture.scrollTop + y) * (zoom / before) - y;
+  };
+  const fit = () => {
+    const board = /** @type {HTMLElement | null} */ (picture.querySelector(".board"));
+    if (board) scaleBy(Math.min(1, (picture.clientWidth - 40) / parseFloat(board.style.width), (picture.clientHeight - 40) / Math.max(1, parseFloat(board.style.height))) / zoom);
+  };
+  picture.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    scaleBy(1.15 ** -Math.sign(event.deltaY), event);
+  }, { passive: false });
+  /** @type {[number, number] | null} */
+  let dragged = null;
+  picture.addEventListener("pointerdown", (event) => { if (!(event.target instanceof Element && event.target.closest(".node"))) dragged = [event.clientX + picture.scrollLeft, event.clientY + picture.scrollTop]; });
+  picture.addEventListener("pointermove", (event) => { if (dragged && event.buttons) picture.scrollTo(dragged[0] - event.clientX, dragged[1] - event.clientY); });
+  picture.addEventListener("pointerup", () => { dragged = null; });
   const load = async () => {
     const found = /** @type {Graph} */ (await get("graph", { group, around, depth: around ? 3 : undefined }));
     const jobs = found.nodes.reduce((sum, node) => sum + node.total, 0);
     put(words, around ? "around one job " : `by task, ${short(jobs)} jobs `, around && h("a", { href: address("graph", { group }) }, "by task"));
     drawGraph(picture, found, around, (node) => (around || node.id.includes("/") && node.total === 1 && node.id.includes(":")
       ? address("job", { key: node.id }) : address("jobs", { group, filter: `task=${quoted(node.task)}` })));
+    if (zoom !== 1) scaleBy(1);
   };
-  put(main, h("h1", {}, "Graph"), h("div", { class: "bar" },
-    groupChoice(groups, group, (value) => { location.hash = address("graph", { group: value }); }), words), picture);
+  put(main, h("div", { class: "bar" }, h("h1", {}, "Graph"),
+    groupChoice(groups, group, (value) => { location.hash = address("graph", { group: value }); }), words,
+    h("button", { type: "button", "aria-label": "Zoom in", onclick: () => scaleBy(1.25) }, "+"), h("button", { type: "button", "aria-label": "Zoom out", onclick: () => scaleBy(0.8) }, "−"), h("button", { type: "button", onclick: fit }, "fit"),
+    h("span", { class: "soft wide-only" }, "Ctrl and wheel zooms, drag moves")), picture);
   if (group) await load();
-  else put(picture, h("p", { class: "soft" }, "No group is known here yet."));
+  else put(picture, empty("There is no run here yet.", "tenuto run script.py"));
   const again = throttled(() => load().catch(() => undefined), 1000);
   const narrow = matchMedia("(max-width: 640px)");
   narrow.addEventListener("change", again);

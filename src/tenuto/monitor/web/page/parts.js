@@ -1,8 +1,9 @@
 // Small parts that several views draw: states, bars, links to jobs and groups, tables of facts, choices.
 // They hold no state and ask for nothing.
 
-import { h } from "./dom.js";
-import { address, glyph, groupGlyph, groupName, nameOfKey, short, STATES } from "./text.js";
+import { copy } from "./ask.js";
+import { h, lines } from "./dom.js";
+import { address, ago, glyph, groupGlyph, groupName, kindWord, nameOfKey, short, STATES, UNKNOWN, wholeTime } from "./text.js";
 
 /** @import { Child, Group, Job, State } from "./types.js" */
 
@@ -16,6 +17,49 @@ export const jobLink = (job) =>
 
 /** @param {string} key */
 export const keyLink = (key) => h("a", { href: address("job", { key }), "data-key": key }, nameOfKey(key));
+
+/**
+ * How long ago something was, with the date and the zone on hover; `main` keeps it true.
+ * @param {string | null | undefined} instant
+ */
+export const when = (instant) => (instant ? h("time", { datetime: instant, title: wholeTime(instant) }, ago(instant)) : UNKNOWN);
+
+/**
+ * What to say where there is nothing: why, and a command that changes it.
+ * @param {string} words @param {string} [command]
+ */
+export const empty = (words, command) => h("div", { class: "empty" }, h("p", {}, words), command && copyable(command));
+
+/**
+ * A command, with a button that copies it.
+ * @param {string} text
+ */
+export const copyable = (text) => h("span", { class: "command" }, h("code", {}, lines(text)),
+  h("button", { type: "button", class: "quiet", "aria-label": `Copy ${text.split("\n")[0]}`, onclick: () => void copy(text) }, "copy"));
+
+/**
+ * Hands a text to the person as a file.
+ * @param {string} name @param {string} text @param {string} [type]
+ */
+export function download(name, text, type = "text/plain") {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  const link = h("a", { href: url, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+/**
+ * Rows as CSV, as RFC 4180 writes it.
+ * @param {string[]} names @param {Record<string, unknown>[]} rows
+ */
+export function csv(names, rows) {
+  /** @param {unknown} value */
+  const cell = (value) => {
+    const text = value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return [names, ...rows.map((row) => names.map((name) => row[name]))].map((line) => line.map(cell).join(",")).join("\r\n") + "\r\n";
+}
 
 /** @param {Job} job */
 export const tagWords = (job) => [...Object.entries(job.tags)].map(([name, value]) => `${name}=${value}`).join(" ");
@@ -86,15 +130,20 @@ export function choice(label, options, chosen, changed) {
 }
 
 /**
- * A choice of the group that a view shows.
+ * A choice of the run, service or search that a view shows.
  * @param {Group[]} groups @param {string} chosen @param {(group: string) => void} changed @param {string} [all]
  */
 export function groupChoice(groups, chosen, changed, all) {
-  /** @type {[string, string][]} */
-  const options = groups.map((group) => [group.group, `${groupGlyph(group)} ${groupName(group)}`]);
-  if (all !== undefined) options.unshift(["", all]);
-  if (chosen && !groups.some((group) => group.group === chosen)) options.push([chosen, chosen]);
-  return choice("Group", options, chosen, changed);
+  const one = groups.find((group) => group.group === chosen);
+  const select = h("select", { onchange: () => changed(select.value), "aria-label": "Run, service or search" },
+    all !== undefined && h("option", { value: "", selected: !chosen }, all),
+    ["Run", "Service", "Search"].map((word) => {
+      const some = groups.filter((group) => kindWord(group.kind) === word);
+      return some.length > 0 && h("optgroup", { label: word === "Search" ? "Searches" : `${word}s` },
+        some.map((group) => h("option", { value: group.group, selected: group.group === chosen }, `${groupGlyph(group)} ${groupName(group)}`)));
+    }),
+    chosen && !one && h("option", { value: chosen, selected: true }, chosen));
+  return h("label", { class: "choice" }, h("span", {}, one ? kindWord(one.kind) : chosen ? kindWord(chosen) : "Show"), select);
 }
 
 /**

@@ -3,10 +3,10 @@
 
 import { get, getIfAny } from "./api.js";
 import { h, link, put } from "./dom.js";
-import { bar, jobLink, keyLink, plainTable, stateMark, throttled } from "./parts.js";
-import { clock, duration, energy, groupName, short, size, UNKNOWN } from "./text.js";
+import { bar, empty, jobLink, keyLink, plainTable, stateMark, throttled, when } from "./parts.js";
+import { address, duration, energy, groupName, short, size, UNKNOWN } from "./text.js";
 
-/** @import { Carbon, Child, Cleanup, Groups, Nodes, Place, Queue, Token, View } from "./types.js" */
+/** @import { Carbon, Child, Cleanup, Groups, Jobs, Nodes, Place, Queue, Token, View } from "./types.js" */
 
 const MOST = 6;
 
@@ -22,13 +22,17 @@ export async function resources({ main }) {
       /** @type {Promise<Carbon | null>} */ (getIfAny("carbon")),
       /** @type {Promise<Cleanup | null>} */ (getIfAny("cleanup")),
     ]);
+    const hasServices = groups.groups.some((group) => group.services.length);
+    const isMeasured = carbon?.groups.some((one) => one.measured > 0) ?? false;
     put(panels,
-      tokens && panel("Tokens", tokenTable(tokens.tokens, tokens.now)),
-      panel("Services of runs", serviceTable(groups)),
+      tokens && tokens.tokens.length > 0 && panel("Tokens", tokenTable(tokens.tokens, tokens.now)),
+      hasServices && panel("Services of runs", serviceTable(groups)),
+      await clusterPanel(),
       queue && panel("Queue", queueTables(queue)),
       nodes && panel("Nodes", nodeTable(nodes)),
-      carbon && panel("Energy", carbonTables(carbon)),
+      carbon && isMeasured && panel("Energy", carbonTables(carbon)),
       cleanup && panel("Clean-up", cleanupFacts(cleanup)));
+    if (!panels.childElementCount) put(panels, empty("Nothing here uses a token, a service or a node yet.", undefined));
   };
   put(main, h("h1", {}, "Resources"), panels);
   await load();
@@ -38,6 +42,16 @@ export async function resources({ main }) {
 
 /** @param {string} title @param {Child} content */
 const panel = (title, content) => h("section", { class: "card", "aria-label": title }, h("h2", {}, title), content);
+
+/**
+ * Jobs that a cluster has, by state: which wait there, for what, and under which number.
+ */
+async function clusterPanel() {
+  const found = /** @type {Jobs} */ (await get("jobs", { filter: "state=scheduled", limit: 100 }));
+  if (!found.matched) return null;
+  return panel("In queues of clusters", [h("p", {}, h("a", { href: address("jobs", { filter: "state=scheduled" }) }, `${short(found.matched)} jobs wait in a queue`)),
+    plainTable("In queues", ["job", "since", "where", "why"], found.jobs.slice(0, MOST * 2).map((job) => [jobLink(job), when(job.submitted), job.where, job.message ?? ""]))]);
+}
 
 /** @param {string} words */
 const none = (words) => h("p", { class: "soft" }, words);
@@ -88,7 +102,7 @@ const nodeState = (state) => stateMark(state === "away" ? "error" : state === "i
 const nodeTable = (nodes) => (nodes.nodes.length
   ? plainTable("Nodes", ["node", "services", "state", "load", "jobs", "seen", "failures"], nodes.nodes.map((one) => [
     text(one.url), text(one.services), nodeState(text(one.state)), typeof one.load === "number" ? `${Math.round(one.load * 100)}\u00a0%` : UNKNOWN,
-    `${text(one.running)}/${text(one.slots)}`, typeof one.seen === "string" ? clock(one.seen) : text(one.seen), text(one.failures)]), new Set([3, 4, 6]))
+    `${text(one.running)}/${text(one.slots)}`, typeof one.seen === "string" ? when(one.seen) : text(one.seen), text(one.failures)]), new Set([3, 4, 6]))
   : none("No node is registered."));
 
 /** @param {Carbon} carbon */
@@ -97,7 +111,7 @@ function carbonTables(carbon) {
   const grams = (kg) => (kg === undefined || kg === null ? UNKNOWN : `${Number((kg * 1000).toPrecision(3))} g`);
   if (!carbon.groups.length && !carbon.tasks.length) return none("Nothing was measured.");
   return [
-    plainTable("Energy by group", ["group", "energy", "CO2", "measured", "region"], carbon.groups.map((one) =>
+    plainTable("Energy by run", ["run", "energy", "CO2", "measured", "region"], carbon.groups.map((one) =>
       [one.group.slice(one.group.indexOf(":") + 1), energy(one.energy_kwh), grams(one.co2_kg), `${short(one.measured)} of ${short(one.of)}`, one.region ?? ""]), new Set([1, 2, 3])),
     plainTable("Energy by task", ["task", "energy", "CO2", "jobs"], carbon.tasks.map((one) =>
       [one.task, energy(one.energy_kwh), grams(one.co2_kg), short(one.jobs)]), new Set([1, 2, 3])),

@@ -1,37 +1,43 @@
 // Results of jobs: table, scatter and parallel coordinates, brushed together; a brush is written as a filter.
 // Columns and their ranges come from the server; ranges chosen here live in this view only.
 
-import { get } from "./api.js";
+import { get, getIfAny } from "./api.js";
 import { h, put, say, svg } from "./dom.js";
-import { choice, groupChoice, plainTable, throttled } from "./parts.js";
+import { choice, csv, download, empty, groupChoice, plainTable, throttled } from "./parts.js";
+import { isLessBetter, scale as scaled, tick, wantsLog } from "./plot.js";
 import { address, filterValue, nameOfKey, short } from "./text.js";
 
-/** @import { Cell, Column, Groups, Place, Results, View } from "./types.js" */
+/** @import { Archive, Cell, Column, Groups, Place, Results, View } from "./types.js" */
 /** @typedef {Record<string, Cell>} Row */
 /** @typedef {Map<string, [low: number, high: number]>} Ranges */
+/** @typedef {{x: string, y: string, colour: string, logX: boolean, logY: boolean, top: number}} Chosen */
 
 const FIXED = ["key", "task", "id", "state"];
-const MOST_ROWS = 1000;
+const [MOST_ROWS, MOST_DRAWN] = [10_000, 1_500];
 const MOST_LISTED = 200;
-const [WIDTH, HEIGHT, EDGE] = [600, 300, 40];
-const LEFT = 80;
+const MOST_AXES = 8;
+const [WIDTH, HEIGHT, EDGE] = [600, 320, 44];
+const LEFT = 62;
 
 /** @param {Place} place @returns {Promise<View>} */
 export async function results({ main, query }) {
   const groups = /** @type {Groups} */ (await get("groups", { limit: 200 })).groups;
-  const group = query.get("group") ?? groups[0]?.group ?? "";
-  put(main, h("h1", {}, "Results"));
+  const group = query.get("group") ?? groups.find((one) => one.counts.done > 0)?.group ?? groups[0]?.group ?? "";
+  const title = h("div", { class: "bar" }, h("h1", {}, "Results"));
+  put(main, title);
   if (!group) {
-    main.append(h("p", { class: "soft" }, "No group is known here yet."));
+    main.append(empty("There is no run, service or search here yet.", "tenuto run script.py"));
     return {};
   }
-  const task = query.get("task") ?? "";
-  /** @type {Results} */
-  let found = await get("results", { group, task, limit: MOST_ROWS });
-  const all = task ? /** @type {Results} */ (await get("results", { group, limit: MOST_ROWS })) : found;
+  const all = /** @type {Results} */ (await get("results", { group, limit: MOST_ROWS }));
   const tasks = [...new Set(all.rows.map((row) => String(row.task)))].sort();
+  const fullest = tasks.reduce((best, one) => (withResults(all.rows, one) > withResults(all.rows, best) ? one : best), tasks[0] ?? "");
+  const task = query.has("task") ? query.get("task") ?? "" : fullest;
+  /** @type {Results} */
+  let found = task ? await get("results", { group, task, limit: MOST_ROWS }) : all;
   /** @type {Ranges} */
   const ranges = new Map();
+  /** @type {Chosen} */
   const chosen = { x: "", y: "", colour: "", logX: false, logY: false, top: 100 };
   const scatter = h("div", { class: "chart" });
   const parallel = h("div", { class: "chart" });
@@ -43,18 +49,27 @@ export async function results({ main, query }) {
   const count = h("span", { class: "soft", role: "status" });
 
   const numbers = () => found.columns.filter((column) => column.kind === "number" && column.min !== null && column.max !== null);
+  const archive = group.startsWith("search:") ? /** @type {Archive | null} */ (await getIfAny("archive", { group })) : null;
+  /** A search says by its best which way is better; of other columns the name tells. */
+  const isLess = () => {
+    const objective = found.columns.find((column) => column.name === "objective");
+    return chosen.y === "objective" && archive?.best !== undefined && archive.best !== null ? objective?.min === archive.best && objective.max !== archive.best : isLessBetter(chosen.y);
+  };
+  const ordered = (/** @type {Row[]} */ rows) => rows.filter((row) => typeof row[chosen.y] === "number").sort((one, other) => (isLess() ? 1 : -1) * (Number(one[chosen.y]) - Number(other[chosen.y])));
   const brushed = () => {
     const inside = found.rows.filter((row) => [...ranges].every(([name, [low, high]]) => typeof row[name] === "number" && row[name] >= low && row[name] <= high));
-    if (chosen.top >= 100 || !chosen.y) return inside;
-    const best = inside.filter((row) => typeof row[chosen.y] === "number").sort((one, other) => Number(other[chosen.y]) - Number(one[chosen.y]));
-    return best.slice(0, Math.max(1, Math.ceil((best.length * chosen.top) / 100)));
+    const best = ordered(inside);
+    return chosen.top >= 100 || !chosen.y ? [...best, ...inside.filter((row) => typeof row[chosen.y] !== "number")] : best.slice(0, Math.max(1, Math.ceil((best.length * chosen.top) / 100)));
   };
   const draw = () => {
-    const inside = new Set(brushed());
+    const rows = brushed();
+    const inside = new Set(rows);
     const columns = numbers();
-    put(scatter, drawScatter(found.rows, inside, columns, chosen, ranges, draw));
-    put(parallel, drawParallel(found.rows, inside, columns, ranges, draw));
-    drawRows(listing, [...inside], found.columns);
+    const best = ordered(found.rows)[0];
+    const drawn = found.rows.length > MOST_DRAWN ? thinned(rows, found.rows) : found.rows;
+    put(scatter, drawScatter(drawn, inside, columns, chosen, ranges, draw, best));
+    put(parallel, drawParallel(drawn, inside, columns, ranges, draw, best, chosen.y));
+    drawRows(listing, rows, found.columns, best);
     const text = written(ranges, task);
     filter.value = text;
     see.setAttribute("href", address("jobs", { group, filter: text }));
@@ -62,12 +77,21 @@ export async function results({ main, query }) {
     drawLimits(limits, columns, ranges, draw);
   };
   const choose = () => {
-    const names = numbers().map((column) => column.name);
+    const columns = numbers();
+    const names = columns.map((column) => column.name);
     /** @param {string[]} some */
     const rowsWith = (...some) => found.rows.filter((row) => some.every((name) => typeof row[name] === "number")).length;
     const given = names.filter((name) => name.startsWith("result") || name === "objective");
     if (!names.includes(chosen.y)) chosen.y = most(given.length ? given : names.slice(-1), rowsWith);
-    if (!names.includes(chosen.x)) chosen.x = most(names.filter((name) => name !== chosen.y), (name) => rowsWith(name, chosen.y)) || chosen.y;
+    if (!names.includes(chosen.x)) {
+      const varying = columns.filter(({ name, min, max }) => min !== max && name !== chosen.y && rowsWith(name, chosen.y) > 0);
+      const own = varying.filter(({ name }) => !name.startsWith("result") && !["took_s", "objective", "cost"].includes(name) && !name.startsWith("measure "));
+      chosen.x = own[0]?.name ?? (most(varying.map(({ name }) => name), (name) => rowsWith(name, chosen.y)) || chosen.y);
+      for (const [name, at] of /** @type {["logX" | "logY", string][]} */ ([["logX", chosen.x], ["logY", chosen.y]])) {
+        const column = columns.find((one) => one.name === at);
+        chosen[name] = column !== undefined && wantsLog(column.min, column.max);
+      }
+    }
     /** @type {[string, string][]} */
     const options = names.map((name) => [name, name]);
     /** @param {"logX" | "logY"} name @param {string} words */
@@ -75,32 +99,60 @@ export async function results({ main, query }) {
       const box = h("input", { type: "checkbox", checked: chosen[name], onchange: () => { chosen[name] = box.checked; draw(); } });
       return h("label", { class: "choice" }, box, words);
     };
-    put(controls,
+    put(title, h("h1", {}, "Results"),
       groupChoice(groups, group, (value) => { location.hash = address("results", { group: value }); }),
-      choice("Task", [["", "all tasks"], ...tasks.map((one) => /** @type {[string, string]} */ ([one, one]))], task, (value) => { location.hash = address("results", { group, task: value }); }),
+      choice("Task", [["", "all tasks"], ...tasks.map((one) => /** @type {[string, string]} */ ([one, one]))], task, (value) => { location.hash = `${address("results", { group })}&task=${encodeURIComponent(value)}`; }));
+    put(controls,
       choice("x", options, chosen.x, (value) => { chosen.x = value; draw(); }), log("logX", "log x"),
       choice("y", options, chosen.y, (value) => { chosen.y = value; draw(); }), log("logY", "log y"),
       choice("Colour", [["", "none"], ...options], chosen.colour, (value) => { chosen.colour = value; draw(); }),
       choice("Top", [["100", "all"], ["50", "50 %"], ["10", "10 %"], ["1", "1 %"]], String(chosen.top), (value) => { chosen.top = Number(value); draw(); }));
   };
-  main.append(controls,
+  const save = (/** @type {"csv" | "json"} */ kind) => {
+    const rows = brushed();
+    const names = found.columns.map((column) => column.name);
+    download(`results.${kind}`, kind === "csv" ? csv(names, rows) : JSON.stringify(rows, null, 1), kind === "csv" ? "text/csv" : "application/json");
+  };
+  const nothing = h("div", {});
+  const body = h("div", { class: "ground results" }, controls,
     h("div", { class: "columns" },
       h("section", { "aria-label": "Scatter" }, h("h2", {}, "Scatter"), scatter),
       h("section", { "aria-label": "Parallel coordinates" }, h("h2", {}, "Parallel coordinates"), parallel)),
     h("div", { class: "bar" }, h("details", { class: "choices" }, h("summary", {}, "Ranges"), limits), filter, see,
-      h("button", { type: "button", onclick: () => { ranges.clear(); draw(); } }, "clear"), count),
+      h("button", { type: "button", onclick: () => { ranges.clear(); draw(); } }, "clear"), count, h("span", { class: "grow" }),
+      h("button", { type: "button", onclick: () => save("csv") }, "CSV"), h("button", { type: "button", onclick: () => save("json") }, "JSON")),
     listing);
+  main.append(nothing, body);
+  const tell = () => {
+    body.hidden = !found.rows.length;
+    put(nothing, !found.rows.length && empty("No job of this run has given a result yet: what execute() returns is shown here.", undefined));
+  };
   choose();
   draw();
+  tell();
   const again = throttled(async () => {
     const before = JSON.stringify([found.rows, found.columns]);
     found = await get("results", { group, task, limit: MOST_ROWS });
     if (JSON.stringify([found.rows, found.columns]) === before) return;
     choose();
     draw();
+    tell();
   }, 2000);
   return { delta: again, reset: again };
 }
+
+/**
+ * Of many rows the best half of what can be drawn, and some of the others, evenly.
+ * @param {Row[]} best @param {Row[]} all
+ */
+function thinned(best, all) {
+  const first = new Set(best.slice(0, MOST_DRAWN / 2));
+  const step = all.length / (MOST_DRAWN / 2);
+  return all.filter((row, place) => first.has(row) || Math.floor(place / step) !== Math.floor((place - 1) / step));
+}
+
+/** @param {Row[]} rows @param {string} task how many of its rows have a number that the task returned */
+const withResults = (rows, task) => rows.filter((row) => row.task === task && Object.entries(row).some(([name, value]) => (name.startsWith("result") || name === "objective") && typeof value === "number")).length;
 
 /**
  * What is brushed, as a filter of the command line: it knows tags, parameters, results, and how long a job took.
@@ -124,12 +176,12 @@ const most = (names, count) => names.reduce((best, name) => (!best || count(name
 /** @param {number} number */
 const plain = (number) => String(Number(number.toPrecision(6)));
 
-/** @param {HTMLElement} listing @param {Row[]} rows @param {Column[]} columns */
-function drawRows(listing, rows, columns) {
+/** @param {HTMLElement} listing @param {Row[]} rows @param {Column[]} columns @param {Row | undefined} best */
+function drawRows(listing, rows, columns, best) {
   const names = columns.filter((column) => !FIXED.includes(column.name));
   const numeric = new Set(names.flatMap((column, place) => (column.kind === "number" ? [place + 1] : [])));
-  put(listing, plainTable("Results", ["job", ...names.map((column) => column.name)], rows.slice(0, MOST_LISTED).map((row) => [
-    h("a", { href: address("job", { key: String(row.key) }), "data-key": row.key }, nameOfKey(String(row.key))),
+  put(listing, plainTable("Results", ["job", ...names.map((column) => column.name.replace(/^result\./, ""))], rows.slice(0, MOST_LISTED).map((row) => [
+    [row === best && h("b", { title: "best" }, "★ "), h("a", { href: address("job", { key: String(row.key) }), "data-key": row.key }, nameOfKey(String(row.key)))],
     ...names.map((column) => shown(row[column.name]))]), numeric),
   rows.length > MOST_LISTED && h("p", { class: "soft" }, `and ${short(rows.length - MOST_LISTED)} more`));
 }
@@ -150,46 +202,30 @@ function drawLimits(limits, columns, ranges, draw) {
 }
 
 /** @param {Column} column @param {boolean} isLog @param {number} start @param {number} end */
-function scale(column, isLog, start, end) {
-  const [min, max] = [column.min ?? 0, column.max ?? 1];
-  const logs = isLog && min > 0;
-  const [low, high] = logs ? [Math.log10(min), Math.log10(max)] : [min, max];
-  const width = high - low || 1;
-  return {
-    /** @param {number} value */
-    place: (value) => start + (((logs ? Math.log10(value) : value) - low) / width) * (end - start),
-    /** @param {number} place */
-    value: (place) => {
-      const found = low + ((Math.max(Math.min(start, end), Math.min(Math.max(start, end), place)) - start) / (end - start)) * width;
-      return logs ? 10 ** found : found;
-    },
-  };
-}
+const scale = (column, isLog, start, end) => scaled(column.min ?? 0, column.max ?? 1, isLog, start, end);
 
 /**
  * @param {Row[]} rows @param {Set<Row>} inside @param {Column[]} columns
- * @param {{x: string, y: string, colour: string, logX: boolean, logY: boolean}} chosen @param {Ranges} ranges @param {() => void} draw
+ * @param {Chosen} chosen @param {Ranges} ranges @param {() => void} draw @param {Row | undefined} best
  */
-function drawScatter(rows, inside, columns, chosen, ranges, draw) {
+function drawScatter(rows, inside, columns, chosen, ranges, draw, best) {
   const [across, up, shade] = [chosen.x, chosen.y, chosen.colour].map((name) => columns.find((column) => column.name === name));
   if (!across || !up) return h("p", { class: "soft" }, "No numbers to draw.");
-  const x = scale(across, chosen.logX, LEFT + 12, WIDTH - 12);
+  const x = scale(across, chosen.logX, LEFT + 12, WIDTH - 14);
   const y = scale(up, chosen.logY, HEIGHT - EDGE, 34);
   const tone = shade && scale(shade, false, 0, 9.99);
   const points = rows.filter((row) => typeof row[across.name] === "number" && typeof row[up.name] === "number").map((row) =>
     svg("circle", {
-      cx: x.place(Number(row[across.name])), cy: y.place(Number(row[up.name])), r: 5, class: inside.has(row) ? "point" : "point out",
+      cx: x.place(Number(row[across.name])), cy: y.place(Number(row[up.name])), r: row === best ? 7 : 5, class: `point${inside.has(row) ? "" : " out"}${row === best ? " best" : ""}`,
       "data-key": row.key, "data-shade": tone && shade && typeof row[shade.name] === "number" ? Math.floor(tone.place(Number(row[shade.name]))) : undefined,
       onclick: () => { location.hash = address("job", { key: String(row.key) }); },
-    }, svg("title", {}, `${nameOfKey(String(row.key))}: ${across.name} ${short(Number(row[across.name]))}, ${up.name} ${short(Number(row[up.name]))}`)));
+    }, svg("title", {}, `${row === best ? "best: " : ""}${nameOfKey(String(row.key))}: ${across.name} ${short(Number(row[across.name]))}, ${up.name} ${short(Number(row[up.name]))}`)));
   const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${up.name} over ${across.name}; the table below names every point` },
+    y.ticks.map((value) => [svg("path", { d: `M ${LEFT} ${y.place(value)} H ${WIDTH - 4}`, class: "gridline" }), svg("text", { x: LEFT - 6, y: y.place(value) + 4, "text-anchor": "end" }, tick(value))]),
+    x.ticks.map((value) => [svg("path", { d: `M ${x.place(value)} 28 V ${HEIGHT - EDGE + 8}`, class: "gridline" }), svg("text", { x: x.place(value), y: HEIGHT - EDGE + 22, "text-anchor": "middle" }, tick(value))]),
     svg("path", { d: `M ${LEFT} 28 V ${HEIGHT - EDGE + 8} H ${WIDTH - 4}`, class: "axis" }),
-    svg("text", { x: WIDTH / 2, y: HEIGHT - 8, "text-anchor": "middle" }, across.name),
-    svg("text", { x: WIDTH - 8, y: HEIGHT - 8, "text-anchor": "end" }, tick(across.max)),
-    svg("text", { x: LEFT, y: HEIGHT - 8 }, tick(across.min)),
-    svg("text", { x: 4, y: 16 }, up.name),
-    svg("text", { x: LEFT - 6, y: 40, "text-anchor": "end" }, tick(up.max)),
-    svg("text", { x: LEFT - 6, y: HEIGHT - EDGE + 4, "text-anchor": "end" }, tick(up.min)), points);
+    svg("text", { x: WIDTH - 8, y: HEIGHT - 4, "text-anchor": "end", class: "name" }, `${across.name}${x.isLog ? " (log)" : ""} →`),
+    svg("text", { x: 4, y: 16, class: "name" }, `↑ ${up.name}${y.isLog ? " (log)" : ""}`), points);
   brush(picture, ([x1, y1], [x2, y2]) => {
     ranges.set(across.name, ordered(x.value(x1), x.value(x2)));
     ranges.set(up.name, ordered(y.value(y1), y.value(y2)));
@@ -198,30 +234,34 @@ function drawScatter(rows, inside, columns, chosen, ranges, draw) {
   return picture;
 }
 
-/** @param {Row[]} rows @param {Set<Row>} inside @param {Column[]} columns @param {Ranges} ranges @param {() => void} draw */
-function drawParallel(rows, inside, columns, ranges, draw) {
-  const axes = columns.slice(0, 8);
-  if (axes.length < 2) return h("p", { class: "soft" }, "Two columns of numbers are needed.");
+/** @param {Row[]} rows @param {Set<Row>} inside @param {Column[]} columns @param {Ranges} ranges @param {() => void} draw @param {Row | undefined} best @param {string} last the axis at the right */
+function drawParallel(rows, inside, columns, ranges, draw, best, last) {
+  const varying = columns.filter((column) => column.min !== column.max);
+  const end = varying.filter((column) => column.name === last);
+  const axes = [...varying.filter((column) => column.name !== last).slice(0, MOST_AXES - end.length), ...end];
+  if (axes.length < 2) return h("p", { class: "soft" }, "Two columns of numbers that vary are needed.");
   const step = (WIDTH - 120) / (axes.length - 1);
-  const scales = axes.map((column) => scale(column, false, HEIGHT - 40, 28));
-  const lines = [...rows].sort((one, other) => Number(inside.has(one)) - Number(inside.has(other))).flatMap((row) =>
+  const scales = axes.map((column) => scale(column, wantsLog(column.min, column.max), HEIGHT - 60, 28));
+  const lines = [...rows].sort((one, other) => Number(inside.has(one)) - Number(inside.has(other)) || Number(one === best) - Number(other === best)).flatMap((row) =>
     pieces(row, axes).map((piece) => svg("polyline", {
-      points: piece.map((place) => `${60 + place * step},${scales[place]?.place(Number(row[axes[place]?.name ?? ""]))}`).join(" "), class: inside.has(row) ? "line" : "line out", "data-key": row.key,
-    })));
+      points: piece.map((place) => `${60 + place * step},${scales[place]?.place(Number(row[axes[place]?.name ?? ""]))}`).join(" "), class: `line${inside.has(row) ? "" : " out"}${row === best ? " best" : ""}`, "data-key": row.key,
+    }, svg("title", {}, nameOfKey(String(row.key))))));
+  const longest = Math.max(5, Math.floor(step / 7.5));
   const posts = axes.map((column, place) => {
     const range = ranges.get(column.name);
     const [high = 0, low = 0] = range ? [scales[place]?.place(range[1]), scales[place]?.place(range[0])] : [];
-    return svg("g", {}, svg("path", { d: `M ${60 + place * step} 28 V ${HEIGHT - 40}`, class: "axis" }),
+    const name = column.name.replace(/^result\./, "");
+    return svg("g", {}, svg("path", { d: `M ${60 + place * step} 28 V ${HEIGHT - 60}`, class: "axis" }),
       range && svg("rect", { x: 52 + place * step, y: high, width: 16, height: Math.max(2, low - high), class: "brush" }),
-      svg("text", { x: 60 + place * step, y: HEIGHT - 3, "text-anchor": "middle" }, column.name),
-      svg("text", { x: 60 + place * step, y: HEIGHT - 22, "text-anchor": "middle", class: "soft" }, tick(column.min)),
+      svg("text", { x: 60 + place * step, y: HEIGHT - (place % 2 && axes.length > 5 ? 8 : 24), "text-anchor": "middle", class: "name" }, name.length > longest * (axes.length > 5 ? 2 : 1) ? `${name.slice(0, longest * (axes.length > 5 ? 2 : 1) - 1)}…` : name, svg("title", {}, column.name)),
+      svg("text", { x: 60 + place * step, y: HEIGHT - 43, "text-anchor": "middle", class: "soft" }, tick(column.min)),
       svg("text", { x: 60 + place * step, y: 18, "text-anchor": "middle", class: "soft" }, tick(column.max)));
   });
   const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `parallel coordinates of ${axes.map((column) => column.name).join(", ")}` }, lines, posts);
   brush(picture, ([x1, y1], [, y2]) => {
     const place = Math.max(0, Math.min(axes.length - 1, Math.round((x1 - 60) / step)));
-    const [column, scaled] = [axes[place], scales[place]];
-    if (column && scaled) ranges.set(column.name, ordered(scaled.value(y1), scaled.value(y2)));
+    const [column, at] = [axes[place], scales[place]];
+    if (column && at) ranges.set(column.name, ordered(at.value(y1), at.value(y2)));
     draw();
   });
   return picture;
@@ -270,9 +310,3 @@ function brush(picture, done) {
     if (start && Math.abs(start[0] - end[0]) + Math.abs(start[1] - end[1]) > 8) done(start, end);
   });
 }
-
-/**
- * A number at an axis: three digits, since there is little room.
- * @param {number | null} value
- */
-const tick = (value) => short(value === null || Number.isInteger(value) ? value : Number(value.toPrecision(3)));

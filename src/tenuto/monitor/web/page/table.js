@@ -7,7 +7,7 @@ import { h, put, safe, say } from "./dom.js";
 /** @typedef {{name: string, label: string, width: number, grow?: boolean, number?: boolean, sort?: string, text: (job: Job) => string}} Column */
 /** @typedef {{matched: number, jobs: Job[]}} Window */
 
-const ROW = 32;
+const [ROW, TWO_LINES] = [32, 54];
 const WINDOW = 200;
 const AROUND = 12;
 const MOST_WINDOWS = 5;
@@ -21,6 +21,8 @@ export class Table {
    * @param {string} given.label
    * @param {(offset: number, limit: number) => Promise<Window>} given.load
    * @param {(job: Job) => void} given.open
+   * @param {(job: Job) => void} given.point the row that the cursor is on now, by a click or by a key
+   * @param {(job: Job) => string} given.second what a narrow screen shows below a row
    * @param {(marked: Map<string, Job>) => void} given.marks
    * @param {(field: string) => void} given.sort
    * @param {boolean} given.markable
@@ -41,6 +43,8 @@ export class Table {
     this.matched = 0;
     this.active = 0;
     this.version = 0;
+    this.row = ROW;
+    this.anchor = 0;
     this.head = h("div", { role: "row", "aria-rowindex": 1, class: "row head" });
     this.body = h("div", { role: "rowgroup", class: "rows" });
     this.element = h(
@@ -50,6 +54,7 @@ export class Table {
         onscroll: () => this.draw(),
         onkeydown: (/** @type {KeyboardEvent} */ event) => this.pressed(event),
         onclick: (/** @type {MouseEvent} */ event) => this.clicked(event),
+        ondblclick: () => this.openActive(),
       },
       h("div", { role: "rowgroup", class: "heads" }, this.head),
       this.body,
@@ -73,6 +78,8 @@ export class Table {
   fit() {
     const room = this.element.clientWidth - (this.given.markable ? 40 : 8);
     if (room <= 0) return;
+    this.row = room < 480 ? TWO_LINES : ROW;
+    this.element.classList.toggle("two", this.row === TWO_LINES);
     const shown = [...this.columns];
     const needed = () => shown.reduce((sum, column) => sum + column.width, 0);
     while (shown.length > 3 && needed() > room) shown.pop();
@@ -111,11 +118,11 @@ export class Table {
   }
 
   first() {
-    return Math.max(0, Math.floor(this.element.scrollTop / ROW) - AROUND);
+    return Math.max(0, Math.floor(this.element.scrollTop / this.row) - AROUND);
   }
 
   last() {
-    return Math.floor((this.element.scrollTop + this.element.clientHeight) / ROW) + AROUND;
+    return Math.floor((this.element.scrollTop + this.element.clientHeight) / this.row) + AROUND;
   }
 
   /** @param {number} number @param {boolean} [anew] */
@@ -141,7 +148,7 @@ export class Table {
   }
 
   draw() {
-    this.body.style.height = `${this.matched * ROW}px`;
+    this.body.style.height = `${this.matched * this.row}px`;
     this.element.setAttribute("aria-rowcount", String(this.matched + 1));
     const first = this.first();
     const last = Math.min(this.last(), this.matched - 1);
@@ -155,7 +162,7 @@ export class Table {
       let row = this.rows.get(index);
       if (!row) {
         row = h("div", { role: "row", class: "row" });
-        row.style.transform = `translateY(${index * ROW}px)`;
+        row.style.transform = `translateY(${index * this.row}px)`;
         this.rows.set(index, row);
         const after = this.rows.get(index + 1);
         this.body.insertBefore(row, after ?? null);
@@ -176,11 +183,13 @@ export class Table {
     row.classList.toggle("active", index === this.active);
     const shown = this.shown ?? [];
     const lead = this.given.markable ? 1 : 0;
-    if (row.childElementCount !== shown.length + lead) {
+    const isTwo = this.row === TWO_LINES;
+    if (row.childElementCount !== shown.length + lead + Number(isTwo)) {
       const box = h("input", { type: "checkbox", tabindex: -1 });
       put(row, lead > 0 && h("span", { role: "gridcell", class: "mark" }, box), shown.map((column) =>
-        h("span", { role: "gridcell", class: column.number ? "number" : `cell-${column.name.replace(/\W/g, "-")}` }, "")));
+        h("span", { role: "gridcell", class: column.number ? "number" : `cell-${column.name.replace(/\W/g, "-")}` }, "")), isTwo && h("span", { role: "gridcell", class: "second soft" }));
     }
+    if (isTwo && row.lastElementChild) say(row.lastElementChild, job ? this.given.second(job) : "");
     row.dataset.key = job?.key ?? "";
     row.dataset.state = job?.state ?? "";
     if (lead) {
@@ -218,21 +227,29 @@ export class Table {
   /** @param {number} index */
   move(index) {
     this.active = Math.max(0, Math.min(index, this.matched - 1));
-    const top = this.active * ROW;
+    const top = this.active * this.row;
     const head = this.head.offsetHeight;
     const { scrollTop, clientHeight } = this.element;
     if (top < scrollTop) this.element.scrollTop = top;
-    else if (top + ROW + head > scrollTop + clientHeight) this.element.scrollTop = top + ROW + head - clientHeight;
+    else if (top + this.row + head > scrollTop + clientHeight) this.element.scrollTop = top + this.row + head - clientHeight;
     this.draw();
+    const job = this.at(this.active);
+    if (job) this.given.point(job);
+  }
+
+  openActive() {
+    const job = this.at(this.active);
+    if (job) this.given.open(job);
   }
 
   /** @param {KeyboardEvent} event */
   pressed(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const page = Math.max(1, Math.floor(this.element.clientHeight / ROW) - 2);
+    const page = Math.max(1, Math.floor(this.element.clientHeight / this.row) - 2);
     const moves = new Map([
       ["ArrowDown", this.active + 1], ["ArrowUp", this.active - 1], ["PageDown", this.active + page],
       ["PageUp", this.active - page], ["Home", 0], ["End", this.matched - 1],
+      ["j", this.active + 1], ["k", this.active - 1], ["g", 0], ["G", this.matched - 1],
     ]);
     const to = moves.get(event.key);
     const job = this.at(this.active);
@@ -241,6 +258,7 @@ export class Table {
     else if (event.key === " " && job && this.given.markable) this.mark(job);
     else return;
     event.preventDefault();
+    event.stopPropagation();
   }
 
   /** @param {MouseEvent} event */
@@ -251,8 +269,34 @@ export class Table {
     this.active = Number(row.getAttribute("aria-rowindex")) - 2;
     const job = this.at(this.active);
     if (!job) return;
-    if (target.closest(".mark")) this.mark(job);
-    else if (!document.getSelection()?.toString()) this.given.open(job);
+    if (this.given.markable && event.shiftKey) this.markTo(this.active);
+    else if (target.closest(".mark")) this.mark(job);
+    else if (!document.getSelection()?.toString()) {
+      this.draw();
+      this.given.point(job);
+    }
+    this.anchor = this.active;
+  }
+
+  /**
+   * Marks every row that is held from the last click to this one.
+   * @param {number} index
+   */
+  markTo(index) {
+    document.getSelection()?.removeAllRanges();
+    for (let at = Math.min(this.anchor, index); at <= Math.max(this.anchor, index); at++) {
+      const job = this.at(at);
+      if (job) this.marked.set(rowKey(job), job);
+    }
+    this.draw();
+    this.given.marks(this.marked);
+  }
+
+  /** @param {Job[]} jobs */
+  markAll(jobs) {
+    for (const job of jobs) this.marked.set(rowKey(job), job);
+    this.draw();
+    this.given.marks(this.marked);
   }
 
   /** @param {Job} job */

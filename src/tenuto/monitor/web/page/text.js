@@ -14,8 +14,20 @@ const GLYPHS = new Map([
 /** @param {string} state */
 export const glyph = (state) => GLYPHS.get(state) ?? "·";
 
+/** @type {Map<string, {attempt: number, state: string, words: string}>} */
+const pending = new Map();
+
+/**
+ * A job that was acted on says so until its state changes.
+ * @param {Job | {key: string, attempt: number, state?: string}} job @param {string} words
+ */
+export const awaitChange = (job, words) => pending.set(job.key, { attempt: job.attempt, state: "state" in job ? job.state ?? "" : "", words });
+
 /** @param {Job} job */
 export function stateWords(job) {
+  const awaited = pending.get(job.key);
+  if (awaited && awaited.attempt === job.attempt && (!awaited.state || awaited.state === job.state)) return `${glyph(job.state)} ${awaited.words}`;
+  pending.delete(job.key);
   const own = job.status && job.status.toLowerCase() !== job.state ? ` (${job.status})` : "";
   return `${glyph(job.state)} ${job.state}${own}`;
 }
@@ -64,13 +76,46 @@ export const percent = (fraction) =>
 export const energy = (kwh) =>
   kwh === null || kwh === undefined ? UNKNOWN : kwh < 0.1 ? `${Number((kwh * 1000).toPrecision(2))} Wh` : `${kwh.toFixed(2)} kWh`;
 
+const ZONE = "tenuto-zone";
+/** Instants are shown in the zone of this machine, or in UTC if the person chose it. */
+export const zone = () => (localStorage.getItem(ZONE) === "UTC" ? "UTC" : undefined);
+export const setZone = (/** @type {boolean} */ isUtc) => localStorage.setItem(ZONE, isUtc ? "UTC" : "local");
+
+/** @param {string | number | null | undefined} instant @returns {Date | null} */
+function dated(instant) {
+  const at = instant === null || instant === undefined ? null : new Date(instant);
+  return at === null || Number.isNaN(at.getTime()) ? null : at;
+}
+
 /** @param {string | number | null | undefined} instant */
 export function clock(instant) {
-  if (instant === null || instant === undefined) return UNKNOWN;
-  const at = new Date(instant);
-  if (Number.isNaN(at.getTime())) return UNKNOWN;
-  const time = at.toLocaleTimeString("en-GB");
-  return Date.now() - at.getTime() < 20 * 3600e3 ? time : `${at.toLocaleDateString("en-CA")} ${time}`;
+  const at = dated(instant);
+  if (at === null) return UNKNOWN;
+  const time = at.toLocaleTimeString("en-GB", { timeZone: zone() });
+  return Math.abs(Date.now() - at.getTime()) < 20 * 3600e3 ? time : `${at.toLocaleDateString("en-CA", { timeZone: zone() })} ${time}`;
+}
+
+/**
+ * An instant with its date and zone.
+ * @param {string | number | null | undefined} instant
+ */
+export function wholeTime(instant) {
+  const at = dated(instant);
+  return at === null ? UNKNOWN : `${at.toLocaleDateString("en-CA", { timeZone: zone() })} ${at.toLocaleTimeString("en-GB", { timeZone: zone(), timeZoneName: "short" })}`;
+}
+
+/**
+ * How long ago something was: `3 min ago`, from a week on its date.
+ * @param {string | number | null | undefined} instant
+ */
+export function ago(instant) {
+  const at = dated(instant);
+  if (at === null) return UNKNOWN;
+  const seconds = Math.round((Date.now() - at.getTime()) / 1000);
+  const [past, size] = [seconds >= 0, Math.abs(seconds)];
+  if (size >= 7 * 86400) return clock(instant);
+  const words = size < 5 ? "now" : size < 60 ? `${size} s` : size < 3600 ? `${Math.floor(size / 60)} min` : size < 86400 ? `${Math.floor(size / 3600)} h` : `${Math.floor(size / 86400)} d`;
+  return words === "now" ? words : past ? `${words} ago` : `in ${words}`;
 }
 
 /** @param {string} task */
@@ -86,9 +131,15 @@ export function nameOfKey(key) {
   return key.startsWith("experiments:") ? `${shortTask(task)} ${id.slice(0, 8)}` : `${task}#${id}`;
 }
 
-/** @param {Group} group */
+/**
+ * ▶ at work, ✗ with failures, ✓ else: a search ends well whatever its candidates did.
+ * @param {Group} group
+ */
 export const groupGlyph = (group) =>
-  group.live ? "▶" : group.counts.error > 0 || /fail|error|lost/i.test(group.state) ? "✗" : "✓";
+  group.live ? "▶" : (group.kind === "experiment" && group.counts.error > 0) || /fail|error|lost|interrupt/i.test(group.state) ? "✗" : "✓";
+
+/** @param {string} kind what a group is called: a run, a service or a search */
+export const kindWord = (kind) => (kind === "service" || kind.startsWith("service:") ? "Service" : kind === "search" || kind.startsWith("search:") ? "Search" : "Run");
 
 /** @param {Group} group */
 export const groupName = (group) => (group.run ? `${group.name} ${group.run}` : group.name);

@@ -4,12 +4,14 @@
 import { get } from "./api.js";
 import { h, put, say } from "./dom.js";
 import { countMarks, groupChoice, jobLink, keyLink, stateMark, throttled } from "./parts.js";
-import { address, attemptWords, clock, duration, glyph, nameOfKey, short, STATES } from "./text.js";
+import { timeTicks } from "./plot.js";
+import { address, attemptWords, clock, duration, glyph, nameOfKey, short, STATES, wholeTime, zone } from "./text.js";
 
-/** @import { Bar, Groups, JobDetail, Jobs, Lane, Overview, Place, State, Timeline, TokenLane, View, Why } from "./types.js" */
+/** @import { Bar, Groups, JobDetail, Jobs, Lane, Overview, Place, State, Timeline, TokenLane, View, Wait, Why } from "./types.js" */
 /** @typedef {{x: number, y: number, width: number, bar: Bar}} Hit */
 /** @typedef {[from: number, to: number]} Span */
-/** @typedef {{hits: Hit[], instant: (place: number) => number}} Drawing */
+/** @typedef {{x: number, y: number, width: number, wait: Wait}} WaitHit */
+/** @typedef {{hits: Hit[], waits: WaitHit[], instant: (place: number) => number}} Drawing */
 
 const MOST_LISTED = 200;
 const MOST_BRUSHED = 20;
@@ -29,30 +31,40 @@ export async function timeline({ main, query }) {
   /** @type {Timeline} */
   let found = await get("timeline", { group: chosen, from, to, width: 400 });
   /** @type {Drawing} */
-  let drawing = { hits: [], instant: () => found.from };
+  let drawing = { hits: [], waits: [], instant: () => found.from };
+  /** What is in sight, in milliseconds; the answer may be of a little more or less while another is asked for.
+   * @type {Span} */
+  let sight = [found.from, found.to];
   /** @type {Span | null} */
   let brush = null;
   let selected = "";
   /** @type {Set<string>} */
   let lit = new Set();
 
-  const canvas = h("canvas", { class: "timeline", role: "img", "aria-label": "Timeline; the list beside it names every bar" });
-  const box = h("div", { class: "canvasbox", tabindex: 0, role: "region", "aria-label": "Timeline" }, canvas);
+  const tip = h("div", { class: "hovered", hidden: true });
+  const canvas = h("canvas", { class: "timeline", role: "img", "aria-label": "Timeline; the list beside it names every attempt" });
+  const box = h("div", { class: "canvasbox", tabindex: 0, role: "region", "aria-label": "Timeline" }, canvas, tip);
   const range = h("span", { class: "soft span" });
   const counts = h("p", { class: "counts", role: "status" });
   const trail = h("p", { class: "trail", role: "status" });
   const held = h("p", { class: "held" });
   const brushed = h("section", { class: "brushed", "aria-label": "Brushed" });
-  const list = h("ul", { class: "plain bars", "aria-label": "Bars" });
+  const list = h("ul", { class: "plain bars", "aria-label": "Attempts" });
 
-  const redraw = () => { drawing = drawn(canvas, box, found, selected, lit, brush); };
+  const redraw = () => { drawing = drawn(canvas, box, { ...found, from: sight[0], to: sight[1] }, selected, lit, brush); };
   const describe = () => {
-    say(range, `${clock(found.from)} – ${clock(found.to)}`);
+    say(range, `${clock(sight[0])} – ${clock(sight[1])}, ${duration((sight[1] - sight[0]) / 1000)}`);
+    range.title = `${wholeTime(sight[0])} – ${wholeTime(sight[1])}`;
     put(held, found.tokens.map((token) => h("span", { "data-token": token.name }, `token ${token.name}: ${token.held} of ${token.capacity ?? "?"} held`)));
     drawList(list, found, select);
   };
+  let asked = 0;
   const load = async () => {
-    found = await get("timeline", { group: chosen, from, to, width: 400 });
+    const mine = ++asked;
+    const answer = /** @type {Timeline} */ (await get("timeline", { group: chosen, from, to, width: 400 }));
+    if (mine !== asked) return;
+    found = answer;
+    sight = [found.from, found.to];
     redraw();
     describe();
   };
@@ -97,46 +109,86 @@ export async function timeline({ main, query }) {
         h("button", { type: "button", onclick: () => { brush = null; redraw(); void see(); } }, "clear")),
       h("ul", { class: "plain" }, jobs.jobs.map((job) => h("li", {}, stateMark(job.state, jobLink(job))))));
   };
-  let begun = -1;
-  canvas.addEventListener("pointerdown", (event) => { begun = place(event)[0]; canvas.setPointerCapture(event.pointerId); });
+  const soon = throttled(() => load().catch(() => undefined), 150);
+  /** @param {number} low @param {number} high shows this span at once, and asks for what is in it */
+  const look = (low, high) => {
+    const least = Math.max(10, high - low);
+    [from, to] = [Math.max(0, Math.round(low)), Math.max(1, Math.round(low + least))];
+    sight = [from, to];
+    redraw();
+    soon();
+  };
+  canvas.addEventListener("wheel", (event) => {
+    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) return;
+    event.preventDefault();
+    const [at, factor] = [drawing.instant(place(event)[0]), 1.2 ** Math.sign(event.deltaY)];
+    look(at - (at - sight[0]) * factor, at + (sight[1] - at) * factor);
+  }, { passive: false });
+  /** @type {{x: number, isBrush: boolean, sight: Span} | null} */
+  let drag = null;
+  canvas.addEventListener("pointerdown", (event) => {
+    const [x, y] = place(event);
+    drag = { x, isBrush: y < HEAD || event.shiftKey, sight: [...sight] };
+    canvas.setPointerCapture(event.pointerId);
+  });
   canvas.addEventListener("pointermove", (event) => {
     const [x, y] = place(event);
-    if (begun >= 0 && Math.abs(x - begun) > LEAST_BRUSH) {
-      brush = [drawing.instant(Math.min(begun, x)), drawing.instant(Math.max(begun, x))];
-      return redraw();
+    if (drag && Math.abs(x - drag.x) > LEAST_BRUSH) {
+      tip.hidden = true;
+      if (drag.isBrush) {
+        brush = [drawing.instant(Math.min(drag.x, x)), drawing.instant(Math.max(drag.x, x))];
+        return redraw();
+      }
+      const shift = (drawing.instant(drag.x) - drawing.instant(x)) - (sight[0] - drag.sight[0]);
+      if (shift) look(drag.sight[0] + shift, drag.sight[1] + shift);
+      return;
     }
     const one = barAt(drawing.hits, x, y);
+    const wait = one ? undefined : drawing.waits.find((some) => x >= some.x && x <= some.x + some.width && Math.abs(y - some.y) < LINE / 2);
     canvas.classList.toggle("pointing", one !== undefined);
+    tip.hidden = !one && !wait;
+    if (one) put(tip, stateMark(one.bar[3], nameOfKey(one.bar[4])), h("div", {}, `${clock(one.bar[1])}, ${duration((one.bar[2] - one.bar[1]) / 1000)}${one.bar[5] > 1 ? `, attempt ${one.bar[5]}` : ""}`));
+    else if (wait) put(tip, h("b", {}, nameOfKey(wait.wait[4])), h("div", {}, `waited ${duration((wait.wait[2] - wait.wait[1]) / 1000)} ${wait.wait[3]}`));
+    tip.style.left = `${Math.min(x + 14, box.clientWidth - 240)}px`;
+    tip.style.top = `${y + 16}px`;
     if (one) void select(one.bar[4]).catch(() => undefined);
   });
+  canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
   canvas.addEventListener("pointerup", (event) => {
     const [x, y] = place(event);
-    const from = begun;
-    begun = -1;
-    if (from < 0) return;
-    if (Math.abs(x - from) > LEAST_BRUSH) return void see().catch(() => undefined);
+    const done = drag;
+    drag = null;
+    if (!done) return;
+    if (Math.abs(x - done.x) > LEAST_BRUSH) return done.isBrush ? void see().catch(() => undefined) : undefined;
     const one = barAt(drawing.hits, x, y);
     if (one) location.hash = address("job", { key: one.bar[4] });
   });
-  canvas.addEventListener("pointercancel", () => { begun = -1; });
+  canvas.addEventListener("pointercancel", () => { drag = null; });
+  const fit = () => { from = to = undefined; brush = null; void Promise.all([load(), see()]).catch(() => undefined); };
+  canvas.addEventListener("dblclick", fit);
   /** @param {number} factor */
   const zoom = (factor) => {
-    if (factor < 1 && brush !== null) [from, to] = brush.map(Math.round);
-    else from = Math.max(0, found.to - Math.max(2, Math.round((found.to - found.from) * factor)));
+    if (factor < 1 && brush !== null) look(...brush);
+    else {
+      const middle = (sight[0] + sight[1]) / 2;
+      const half = Math.max(5, ((sight[1] - sight[0]) / 2) * factor);
+      look(middle - half, middle + half);
+    }
     brush = null;
-    void Promise.all([load(), see()]).catch(() => undefined);
+    void see();
   };
   put(
-    main, h("h1", {}, "Timeline"),
-    h("div", { class: "bar" },
-      groupChoice(groups, chosen, (group) => { location.hash = address("timeline", { group }); }, "all groups"),
+    main,
+    h("div", { class: "bar" }, h("h1", {}, "Timeline"),
+      groupChoice(groups, chosen, (group) => { location.hash = address("timeline", { group }); }, "everything"),
       range,
       h("button", { type: "button", onclick: () => zoom(0.5) }, "zoom in"),
       h("button", { type: "button", onclick: () => zoom(2) }, "zoom out"),
-      h("button", { type: "button", onclick: () => { from = to = undefined; void load(); } }, "fit")),
+      h("button", { type: "button", onclick: fit }, "fit"),
+      h("span", { class: "soft wide-only" }, "wheel zooms, drag moves, drag on the times selects, double click fits")),
     h("div", { class: "columns timeline" },
       h("div", {}, box, counts, held, trail, brushed),
-      h("section", { "aria-label": "Bars" }, h("h2", {}, "Bars"), list)),
+      h("section", { "aria-label": "Attempts" }, h("h2", {}, "Attempts"), list)),
   );
   redraw();
   describe();
@@ -170,7 +222,7 @@ function drawList(list, found, select) {
     const link = h("a", { href: address("job", { key }), "data-key": key, "data-bar": `${key} ${attempt}`, onfocus: () => void select(key).catch(() => undefined) }, nameOfKey(key));
     return h("li", { "data-key": key }, stateMark(state, link), h("span", { class: "soft" }, ` ${attempt > 1 ? `attempt ${attempt}, ` : ""}${clock(start)}, ${duration((end - start) / 1000)}`));
   }));
-  if (!bars.length) put(list, h("li", { class: "soft" }, found.lanes.some((lane) => lane.bins.length) ? "Too many bars to name: zoom in." : "No bar in sight."));
+  if (!bars.length) put(list, h("li", { class: "soft" }, found.lanes.some((lane) => lane.bins.length) ? "Too many attempts to name: zoom in." : "No attempt in this span."));
   if (focused) for (const one of list.querySelectorAll("a")) if (one.dataset.bar === focused) one.focus({ preventScroll: true });
 }
 
@@ -202,22 +254,34 @@ function drawn(canvas, box, found, selected, lit, brush) {
   pen.font = "12px system-ui, sans-serif";
   pen.textBaseline = "middle";
   /** @param {number} instant */
-  const x = (instant) => names + Math.max(0, Math.min(1, (instant - found.from) / Math.max(1, found.to - found.from))) * (width - names - 8);
+  const x = (instant) => names + Math.max(-1, Math.min(2, (instant - found.from) / Math.max(1, found.to - found.from))) * (width - names - 8);
   axis(pen, found, x, width, height, colour);
   /** @type {Hit[]} */
   const hits = [];
+  /** @type {WaitHit[]} */
+  const waits = [];
+  /** @param {() => void} paint what is in the plot, and not over the names */
+  const clippedTo = (paint) => {
+    pen.save();
+    pen.beginPath();
+    pen.rect(names, 0, width - names, height);
+    pen.clip();
+    paint();
+    pen.restore();
+  };
   let top = HEAD;
   for (const token of found.tokens) {
     pen.fillStyle = colour("ink");
     pen.fillText(clipped(pen, `token ${token.name} ${token.capacity ?? ""}`, names - 12), 4, top + LINE / 2);
-    tokenSteps(pen, token, x, top, colour);
+    clippedTo(() => tokenSteps(pen, token, x, top, colour));
     top += LINE + GAP;
   }
   found.lanes.forEach((lane, number) => {
     const size = tall[number] ?? LINE;
     pen.fillStyle = colour("ink");
     pen.fillText(clipped(pen, lane.label, names - 12), 4, top + LINE / 2);
-    hits.push(...(lane.bins.length ? bins(pen, lane, x, top, size, colour) : bars(pen, lane, x, top, selected, lit, colour)));
+    clippedTo(() => hits.push(...(lane.bins.length ? bins(pen, lane, x, top, size, colour) : bars(pen, lane, x, top, selected, lit, colour))));
+    for (const wait of lane.bins.length ? [] : lane.waits) waits.push({ x: x(wait[1]), width: x(wait[2]) - x(wait[1]), y: top + Math.min(wait[0], Math.max(lane.lines - 1, 0)) * LINE + LINE / 2, wait });
     top += size + GAP;
   });
   if (brush !== null) {
@@ -227,8 +291,8 @@ function drawn(canvas, box, found, selected, lit, brush) {
     pen.globalAlpha = 1;
   }
   /** @param {number} place */
-  const instant = (place) => Math.round(found.from + (Math.max(0, Math.min(1, (place - names) / (width - names - 8)))) * (found.to - found.from));
-  return { hits, instant };
+  const instant = (place) => Math.round(found.from + Math.max(-1, Math.min(2, (place - names) / (width - names - 8))) * (found.to - found.from));
+  return { hits: hits.filter((one) => one.x + one.width >= names), waits, instant };
 }
 
 /**
@@ -249,16 +313,18 @@ function tokenSteps(pen, token, x, top, colour) {
 
 /** @param {CanvasRenderingContext2D} pen @param {Timeline} found @param {(instant: number) => number} x @param {number} width @param {number} height @param {(name: string) => string} colour */
 function axis(pen, found, x, width, height, colour) {
-  const count = Math.max(2, Math.floor(width / 160));
-  for (let step = 0; step <= count; step++) {
-    const instant = found.from + ((found.to - found.from) * step) / count;
+  const { ticks, step } = timeTicks(found.from, found.to, Math.max(2, Math.floor(width / 120)));
+  let day = "";
+  for (const instant of ticks) {
+    const at = new Date(instant);
     pen.fillStyle = colour("line");
     pen.fillRect(x(instant), HEAD - 4, 1, height);
     pen.fillStyle = colour("soft-ink");
-    pen.textAlign = step === count ? "right" : "left";
-    pen.fillText(new Date(instant).toLocaleTimeString("en-GB"), x(instant) + (step === count ? 0 : 3), 9);
+    const date = at.toLocaleDateString("en-CA", { timeZone: zone() });
+    const time = at.toLocaleTimeString("en-GB", { timeZone: zone(), ...(step >= 60e3 ? { hour: "2-digit", minute: "2-digit" } : {}) }) + (step < 1000 ? `.${String(at.getMilliseconds()).padStart(3, "0")}` : "");
+    pen.fillText(step >= 86400e3 ? date : date !== day ? `${date.slice(5)} ${time}` : time, x(instant) + 3, 9);
+    day = date;
   }
-  pen.textAlign = "left";
 }
 
 /** @param {CanvasRenderingContext2D} pen @param {string} text @param {number} room */
@@ -292,7 +358,7 @@ function bars(pen, lane, x, top, selected, lit, colour) {
   return lane.bars.filter((bar) => bar[0] < MOST_LINES).map((bar) => {
     const [line, start, end, state, key, attempt] = bar;
     const [left, y] = [x(start), top + line * LINE + 2];
-    const width = Math.max(2, x(end) - left - 1);
+    const width = Math.max(2, x(end) - left - (x(end) - left > 4 ? 1 : 0));
     pen.globalAlpha = selected && !lit.has(key) ? 0.25 : 1;
     pen.fillStyle = colour(state);
     pen.beginPath();

@@ -25,7 +25,7 @@ export interface Group {
 
 export interface Energy { co2_kg?: number; energy_kwh?: number; duration_s?: number; region?: string }
 export interface About extends Stamp { version: string; workspace: string; kinds: string[]; read_only: boolean }
-export interface Failure { reason: string; error: string; place: string; jobs: Job[]; total: number }
+export interface Failure { reason: string; error: string; place: string; jobs: Job[]; total: number; targets: [key: string, attempt: number][] }
 export interface Alarm { key: string; text: string }
 export interface Token {
   name: string; capacity: number | null; held: number; free: number;
@@ -47,7 +47,7 @@ export interface Attempt {
 export interface JobDetail extends Job, Stamp {
   directory: string | null; parameters: Record<string, unknown>; upstream: Record<string, string>;
   dependencies: Job[]; dependents: Job[]; runs: string[]; attempts: Attempt[]; most_attempts: number | null;
-  events: Record<string, unknown>[]; result: unknown; earlier_logs: number; carbon: Energy | null;
+  events: Record<string, unknown>[]; result: unknown; earlier_logs: number; provenance: Record<string, unknown>; carbon: Energy | null;
   commands: string[];
 }
 export interface Why {
@@ -75,6 +75,14 @@ export interface History extends Stamp { at: string[]; counts: Record<State, num
 export interface Column { name: string; kind: string; min: number | null; max: number | null }
 export type Cell = string | number | boolean | null;
 export interface Results extends Stamp { columns: Column[]; rows: Record<string, Cell>[]; total: number; offset: number }
+export interface Curve {
+  name: string; steps: number[]; times: (number | null)[]; values: (number | null)[]; total: number;
+  last: number | null; min: number | null; max: number | null;
+}
+export interface JobCurves {
+  key: string; id: string; name: string; task: string; state: State; tags: Record<string, string>; names: string[]; curves: Curve[];
+}
+export interface Metrics extends Stamp { names: string[]; jobs: JobCurves[]; total: number }
 export interface Queue extends Stamp { services: Record<string, Cell>[]; users: Record<string, Cell>[] }
 export interface Nodes extends Stamp { nodes: Record<string, Cell | string[]>[] }
 export interface Axis { name: string; low: number; high: number; cells: number }
@@ -94,7 +102,11 @@ export interface Outcome { key: string; outcome: string; detail: string; attempt
 export interface Delta extends Stamp { jobs: Job[]; gone: { group: string; key: string }[]; groups: Group[]; many?: string[] }
 
 /** What a view is given: where it draws, what the address asks for, and what is watched. */
-export interface Place { main: HTMLElement; query: URLSearchParams; about: About }
+export interface Place {
+  main: HTMLElement; query: URLSearchParams; about: About;
+  /** Says what is wrong with the search, and at which character. */
+  trouble: (words: string, position?: number) => void;
+}
 
 /** What a view gives back; each part is optional. */
 export interface View {
@@ -103,7 +115,11 @@ export interface View {
   delta?: (delta: Delta) => void;
   reset?: () => void;
   log?: (part: LogPart) => void;
+  /** These jobs logged more metrics. */
+  metrics?: (keys: string[]) => void;
   tick?: () => void;
+  /** A key that no field took; true if it was of use. */
+  press?: (key: string) => boolean;
   close?: () => void;
 }
 

@@ -1,0 +1,164 @@
+"""`tenuto export`."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from tenuto.cli.completions import complete_runs
+from tenuto.cli.console import note, print_json
+from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.errors import NotFound
+from tenuto.experiments.runs import RunView, plain_run
+from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.jobs.parameters import read_stored
+from tenuto.jobs.result_table import ResultReader, by_tags, cell_text, flat_result, result_of
+from tenuto.jobs.row import Row, plain_row
+from tenuto.jobs.text import counted, size_text
+
+LARGEST_LOG = 16 << 20
+"""Of a longer log the end is written."""
+_STYLE = """body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#222;background:#fff}
+table{border-collapse:collapse;font-size:13px}
+th,td{text-align:left;padding:.25rem .7rem;border-bottom:1px solid #ddd}
+th{position:sticky;top:0;background:#fff}td{font-variant-numeric:tabular-nums}
+.error{color:#b3261e}.done{color:#1f7a43}
+@media(prefers-color-scheme:dark){body,th{background:#16181c;color:#ddd}th,td{border-color:#333}a{color:#8ab4f8}}
+"""
+
+
+@click.command()
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.argument("target", metavar="[TARGET]", required=False)
+@workspace_option
+@json_option
+def command(run: str, target: str | None, workspace: str | None, as_json: bool) -> None:
+    """Write what is known of RUN to TARGET, a folder that does not exist yet, or a ZIP if it ends in .zip.
+
+    RUN is EXPERIMENT (its last run), EXPERIMENT/RUN, or a run id; TARGET is EXPERIMENT-RUN.zip by default. It
+    holds parameters, results, metrics, logs, what the run was made of, and index.html, which needs no server.
+    Files that tasks made are not in it.
+    """
+    view = open_catalogue(workspace).view
+    found = view.run(run)
+    target = target or f"{found.experiment_id}-{found.run_id}.zip"
+    if os.path.lexists(target):
+        raise click.UsageError(f"{target} is there already: name another, or remove it")
+    jobs = view.jobs(found)
+    if target.endswith(".zip"):
+        part = f"{target}.part"
+        try:
+            with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name, content in _files(view, found, jobs):
+                    archive.writestr(name, content)
+            os.replace(part, target)
+        except BaseException:
+            if os.path.exists(part):
+                os.remove(part)
+            raise
+        size = os.path.getsize(target)
+    else:
+        size = 0
+        for name, content in _files(view, found, jobs):
+            path = os.path.join(target, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as stream:
+                size += stream.write(content)
+    if as_json:
+        print_json({"run": found.name, "target": target, "jobs": len(jobs), "bytes": size})
+    else:
+        note(f"{target}: {counted(len(jobs), 'job')} of {found.name}, {size_text(size)}")
+
+
+def _files(view: WorkspaceView, run: RunView, jobs: Sequence[Row]) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file of an export."""
+    if not jobs and not run.jobs:
+        raise NotFound(f"{run.name} has no jobs to export")
+    files, layout, now = view.machine.files, view.layout, view.machine.clock.now()
+    reader = ResultReader(files, layout)
+    plain: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
+    logs: dict[str, str] = {}
+    for job in jobs:
+        paths = layout.job(*job.job_key)
+        result = result_of(files, paths, job)
+        stored = read_stored(files, paths)
+        provenance = _read(paths.done)
+        plain.append(
+            {
+                **plain_row(job, now),
+                "parameters": dict(stored.parameters),
+                "result": result,
+                "marker": json.loads(provenance) if provenance else None,
+            }
+        )
+        parameters = reader.parameters(job.job_key)
+        lines += [{**parameters, **row.tags, **flat_result(result)} for row in by_tags(job)]
+        kept = {"out.txt": paths.out, "err.txt": paths.err, "metrics.jsonl": paths.metrics}
+        for name, source in kept.items():
+            content = _read(source)
+            if content:
+                logs.setdefault(job.id, f"jobs/{job.id[:12]}/{name}")
+                yield f"jobs/{job.id[:12]}/{name}", content
+    environment = _read(layout.run(run.experiment_id, run.run_id).environment)
+    if environment:
+        yield "environment.json", environment
+    about = {**plain_run(run), "git": view.commits(run)}
+    yield "run.json", _json(about)
+    yield "jobs.json", _json(plain)
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    table = [["task", "id", "state", *names]]
+    tagged = [job for job in jobs for _ in by_tags(job)]
+    for job, line in zip(tagged, lines, strict=True):
+        table.append(
+            [job.task, job.id, job.state.name.lower(), *(cell_text(line.get(name)) for name in names)]
+        )
+    written = io.StringIO()
+    csv.writer(written).writerows(table)
+    yield "results.csv", written.getvalue().encode()
+    yield "index.html", _page(run, about, table, logs).encode()
+
+
+def _read(path: str) -> bytes:
+    """The content of a file, of a long one the end; nothing if it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            stream.seek(max(size - LARGEST_LOG, 0))
+            return stream.read(LARGEST_LOG)
+    except OSError:
+        return b""
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=1, default=str).encode()
+
+
+def _page(run: RunView, about: dict[str, Any], table: list[list[str]], logs: dict[str, str]) -> str:
+    """A page with the results, and links to the logs beside it."""
+    escape = html.escape
+    facts = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(cell_text(value))}</dd>"
+        for name, value in about.items()
+        if value not in (None, "", {}, [])
+    )
+    head = "".join(f"<th>{escape(name)}</th>" for name in table[0])
+    rows = []
+    for task, job_id, state, *cells in table[1:]:
+        log, name = logs.get(job_id), escape(job_id[:8])
+        link = f'<a href="{escape(log)}">{name}</a>' if log else name
+        more = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        rows.append(f'<tr><td>{escape(task)}<td>{link}<td class="{escape(state)}">{escape(state)}{more}</tr>')
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(run.name)}</title>'
+        f"<style>{_STYLE}</style></head><body><h1>{escape(run.name)}</h1><dl>{facts}</dl>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></body></html>\n"
+    )

@@ -1,0 +1,156 @@
+"""`tenuto metrics`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from tenuto.catalogue import Catalogue
+from tenuto.cli.chosen_jobs import all_option, chosen, jobs_of, kind_option, question_of, run_option
+from tenuto.cli.completions import complete_jobs
+from tenuto.cli.console import note, print_json, say, table, window_width
+from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.errors import NotFound
+from tenuto.jobs.drawing import Cell, Column, Point, scatter, spark_line
+from tenuto.jobs.metrics import metric_rows
+from tenuto.jobs.row import Row
+from tenuto.workspace.points import MetricPoint, Points
+
+PLOT_COLUMNS = 80
+SPARK_COLUMNS = 24
+
+Logged = list[tuple[Row, Points]]
+
+
+@click.command()
+@click.argument("words", metavar="[JOB|FILTER]...", nargs=-1, shell_complete=complete_jobs)
+@click.option("-m", "--metric", "names", multiple=True, help="This metric only; repeatable.")
+@run_option
+@all_option
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: one line for each point.")
+@kind_option
+@workspace_option
+@json_option
+def command(
+    words: tuple[str, ...],
+    names: tuple[str, ...],
+    run: str | None,
+    every: bool,
+    as_csv: bool,
+    kind: str | None,
+    workspace: str | None,
+    as_json: bool,
+) -> None:
+    """Show the metrics that jobs logged over time: of one job as plots, of several as a table.
+
+    JOB is as of `tenuto why`; FILTER such as: lr<0.1 and state=running.
+    """
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv exclude each other")
+    if run is not None and every:
+        raise click.UsageError("--run and --all exclude each other")
+    catalogue = open_catalogue(workspace)
+    rows = _rows(catalogue, words, run, every, kind)
+    logged = [(row, points) for row in rows if (points := catalogue.points(row.key))]
+    _check(names, logged, len(rows))
+    if as_json:
+        print_json([_finite(row) for row in metric_rows(logged, names)])
+    elif as_csv:
+        click.echo(_csv(logged, names), nl=False)
+    elif not logged:
+        note(f"none of {len(rows)} jobs logged a metric: log_metrics() in execute() keeps them")
+    elif len(logged) == 1 and len(rows) == 1:
+        _plot(*logged[0], names)
+    else:
+        _show(logged, names)
+
+
+def _rows(
+    catalogue: Catalogue, words: Sequence[str], run: str | None, every: bool, kind: str | None
+) -> list[Row]:
+    """The one job that is named, or those that a filter matches."""
+    if len(words) == 1 and run is None and not every:
+        try:
+            return [catalogue.row(words[0], kind=kind)]
+        except NotFound:
+            if not any(sign in words[0] for sign in "=<>~!"):
+                raise
+    return chosen(catalogue, question_of(words), jobs_of(catalogue, run, every=every))
+
+
+def _check(names: Sequence[str], logged: Logged, jobs: int) -> None:
+    there = dict.fromkeys(name for _, points in logged for name in points)
+    for name in names:
+        if name not in there:
+            raise NotFound(f"none of {jobs} jobs logged {name!r}; there are: {', '.join(there) or 'none'}")
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for programs: JSON has no NaN and no infinity, which are spelled."""
+    value = row["value"]
+    return row if math.isfinite(value) else {**row, "value": repr(value)}
+
+
+def _csv(logged: Logged, names: Sequence[str]) -> str:
+    written = io.StringIO()
+    rows = list(metric_rows(logged, names))
+    writer = csv.DictWriter(written, list(rows[0]) if rows else ["id", "metric", "step", "value"])
+    writer.writeheader()
+    writer.writerows(rows)
+    return written.getvalue()
+
+
+def _plot(row: Row, points: Points, names: Sequence[str]) -> None:
+    for name, curve in points.items():
+        if names and name not in names:
+            continue
+        drawn = [Point(one.step, one.value) for one in curve if math.isfinite(one.value)]
+        if drawn:
+            for line in scatter(drawn, "step", name, window_width() or PLOT_COLUMNS):
+                say(line)
+        if len(drawn) < len(curve):
+            note(f"{len(curve) - len(drawn)} points of {name} are no finite numbers and are left out")
+
+
+def _show(logged: Logged, names: Sequence[str]) -> None:
+    rows: list[list[Cell]] = []
+    for row, points in logged:
+        tags = " ".join(f"{name}={value}" for name, value in row.tags.items())
+        for name, curve in points.items():
+            if names and name not in names:
+                continue
+            finite = [one.value for one in curve if math.isfinite(one.value)]
+            rows.append(
+                [
+                    row.name,
+                    tags,
+                    name,
+                    str(curve[-1].step),
+                    _text(curve[-1]),
+                    f"{min(finite):.4g}" if finite else "–",
+                    f"{max(finite):.4g}" if finite else "–",
+                    spark_line(finite, SPARK_COLUMNS),
+                ]
+            )
+    table(
+        [
+            Column("id"),
+            Column("tags", least=6, rank=3),
+            Column("metric", least=6),
+            Column("step", right=True),
+            Column("last", right=True),
+            Column("min", right=True, rank=2),
+            Column("max", right=True, rank=2),
+            Column("course", least=8, rank=1),
+        ],
+        rows,
+    )
+
+
+def _text(point: MetricPoint) -> str:
+    return f"{point.value:.4g}"

@@ -1,0 +1,244 @@
+"""`tenuto submit`, `fetch`, `follow` and `cancel`: a job service as its users have it, by `tenuto.client`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tenuto.cli import exit_codes
+from tenuto.cli.console import note
+from tenuto.cli.options import json_option
+from tenuto.client import Client, ClientError, Remote, RequestDenied, WaitTimeout
+from tenuto.errors import InvalidValue, NotFound
+from tenuto.jobs.text import safe_lines
+from tenuto.settings import load_settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+TAIL = 20
+"""Lines of standard error that are shown of a job that failed."""
+_ID = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.-]*#)?([0-9]{1,19})", re.ASCII)
+
+
+def server_options(command: F) -> F:
+    """`--url`, `--token-file`."""
+    file = click.Path(exists=True, dir_okay=False, path_type=Path)
+    command = click.option("--token-file", type=file, help="The file that holds your token.")(command)
+    return click.option("--url", metavar="URL", help="The server; by default the one of the settings.")(
+        command
+    )
+
+
+def wait_options(command: F) -> F:
+    """`--timeout`."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        help="Wait for so long at most; then the exit code is 6, and the job goes on.",
+    )(command)
+
+
+def _job_id(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    if (found := _ID.fullmatch(value)) is None:
+        raise click.BadParameter(f"{value!r} is no id of a job: a number, or SERVICE#N")
+    return int(found[1])
+
+
+job_argument = click.argument("id", callback=_job_id)
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Where the results go; by default results-ID.",
+)
+
+
+def _client(url: str | None, token_file: Path | None) -> Client:
+    """The client of the options, or else of the settings."""
+    settings = load_settings().client
+    url = url or (None if settings.url is None else settings.url.reveal())
+    if url is None:
+        raise click.UsageError(
+            "no server: give --url, set TENUTO_CLIENT__URL, or write [client] url into tenuto.toml"
+        )
+    path = token_file or settings.token_file
+    try:
+        token = None if path is None else path.read_text(encoding="utf-8").strip()
+        return Client(url, token)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidValue(f"the token in {path} cannot be read: {error}") from None
+    except ValueError as error:
+        raise InvalidValue(str(error)) from None
+
+
+def _answered(act: Callable[[], int]) -> int:
+    """The exit code of what is asked of a server."""
+    try:
+        return act()
+    except WaitTimeout as error:
+        note(safe_lines(str(error)))
+        return exit_codes.TIME_UP
+    except RequestDenied as error:
+        if error.http_status == 404:
+            raise NotFound(str(error)) from None
+        code = f" ({error.code})" if error.code else ""
+        hint = "; give --user" if error.code == "missing_field" and "user_id" in str(error) else ""
+        raise ClientError(f"{error}{code}{hint}") from None
+
+
+@click.command("submit")
+@click.argument(
+    "files", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True, path_type=Path)
+)
+@click.option("--service", required=True, metavar="NAME", help="The service that is to run them.")
+@server_options
+@click.option("--user", metavar="USER", help="Your number, where the server wants no tokens.")
+@click.option("--callback", metavar="URL", help="Called by the server at the end of the job.")
+@click.option("--wait", is_flag=True, help="Wait for the end, and unpack the results.")
+@wait_options
+@output_option
+@json_option
+def submit(
+    files: tuple[Path, ...],
+    service: str,
+    url: str | None,
+    token_file: Path | None,
+    user: str | None,
+    callback: str | None,
+    wait: bool,
+    timeout_s: float | None,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Upload FILEs, and folders, to a service; print the id of the job.
+
+    With --wait the exit code is 0 if the job is Completed, 1 if it is Failed, Killed or Invalid, 6 if the
+    time was up before it ended.
+    """
+    if not wait and (output is not None or timeout_s is not None):
+        raise click.UsageError("-o and --timeout go with --wait")
+    client = _client(url, token_file)
+
+    def act() -> int:
+        try:
+            job = client.submit(files, service, user, callback)
+        except ValueError as error:
+            raise InvalidValue(str(error)) from None
+        if not wait:
+            click.echo(json.dumps({"id": job.id, "url": client.url}) if as_json else job.id)
+            return exit_codes.OK
+        if not as_json:
+            click.echo(job.id)
+        return _ended(job, timeout_s, output, as_json)
+
+    return _answered(act)
+
+
+@click.command("fetch")
+@job_argument
+@server_options
+@wait_options
+@output_option
+@json_option
+def fetch(
+    id: int,
+    url: str | None,
+    token_file: Path | None,
+    timeout_s: float | None,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Wait for the job ID, and unpack what it left. A download that was cut goes on where it stopped."""
+    job = _client(url, token_file).job(id)
+    return _answered(lambda: _ended(job, timeout_s, output, as_json))
+
+
+@click.command("follow")
+@job_argument
+@server_options
+@click.option("--stderr", is_flag=True, help="What it prints to standard error instead.")
+@json_option
+def follow(id: int, url: str | None, token_file: Path | None, stderr: bool, as_json: bool) -> int:
+    """Print what the job ID prints, until it ends; it may not have started yet.
+
+    With --json: an object with its text for each piece, and the job at last, one a line.
+    """
+    job = _client(url, token_file).job(id)
+
+    def act() -> int:
+        for text in job.log(follow=True, stream="stderr" if stderr else "stdout"):
+            click.echo(json.dumps({"text": text}) if as_json else text, nl=as_json)
+        found = job.job()
+        if as_json:
+            click.echo(json.dumps(found))
+        return _told(job, found, with_stderr=not stderr)
+
+    return _answered(act)
+
+
+@click.command("cancel")
+@job_argument
+@server_options
+@json_option
+def cancel(id: int, url: str | None, token_file: Path | None, as_json: bool) -> int:
+    """Stop the job ID. The exit code is 1 if it had ended by itself before, or does not stop yet."""
+    job = _client(url, token_file).job(id)
+
+    def act() -> int:
+        status = job.cancel()
+        note(f"job {id} is {safe_lines(status)}")
+        if as_json:
+            click.echo(json.dumps({"id": id, "status": status}))
+        return exit_codes.OK if status == "Killed" else exit_codes.FAILED
+
+    return _answered(act)
+
+
+def _ended(job: Remote, timeout_s: float | None, output: Path | None, as_json: bool) -> int:
+    """Waits for the end of a job, telling how it goes, and unpacks what it left."""
+    told = ""
+
+    def seen(found: dict[str, Any]) -> None:
+        nonlocal told
+        said = found.get("progress") or found["message"]
+        line = f"job {job.id} is {found['status']}" + (f": {said}" if said else "")
+        if line != told and found["status"] not in ("Completed", "Failed", "Killed", "Invalid"):
+            note(safe_lines(line))
+        told = line
+
+    try:
+        job.wait(timeout_s, seen)
+    except KeyboardInterrupt:
+        note(f"job {job.id} goes on: `tenuto fetch {job.id}` waits for it, `tenuto cancel {job.id}` ends it")
+        raise
+    found = job.job()
+    directory: Path | None = output or Path(f"results-{job.id}")
+    if found["status"] == "Completed" or found.get("result_sha256"):
+        job.fetch(str(directory))
+        note(f"its files are in {directory}")
+    else:
+        directory = None
+    code = _told(job, found)
+    if as_json:
+        click.echo(json.dumps({**found, "directory": None if directory is None else str(directory)}))
+    return code
+
+
+def _told(job: Remote, found: dict[str, Any], *, with_stderr: bool = True) -> int:
+    """Says how a job ended; the exit code for it."""
+    status, message = str(found["status"]), str(found["message"])
+    note(safe_lines(f"job {job.id} is {status}" + (f": {message}" if message else "")))
+    if status == "Completed":
+        return exit_codes.OK
+    if with_stderr and found.get("result_sha256"):
+        text = "".join(job.log(follow=False, stream="stderr"))
+        for line in text.splitlines()[-TAIL:]:
+            note(f"  {safe_lines(line)}")
+    return exit_codes.FAILED

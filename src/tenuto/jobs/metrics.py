@@ -1,0 +1,118 @@
+"""The metrics of jobs over time: the one reader of the files that jobs log to, and rows for data frames.
+Reads what came since it last looked; follows no link, and draws nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tenuto.errors import NotRegularFile
+from tenuto.jobs.row import Row
+from tenuto.workspace.layout import METRICS
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.points import Curves, MetricPoint, Points
+from tenuto.workspace.ports import FileKind, Files
+
+_CHUNK = 8 << 20
+_MOST_KEPT = 2_000_000
+"""Points that a reader remembers; the files that were not asked for longest are forgotten."""
+
+
+def read_points(directory: str, *, files: Files | None = None) -> dict[str, list[MetricPoint]]:
+    """The points that a job logged, by name and step, merged over its attempts; none where it logged none.
+
+    `directory`: the job's. Of a step that was logged twice the later point counts.
+    """
+    reader = MetricsReader(files if files is not None else this_machine().files)
+    return {name: list(points) for name, points in reader.read(f"{directory}/{METRICS}").items()}
+
+
+def points_in(data: bytes) -> dict[str, list[MetricPoint]]:
+    """The points in the content of a file of metrics."""
+    curves = Curves()
+    curves.add(data)
+    return curves.sorted()
+
+
+class _Seen(NamedTuple):
+    inode: int
+    end: int
+    curves: Curves
+    sorted: dict[str, list[MetricPoint]]
+
+
+class MetricsReader:
+    """Reads files of metrics while they grow, each line once; from any thread."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._lock = threading.Lock()
+        self._seen: OrderedDict[str, _Seen] = OrderedDict()
+
+    def read(self, path: str) -> Points:
+        """The points of a file as it is now; none if there is no such file."""
+        with self._lock:
+            try:
+                return self._read(path)
+            except (OSError, NotRegularFile):
+                return {}
+
+    def size(self, path: str) -> tuple[int, int] | None:
+        """What differs once the file has grown or was written anew: its inode and size; None: no file."""
+        try:
+            found = self._files.stat(path)
+        except OSError:
+            found = None
+        return (found.inode, found.size) if found is not None and found.kind is FileKind.FILE else None
+
+    def _read(self, path: str) -> Points:
+        found = self.size(path)
+        seen = self._seen.pop(path, None)
+        if found is None:
+            return {}
+        inode, size = found
+        if seen is None or seen.inode != inode or size < seen.end:
+            seen = _Seen(inode, 0, Curves(), {})
+        if size > seen.end:
+            end = seen.end
+            while data := self._files.read_range(path, end, _CHUNK):
+                cut = data.rfind(b"\n") + 1
+                if not cut:  # a line that is being written
+                    break
+                seen.curves.add(data[:cut])
+                end += cut
+            seen = seen._replace(end=end, sorted=seen.curves.sorted())
+        self._seen[path] = seen
+        kept = sum(len(points) for one in self._seen.values() for points in one.sorted.values())
+        while kept > _MOST_KEPT and len(self._seen) > 1:
+            _, forgotten = self._seen.popitem(last=False)
+            kept -= sum(map(len, forgotten.sorted.values()))
+        return seen.sorted
+
+
+def metric_rows(jobs: Iterable[tuple[Row, Points]], names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """One row for each point: the job, its tags, metric, step, time, value and attempt.
+
+    `names`: the metrics that are wanted; by default all. Every row has the same columns.
+    """
+    known = [(row, points) for row, points in jobs if points]
+    fixed = ("id", "kind", "group", "task", "metric", "step", "time", "value", "attempt")
+    tags = dict.fromkeys(name for row, _ in known for name in row.tags)
+    for row, points in known:
+        job = {"id": row.id, "kind": row.door.kind, "group": row.group.partition(":")[2], "task": row.task}
+        said = {f"tag.{name}" if name in fixed else name: row.tags.get(name) for name in tags}
+        for name, curve in points.items():
+            if not names or name in names:
+                for point in curve:
+                    yield {
+                        **job,
+                        **said,
+                        "metric": name,
+                        "step": point.step,
+                        "time": point.time,
+                        "value": point.value,
+                        "attempt": point.attempt,
+                    }

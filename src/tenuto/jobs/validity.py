@@ -1,0 +1,759 @@
+"""Whether what was made before is what running it now would give: one record, one check, asked everywhere.
+It reads records and compares; the scheduler runs again what is not valid, and nothing is removed here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum, unique
+from typing import Any, NamedTuple
+
+from tenuto.errors import ClassNotFound, DefaultChanged, TenutoError, WorkspaceError
+from tenuto.lifecycle.states import JobState
+from tenuto.light import sha256
+from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.work import TaskWork
+from tenuto.tasks.base import caller, class_name
+from tenuto.tasks.code import changed_files, classes_of, file_digests, inside
+from tenuto.tasks.identity import identity
+from tenuto.tasks.live import live_class, partial_folder
+from tenuto.tasks.location import known_file, nameless_source, shown_file
+from tenuto.tasks.methods import caches
+from tenuto.tasks.schema import schema_of
+from tenuto.tasks.serialization import PARAMS_FILE, document, loads
+from tenuto.tasks.stored_values import ChangedValue, compared, defaults_digest
+from tenuto.workspace.attempt_files import read_made_of
+from tenuto.workspace.json_bytes import from_json, to_json
+from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.markers import Marker, read_markers, write_marker
+from tenuto.workspace.ports import FileKind, Files, Machine
+from tenuto.workspace.records import Fields, LaunchRecord
+
+_LARGEST_PARAMS = 4 << 20
+_LARGEST_RECORD = 8 << 20
+_LARGEST_CODE = 64 << 20
+
+
+@unique
+class Validness(Enum):
+    """What the check found."""
+
+    VALID = "valid"
+    VALUE = "a counted value differs"
+    CODE = "code changed"
+    NEWER = "made from something newer"
+    OUTPUTS = "an output is gone"
+
+
+class MadeFrom(NamedTuple):
+    """A job, a prepared resource or a cache that something was made from."""
+
+    key: str
+    life: str
+    """Names what was in its directory: another one after it was made again."""
+    code: str = ""
+    result: str = ""
+    """The digest of what it returned; empty where that is not known."""
+
+    def is_same(self, other: MadeFrom) -> bool:
+        """True for the same thing, and for one made again by the same code with the same result."""
+        return self.life == other.life or bool(
+            self.code and self.result and (self.code, self.result) == (other.code, other.result)
+        )
+
+
+class MadeOf(NamedTuple):
+    """What something was made of, or would be made of now."""
+
+    code: str = ""
+    files: Mapping[str, str] = {}
+    sources: Mapping[str, MadeFrom | None] = {}
+    """By key; None for one that is not known yet, since it is being made."""
+    defaults: str | None = None
+    """The digest of the values that equal a default."""
+    values: Callable[[], Mapping[str, Any] | None] = dict
+    """The stored document; None if it is gone."""
+    task: Any = None
+    """The config, as the script has it now."""
+    excluded: frozenset[str] = frozenset()
+    """Groups of parameters that do not count."""
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any], values: Callable[[], Mapping[str, Any] | None]) -> MadeOf:
+        """What a record says; parts that it does not have, or that are torn, say nothing."""
+        code, defaults, files = record.get("code"), record.get("defaults"), record.get("files")
+        sources: dict[str, MadeFrom | None] = {}
+        for one in record.get("made_from") or ():
+            if isinstance(one, list) and len(one) == 4 and all(isinstance(part, str) for part in one):
+                sources[one[0]] = MadeFrom(*one)
+        return cls(
+            code if isinstance(code, str) else "",
+            files if isinstance(files, dict) else {},
+            sources,
+            defaults if isinstance(defaults, str) else None,
+            values,
+        )
+
+
+class CheckedReuse(NamedTuple):
+    """The answer of `check`."""
+
+    finding: Validness
+    what: tuple[str, ...] = ()
+    """The files that changed, or what was made again since."""
+    changed: tuple[ChangedValue, ...] = ()
+
+    def __str__(self) -> str:
+        if self.finding is Validness.CODE:
+            return f"{', '.join(map(_near, self.what)) or 'its code'} has changed since"
+        if self.finding is Validness.NEWER:
+            return f"{_listed(self.what)} was made again since"
+        if self.finding is Validness.OUTPUTS:
+            return f"{_listed(self.what)} is gone, or has another size"
+        return "; ".join(map(str, self.changed[:5])) or self.finding.value
+
+
+def check(stored: MadeOf, wanted: MadeOf) -> CheckedReuse:
+    """The one check: is something that was made before what would be made now?
+
+    Values first, then code, then what it was made from. A part that is not known says nothing.
+    """
+    if wanted.task is not None and stored.defaults is not None and stored.defaults != wanted.defaults:
+        written = stored.values()
+        changed = () if written is None else compared(wanted.task, written, {}, wanted.excluded).changed
+        if changed:
+            return CheckedReuse(Validness.VALUE, changed=changed)
+    if stored.code and wanted.code and stored.code != wanted.code:
+        return CheckedReuse(Validness.CODE, tuple(changed_files(stored.files, wanted.files)))
+    newer = []
+    for key, source in stored.sources.items():
+        now = wanted.sources.get(key)
+        if source is not None and now is not None and not source.is_same(now):
+            newer.append(key)
+    return CheckedReuse(Validness.NEWER, tuple(newer)) if newer else _VALID
+
+
+_VALID = CheckedReuse(Validness.VALID)
+
+
+class ChangedCode(NamedTuple):
+    """Jobs of a run that were not made of what there is now, for one reason."""
+
+    why: str
+    reused: int
+    ran: int
+
+    def __str__(self) -> str:
+        parts = []
+        if self.reused:
+            parts.append(
+                f"{_jobs(self.reused)} reused, though {self.why} (--rerun-changed, or rerun_changed=True, "
+                f"runs such jobs again)"
+            )
+        if self.ran:
+            parts.append(f"{_jobs(self.ran)} run before: {self.why}")
+        return "; ".join(parts)
+
+
+class Validity:
+    """Asks the check for one experiment: of jobs in every state, of what is prepared, cached and shared."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        rerun_changed: bool = False,
+        reruns: Callable[[Job, Marker | None], bool] | None = None,
+        checks_outputs: bool = True,
+    ) -> None:
+        """`rerun_changed`: what was made of other code, or from something older, is made again, and what
+        depends on it. `reruns`: tells which jobs a person wants to be run again. `checks_outputs`: a job
+        whose declared outputs are gone is run again.
+        """
+        self._machine = machine
+        self._files = machine.files
+        self.rerun_changed = rerun_changed
+        self._reruns = reruns
+        self._checks_outputs = checks_outputs
+        self.where: Mapping[str, Any] = {}
+        """Commit, packages and the like, for the records of jobs."""
+        self._judged: dict[tuple[type, str, str], tuple[ChangedValue, ...]] = {}
+        """Which values differ, by class and by the digests of the defaults then and now: they tell all."""
+        self._asked: set[str] = set()
+        """The jobs that were run again since a person wants it: once is enough."""
+        self._doubts: dict[str, CheckedReuse] = {}
+        """By key, what speaks against jobs that were reused all the same."""
+        self._shared: dict[str, MadeFrom] = {}
+        """Prepared resources and caches that were looked at, by key."""
+
+    # -- jobs (`scheduler.jobs.Reuse`)
+
+    def is_valid(self, job: Job, marker: Marker) -> bool:
+        """True if the result of a job that was found done can be reused, False if it is to be run again.
+
+        Raises `DefaultChanged` if it was run with other values than the task has.
+        """
+        found = self.judged(job, marker)
+        if found.finding is Validness.VALUE:
+            self._refuse(job, "was done", found.changed)
+        if self._is_asked(job, marker):
+            return False
+        if found.finding is Validness.OUTPUTS or (
+            self.rerun_changed and found.finding is not Validness.VALID
+        ):
+            return False
+        pending = any(_source(needed.origin) is None for needed in job.dependencies)
+        if pending and (self.rerun_changed or any(one.origin.rerun_of for one in job.dependencies)):
+            job.is_doubtful = True
+            return False
+        if found.finding is not Validness.VALID or pending:
+            self._doubts[job.key] = found
+        return True
+
+    def judged(self, job: Job, marker: Marker) -> CheckedReuse:
+        """What the check says of a job that was found done, or of one that ended in this process."""
+        if not isinstance(job.work, TaskWork):
+            return _VALID
+        record = read_made_of(self._files, job.paths, marker)
+        found = check(
+            MadeOf.of(record, lambda: self._values_once(job, record)), self.wanted(job, defaults=True)
+        )
+        if found.finding is Validness.VALID and self._checks_outputs:
+            gone = tuple(self._gone(job, record))
+            return CheckedReuse(Validness.OUTPUTS, gone) if gone else found
+        return found
+
+    def begins_anew(self, job: Job, launch: LaunchRecord, *, runs: bool) -> bool:
+        """True if an unfinished attempt is followed by one in an empty directory.
+
+        Raises `DefaultChanged` for an attempt at other values that still `runs`, or that could be gone on
+        with: half of the result would be of each.
+        """
+        record = launch.instructions.get("record")
+        if not isinstance(record, dict) or not isinstance(job.work, TaskWork):
+            return False
+        found = check(MadeOf.of(record, lambda: self._values(job)), self.wanted(job, defaults=True))
+        if found.finding is Validness.VALUE:
+            if runs:
+                self._refuse(job, "runs", found.changed)
+            if job.retry.resumable and not self._is_asked(job):
+                self._refuse(job, "was begun, and would go on,", found.changed)
+            return True
+        if runs:
+            if found.finding is not Validness.VALID:
+                self._doubts[job.key] = found
+            return False
+        return self._is_asked(job) or (self.rerun_changed and found.finding is not Validness.VALID)
+
+    def refuse_other(self, job: Job, known: Job) -> None:
+        """Raises `DefaultChanged` if a job that is under way in this process has other values."""
+        if isinstance(job.work, TaskWork) and isinstance(known.work, TaskWork):
+            then, now = known.work.task, job.work.task
+            if then is not now and defaults_digest(then) != defaults_digest(now):
+                self._refuse(job, "runs", compared(now, document(then), {}).changed)
+
+    def record(self, job: Job) -> Mapping[str, Any]:
+        """What the result of an attempt that is about to begin will be made of."""
+        if not isinstance(job.work, TaskWork):
+            return {}
+        made = self.wanted(job)
+        sources = [list(one) for one in made.sources.values() if one is not None]
+        record: dict[str, Any] = {"code": made.code, "files": dict(made.files)}
+        record["defaults"] = defaults_digest(job.work.task)
+        if sources:
+            record["made_from"] = sources
+        return {**record, **self.where, "run": job.owners[0].id if job.owners else None}
+
+    def wanted(self, job: Job, *, defaults: bool = False) -> MadeOf:
+        """What a job would be made of now."""
+        assert isinstance(job.work, TaskWork)
+        task = job.work.task
+        code = file_digests.code(classes_of(task))
+        sources: dict[str, MadeFrom | None] = {}
+        for needed in job.dependencies:
+            sources[_key(needed.origin)] = _source(needed.origin)
+        for config in inside(task):
+            origin = config._state.origin
+            if origin is not None and config._state.is_there and isinstance(origin._state.job, Job):
+                made_by = origin._state.job  # it runs, perhaps: what it handed over stays
+                sources[_key(made_by)] = MadeFrom(_key(made_by), made_by.life or "", "")
+            for key in shared_keys(config):
+                if key in self._shared:
+                    sources[key] = self._shared[key]
+        return MadeOf(
+            code.digest, code.files, sources, defaults_digest(task) if defaults else None, dict, task
+        )
+
+    def be_at(self, where: Mapping[str, Any]) -> None:
+        """Have the records of jobs tell where they are made: commit, packages and the like."""
+        self.where = where
+
+    def note_shared(self, source: MadeFrom) -> None:
+        """Have the jobs that use something shared be made from it."""
+        self._shared[source.key] = source
+
+    def _is_asked(self, job: Job, marker: Marker | None = None) -> bool:
+        """True, once, for a job that a person wants to be run again."""
+        if self._reruns is None or job.key in self._asked or not self._reruns(job, marker):
+            return False
+        self._asked.add(job.key)
+        return True
+
+    def _gone(self, job: Job, record: Mapping[str, Any]) -> Iterator[str]:
+        """The declared outputs of a job that are gone, or have another size."""
+        outputs, dropped = record.get("outputs"), record.get("dropped")
+        if not isinstance(outputs, dict):
+            return
+        for name, size in outputs.items():
+            if isinstance(dropped, list) and name in dropped:
+                continue
+            found = self._files.stat(f"{job.paths.directory}/{name}")
+            if found is None or (size is not None and found.kind is FileKind.FILE and found.size != size):
+                yield name
+
+    def _values_once(self, job: Job, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The stored parameters of a job; None if those of such a job were found to say the same."""
+        assert isinstance(job.work, TaskWork)
+        key = type(job.work.task), str(record.get("defaults")), defaults_digest(job.work.task)
+        if key not in self._judged:
+            stored = self._values(job)
+            self._judged[key] = () if stored is None else compared(job.work.task, stored, {}).changed
+            return stored
+        return self._values(job) if self._judged[key] else None
+
+    def _values(self, job: Job) -> Mapping[str, Any] | None:
+        try:
+            return loads(self._files.read(job.paths.params, _LARGEST_PARAMS), PARAMS_FILE)
+        except (OSError, TenutoError):
+            return None  # its parameters are gone: nothing speaks against it
+
+    def _refuse(self, job: Job, did: str, changed: tuple[ChangedValue, ...]) -> None:
+        if changed:
+            assert isinstance(job.work, TaskWork)
+            name = f"{class_name(job.work.task)} {job.job_id[:8]}"
+            refuse(name, f"{did} with another value", changed)
+
+    # -- notes
+
+    def made_of(self, job: Job) -> Mapping[str, Any]:
+        """What the result of a job that is done was made of."""
+        if job.marker is None:
+            return {}
+        marker = self._whole(job)
+        seed = marker.provenance.get("seed")
+        made = read_made_of(self._files, job.paths, marker)
+        return {**made, **({} if seed is None else {"seed": int(seed)})}
+
+    def changed_code(self, jobs: Iterable[Job], reused: set[str]) -> Iterator[ChangedCode]:
+        """Why jobs of a run are not what running them now would give, looked at anew."""
+        found: dict[str, Counter[bool]] = {}
+        for job in jobs:
+            why = self._doubt(job, job.key in reused)
+            if why is not None:
+                found.setdefault(why, Counter())[job.key in reused] += 1
+        for why, counted in sorted(found.items()):
+            yield ChangedCode(why, counted[True], counted[False])
+
+    def _doubt(self, job: Job, reused: bool) -> str | None:
+        marker = job.marker
+        if marker is None or job.state is not JobState.DONE or not isinstance(job.work, TaskWork):
+            return None
+        if job.key in self._doubts and reused:
+            found = self.judged(job, self._whole(job))
+            return None if found.finding is Validness.VALID else str(found)
+        code = file_digests.code(classes_of(job.work.task))
+        if marker.record.get("code") in (None, code.digest):
+            return None
+        then = MadeOf.of(read_made_of(self._files, job.paths, self._whole(job)), dict)
+        return str(CheckedReuse(Validness.CODE, tuple(changed_files(then.files, code.files))))
+
+    def _whole(self, job: Job) -> Marker:
+        """The marker of a job, of which the scheduler keeps the gist."""
+        try:
+            found = Marker.decode(self._files.read(job.paths.done, _LARGEST_RECORD))
+        except (OSError, WorkspaceError):
+            found = None
+        assert job.marker is not None
+        return found if isinstance(found, Marker) else job.marker
+
+
+def refuse(name: str, did: str, changed: tuple[ChangedValue, ...]) -> None:
+    """Raise `DefaultChanged` for what was made with other values than are asked for."""
+    raise DefaultChanged(
+        f"{name} {did}, which was a default then: {'; '.join(map(str, changed[:5]))}, at {caller()}. The old "
+        f"results stay those of the old value if you write {changed[0].remedy()}; to run all anew, add a "
+        f"Constant to the class. See docs/valid.md"
+    )
+
+
+def _key(job: Job) -> str:
+    return f"{job.task_id}/{job.job_id}"
+
+
+def _source(job: Job) -> MadeFrom | None:
+    """What a job is, as a source; None while it is not known what it will be."""
+    marker = job.marker
+    if marker is None or marker.reason is not None or marker.nonce == job.rerun_of:
+        return None
+    return source_of(_key(job), marker)
+
+
+def source_of(key: str, marker: Marker) -> MadeFrom:
+    """What a job that is done is, as a source."""
+    return MadeFrom(key, str(marker.record.get("begun") or marker.nonce), *_said(marker.record))
+
+
+def _said(record: Mapping[str, Any]) -> tuple[str, str]:
+    code, result = record.get("code"), record.get("result")
+    return code if isinstance(code, str) else "", result if isinstance(result, str) else ""
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    shown = [name if len(name) < 60 else f"{name[:-52]}" for name in names[:3]]
+    return f"{', '.join(shown)}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+
+
+def _near(path: str) -> str:
+    path = shown_file(path)
+    near = os.path.relpath(path) if path.startswith("/") else path
+    return path if near.startswith("..") else near
+
+
+def _jobs(number: int) -> str:
+    return "1 job was" if number == 1 else f"{number} jobs were"
+
+
+# -- jobs of stored parameters, which no script submits ------------------------------------------------
+
+
+def other_defaults(then: bytes | str, now: bytes | str) -> bool:
+    """True if two documents of one identity have other values, at defaults that do not count."""
+    one, other = json.loads(then), json.loads(now)
+    if one.get("defaults") == other.get("defaults"):
+        return False
+    known = [
+        (left["values"][name], right["values"][name])
+        for left, right in zip(one["objects"], other["objects"], strict=False)
+        if "values" in left and "values" in right and left.get("type") == right.get("type")
+        for name in left["values"].keys() & right["values"].keys()
+        if name not in (*left.get("uncounted", ()), *right.get("uncounted", ()))
+    ]
+    return any(left != right for left, right in known)
+
+
+OTHER_DEFAULTS = (
+    "was evaluated before with another value, which was a default then: say what the old results are by "
+    "field(default=..., ignore_default=...), add a Constant to the class, or search with reuse=False. "
+    "See docs/valid.md"
+)
+
+
+class StoredValidity:
+    """The check of jobs that are made of stored parameters, as those of a search are."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def is_valid(self, job: Job, marker: Marker) -> bool:
+        """True, or `DefaultChanged` for the result of other values than those that are stored."""
+        now = job.work.params(job.layout, job.paths)
+        then = marker.record.get("defaults")
+        if then is not None and then != (json.loads(now).get("defaults") or ""):
+            self._refuse_other(job, now)
+        return True
+
+    def begins_anew(self, job: Job, launch: LaunchRecord, *, runs: bool) -> bool:
+        """False, or `DefaultChanged` for an attempt at other values."""
+        if runs:
+            self._refuse_other(job, job.work.params(job.layout, job.paths))
+        return False
+
+    def refuse_other(self, job: Job, known: Job) -> None:
+        """`DefaultChanged` if a job that is under way in this process has other values."""
+        now, then = (one.work.params(one.layout, one.paths) for one in (job, known))
+        if other_defaults(then, now):
+            raise DefaultChanged(f"{job.task_id} {job.job_id[:8]} {OTHER_DEFAULTS}")
+
+    def record(self, job: Job) -> Mapping[str, Any]:
+        """What the result of an attempt will be made of, as far as the parameters tell."""
+        owner = job.owners[0].id if job.owners else None
+        document = json.loads(job.work.params(job.layout, job.paths))
+        return {"defaults": document.get("defaults") or "", "run": owner}
+
+    def _refuse_other(self, job: Job, now: bytes) -> None:
+        try:
+            then = self._files.read(job.paths.params, _LARGEST_PARAMS)
+        except (OSError, TenutoError):
+            return  # its parameters are gone: nothing speaks against it
+        if other_defaults(then, now):
+            raise DefaultChanged(f"{job.task_id} {job.job_id[:8]} {OTHER_DEFAULTS}")
+
+
+def note_dropped(machine: Machine, paths: JobPaths, names: Iterable[str]) -> bool:
+    """Have the record of a job that is done name outputs that were removed on purpose: it stays valid.
+
+    Under the lock of the job, which the caller has. False if it is not done.
+    """
+    found = read_markers(machine.files, paths).done
+    if not isinstance(found, Marker):
+        return False
+    known = found.record.get("dropped")
+    dropped = sorted({*(known if isinstance(known, list) else ()), *names})
+    write_marker(machine.files, paths, found._replace(record={**found.record, "dropped": dropped}))
+    return True
+
+
+# -- classes of one name -------------------------------------------------------------------------------
+
+
+def check_classes(files: Files, layout: Layout, task: Any, *, really: bool = True) -> None:
+    """Refuses a task if another file, of a module of the same name, has a class of it in this workspace.
+
+    Looks at the task, and at every config in it. A class of an installed module is told apart by its module's
+    name, and one with an ``__xpmid__`` by that. Without `really` nothing is written.
+    """
+    for cls in classes_of(task):
+        if "__xpmid__" in cls.__dict__ or cls.__module__.partition(".")[0] == "tenuto":
+            continue
+        nameless = nameless_source(cls)
+        if nameless is not None:
+            _check_nameless(files, layout, cls, nameless, really=really)
+            continue
+        file = known_file(cls)
+        if "-packages/" in file:
+            continue
+        other = claim_class(files, layout, schema_of(cls).id, file, really=really)
+        if other is not None:
+            raise ClassNotFound(
+                f"{cls.__qualname__} of {file} would share its results with the class of the same name "
+                f"in {other}: rename one of the files, or give one class an id of its own, as in "
+                f'__xpmid__ = "my.{cls.__qualname__.lower()}"'
+            )
+
+
+_NAMELESS = "a notebook without a name"
+_claimed_here: set[str] = set()
+"""The claims of nameless notebooks that this process made: it may declare its own classes again."""
+
+
+def _check_nameless(files: Files, layout: Layout, cls: type, source: str, *, really: bool) -> None:
+    """Refuse a class of a notebook that cannot be told from another one, or from another version of it."""
+    path, digest = layout.task_class(schema_of(cls).id), sha256(source.encode()).hexdigest()
+    known = _claimed(files, path)
+    if known is not None and known != (_NAMELESS, digest) and path not in _claimed_here:
+        raise ClassNotFound(
+            f"{cls.__qualname__} of this notebook, which was not told its name, would share its results with "
+            f"another class of that name, or another version of it ({known[0]}): name the notebook, by "
+            f'JPY_SESSION_NAME="/path/to/it.ipynb" in the environment of the program that runs it, or give '
+            f'the class an id of its own, as in __xpmid__ = "my.{cls.__qualname__.lower()}"'
+        )
+    if really:
+        _claimed_here.add(path)
+    if really and known != (_NAMELESS, digest):
+        files.make_directory(path.rpartition("/")[0])
+        files.replace(path, to_json({"script": _NAMELESS, "sha256": digest}), durable=False)
+
+
+def claim_class(
+    files: Files, layout: Layout, class_id: str, script: str, *, really: bool = True
+) -> str | None:
+    """Remember that a class id is one of this script; another script that has it already, if there is one.
+
+    A script that was moved, or copied without a change, takes the id along.
+    """
+    path = layout.task_class(class_id)
+    digest = _whole_digest(files, script)
+    known = _claimed(files, path)
+    if known is not None and known[0] != script and _is_there(files, known[0]):  # noqa: SIM102
+        # Asked in this order, since to digest a file is to read it.
+        if digest not in (known[1], _whole_digest(files, known[0])):
+            return known[0]
+    if known != (script, digest) and really:
+        files.make_directory(path.rpartition("/")[0])
+        files.replace(path, to_json({"script": script, "sha256": digest}), durable=False)
+    return None
+
+
+def _whole_digest(files: Files, script: str) -> str:
+    try:
+        return sha256(files.read(script, _LARGEST_CODE)).hexdigest()
+    except (OSError, WorkspaceError):
+        return ""
+
+
+def _is_there(files: Files, script: str) -> bool:
+    try:
+        return files.stat(script) is not None
+    except OSError:
+        return False  # what cannot be looked at cannot be run either
+
+
+def _claimed(files: Files, path: str) -> tuple[str, str] | None:
+    try:
+        fields = Fields(from_json(files.read(path, _LARGEST_PARAMS)))
+        script, digest = fields.text("script"), fields.text("sha256")
+    except (OSError, WorkspaceError, ValueError):
+        return None
+    return None if "\0" in script else (script, digest)
+
+
+# -- what jobs share: prepared resources, caches of methods, directories of partials --------------------
+
+
+def shared_keys(config: Any) -> list[str]:
+    """What a config has besides the jobs that use it, as keys of sources."""
+    cls = live_class(type(config))
+    kinds = _kinds(cls)
+    if not kinds:
+        return []
+    return [f"{kind}:{schema_of(cls).id}/{identity(config)}" for kind in kinds]
+
+
+PREPARED, CACHED = "prepared", "cache"
+_kinds_of: dict[type, tuple[str, ...]] = {}
+
+
+def _kinds(cls: type) -> tuple[str, ...]:
+    known = _kinds_of.get(cls)
+    if known is None:
+        is_prepare = getattr(cls, "__is_prepare__", False)
+        known = _kinds_of[cls] = ((PREPARED,) if is_prepare else ()) + ((CACHED,) if caches(cls) else ())
+    return known
+
+
+class SharedRecord(NamedTuple):
+    """The record of something that jobs share, as it lies beside it."""
+
+    life: str
+    fields: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, files: Files, path: str) -> SharedRecord | None:
+        """The record at a path; None without one that can be used."""
+        try:
+            found = json.loads(files.read(path, _LARGEST_RECORD))
+        except (OSError, TenutoError, ValueError):
+            return None
+        life = found.get("life") if isinstance(found, dict) else None
+        return cls(life, found) if isinstance(life, str) else None
+
+
+class SharedThings:
+    """Asks the check for what jobs share, once for each of them while an experiment is open."""
+
+    def __init__(self, machine: Machine, validity: Validity) -> None:
+        self._machine = machine
+        self._files = machine.files
+        self._validity = validity
+        self._seen: set[str] = set()
+
+    def check(self, task: Any, layout: Layout, *, really: bool) -> None:
+        """Check caches and partials of a task and of the configs in it; `DefaultChanged` refuses one.
+
+        With `really`, what is new is recorded, and caches of other code are cleared if that is asked for.
+        """
+        for config in inside(task):
+            cls = live_class(type(config))
+            if CACHED in _kinds(cls):
+                self._check_cache(config, layout, really=really)
+            if any(one.partial is not None for one in schema_of(cls).generators.values()):
+                self._check_partials(config, layout, really=really)
+
+    def judged(
+        self, config: Any, known: SharedRecord, excluded: frozenset[str] = frozenset()
+    ) -> CheckedReuse:
+        """What the check says of something shared; `DefaultChanged` if it was made of other values."""
+        code = file_digests.code(classes_of(config))
+        wanted = MadeOf(code.digest, code.files, {}, defaults_digest(config), dict, config, excluded)
+        found = check(MadeOf.of(known.fields, lambda: known.fields.get("config")), wanted)
+        if found.finding is Validness.VALUE:
+            refuse(class_name(config), "was made with another value", found.changed)
+        return found
+
+    def remembered(self, config: Any, kind: str, life: str) -> None:
+        """Have jobs that use a config be made from what is there now."""
+        key = next(one for one in shared_keys(config) if one.startswith(kind))
+        self._validity.note_shared(MadeFrom(key, life, file_digests.code(classes_of(config)).digest))
+
+    def record(self, config: Any, life: str) -> dict[str, Any]:
+        """What a new record says."""
+        code = file_digests.code(classes_of(config))
+
+        def upstream(node: Any) -> dict[str, Any] | None:
+            return {"upstream": schema_of(type(node)).id} if node._state.job is not None else None
+
+        fields = {"life": life, "code": code.digest, "files": dict(code.files)}
+        return {**fields, "defaults": defaults_digest(config), "config": document(config, upstream=upstream)}
+
+    def _check_cache(self, config: Any, layout: Layout, *, really: bool) -> None:
+        folder = f"{layout.config}/{schema_of(type(config)).id}/{identity(config)}"
+        path = f"{folder}/made.json"
+        if path in self._seen:
+            return
+        self._seen.add(path)
+        known = SharedRecord.read(self._files, path)
+        held = self._held(folder)
+        if known is not None and held:
+            found = self.judged(config, known)
+            if found.finding is Validness.VALID or not self._validity.rerun_changed:
+                self.remembered(config, CACHED, known.life)
+                return
+            if really:
+                self._clear(folder, held)
+        elif held:
+            return  # a cache from before there were records: nothing speaks against it
+        life = self._machine.randomness.nonce()
+        self.remembered(config, CACHED, life)
+        if really:
+            self._files.make_directory(folder)
+            self._files.replace(path, json.dumps(self.record(config, life)).encode(), durable=False)
+
+    def _held(self, folder: str) -> list[str]:
+        """The files that cached methods left in a folder."""
+        try:
+            names = self._files.list(folder)
+        except OSError:
+            return []
+        own = (".lock", ".unfinished", ".json")
+        return [name for name in names if not name.endswith(own) or f"{name}.lock" in names]
+
+    def _clear(self, folder: str, names: list[str]) -> None:
+        """Remove what cached methods left, but for what one of them uses at this moment."""
+        for name in names:
+            with open(f"{folder}/{name}.lock", "a") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    continue
+                remove_path(self._files, f"{folder}/{name}")
+
+    def _check_partials(self, config: Any, layout: Layout, *, really: bool) -> None:
+        for generator in schema_of(type(config)).generators.values():
+            if generator.partial is None:
+                continue
+            folder = f"{layout.partials}/{partial_folder(config, generator)}"
+            path = f"{folder}.json"
+            if path in self._seen:
+                continue
+            self._seen.add(path)
+            is_there = self._files.stat(folder) is not None
+            known = SharedRecord.read(self._files, path)
+            if known is not None and is_there:
+                self.judged(config, known, generator.partial.excluded_groups)
+            elif really and not is_there:
+                self._files.make_directory(folder.rpartition("/")[0])
+                made = self.record(config, self._machine.randomness.nonce())
+                self._files.replace(path, json.dumps(made).encode(), durable=False)
+
+
+def remove_path(files: Files, path: str) -> None:
+    """Remove a file, or a directory with all that it holds."""
+    found = files.stat(path)
+    if found is not None and found.kind is FileKind.DIRECTORY:
+        files.remove_tree(path)
+    else:
+        files.remove(path)

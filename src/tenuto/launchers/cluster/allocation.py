@@ -1,0 +1,375 @@
+"""The inside of a pilot: one process in an allocation that runs many short jobs, after and beside each other.
+Started as `python -m tenuto.launchers.cluster.allocation`; takes its orders from a file of lines that the
+driver appends to. Whatever is not as it should be, it complains and has touched nothing but the claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from contextlib import suppress
+from typing import NamedTuple
+
+from tenuto.errors import LaunchRefused, TenutoError
+from tenuto.launchers.protocols import Launcher, Process, StartOrder
+from tenuto.launchers.runner.terms import SPARE_S
+from tenuto.launchers.warm.launcher import WarmLauncher
+from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.settings import process_environment
+from tenuto.workspace.attempt_files import finish, read_launch, read_pid, read_stop
+from tenuto.workspace.claims import Claimer, claim
+from tenuto.workspace.inotify import watch_directory
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.markers import Marker, has_marker
+from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, Files, LockHandle, Machine
+from tenuto.workspace.records import LaunchRecord, StatusRecord
+
+
+class Terms(NamedTuple):
+    """How a pilot works, as its arguments say."""
+
+    orders: str
+    signals: str
+    slots: int
+    time_s: float
+    idle_s: float
+    beat_s: float
+    job_variable: str
+    """Where the system tells a job its id."""
+
+
+class PilotProcess:
+    """Runs the orders in its file, until the end is ordered, or nothing comes any more."""
+
+    def __init__(self, machine: Machine, terms: Terms) -> None:
+        self._machine = machine
+        self._terms = terms
+        self._launcher = WarmLauncher(machine, slots=terms.slots)
+        self._job = process_environment().get(terms.job_variable)
+        self._waiting: list[AllocationOrder] = []
+        self._running: dict[asyncio.Task[None], AllocationJob] = {}
+        self._taken = 0
+        """Slots that the running jobs take."""
+        self._began = machine.clock.monotonic()
+        self._busy = self._began
+        """When something ran last."""
+        self._vanished = terms.orders.rpartition("/")[0] + f"/{VANISHED}"
+        self._changed = asyncio.Event()
+        """Set when a job has ended."""
+
+    async def run(self) -> None:
+        """Returns when the allocation is to be given back."""
+        orders = Orders(self._machine.files, self._terms.orders)
+        beats = asyncio.ensure_future(self._beat())
+        try:
+            while True:
+                now = self._machine.clock.monotonic()
+                self._waiting += orders.take()
+                self._start_what_fits(now)
+                self._kill(orders.to_kill)
+                if self._running:
+                    self._busy = now
+                elif self._is_done(orders, now):
+                    return
+                await self._news(orders)
+        finally:
+            beats.cancel()
+            orders.close()
+            self._launcher.close()
+
+    async def _news(self, orders: Orders) -> None:
+        """Returns when a job has ended, or orders may have come."""
+        self._changed.clear()
+        waits = [asyncio.ensure_future(orders.come()), asyncio.ensure_future(self._changed.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    def _is_done(self, orders: Orders, now: float) -> bool:
+        has_room = any(self._can_hold(order, now) for order in self._waiting)
+        return not has_room and (orders.is_over or now - self._busy > self._terms.idle_s)
+
+    def _can_hold(self, order: AllocationOrder, now: float) -> bool:
+        return now <= self._latest_start(order)
+
+    def _latest_start(self, order: AllocationOrder) -> float:
+        """Until when the time that is left is enough: that of the pilot, and some of its reserve."""
+        return self._began + self._terms.time_s + SPARE_S - needed_s(order.duration_s, self._terms.time_s)
+
+    def _start_what_fits(self, now: float) -> None:
+        left = []
+        for order in self._waiting:
+            if order.cores <= self._terms.slots - self._taken and self._can_hold(order, now):
+                self._start(order)
+            else:
+                left.append(order)
+        self._waiting = left
+
+    def _start(self, order: AllocationOrder) -> None:
+        job = AllocationJob(self._machine, self._launcher, order, self._terms.signals, self._vanished)
+        task = asyncio.ensure_future(job.run(self._job, self._latest_start(order)))
+        self._running[task] = job
+        self._taken += order.cores
+
+        def ended(task: asyncio.Task[None]) -> None:
+            del self._running[task]
+            self._taken -= order.cores
+            self._changed.set()
+            task.result()
+
+        task.add_done_callback(ended)
+
+    def _kill(self, nonces: set[str]) -> None:
+        """Kills the runners of these jobs; one that is not running yet is left to its claim."""
+        for job in self._running.values():
+            if job.nonce in nonces:
+                job.kill()
+        nonces.clear()
+
+    async def _beat(self) -> None:
+        """Touches the pid records of the running jobs, as often as the driver expects it."""
+        while True:
+            for job in self._running.values():
+                if job.is_running:
+                    with suppress(OSError):
+                        self._machine.files.touch(job.paths.pid)
+            await asyncio.sleep(self._terms.beat_s)
+
+
+DISK_PATIENCE_S = 60.0
+"""How long the disk of this host may take to show what was written elsewhere."""
+LOOK_S = 0.2
+REFUSED_S = 2.0
+"""How long a pilot waits before it starts a job again that its machine refused."""
+
+
+class AllocationJob:
+    """One order."""
+
+    def __init__(
+        self, machine: Machine, launcher: Launcher, order: AllocationOrder, signals: str, vanished: str
+    ) -> None:
+        """`vanished`: the file that takes the nonce of an attempt whose runner left no marker."""
+        self._machine = machine
+        self._launcher = launcher
+        self._signals = signals
+        self._vanished = vanished
+        self._process: Process | None = None
+        self.nonce = order.nonce
+        self.paths = JobPaths(order.directory, order.script_name)
+
+    @property
+    def is_running(self) -> bool:
+        """True while its runner is up."""
+        return self._process is not None
+
+    def kill(self) -> None:
+        """Ends its runner at once."""
+        if self._process is not None:
+            self._process.kill()
+
+    async def run(self, job: str | None, until: float) -> None:
+        """Runs the order, if nothing else has its attempt.
+
+        `job`: the system's id of this allocation. `until`: when the pilot has no time left to start it.
+        """
+        try:
+            launch = await self._launched()
+            if launch is None or not claim(self._machine, self.paths, launch.nonce, Claimer.RUNNER, job):
+                return
+            if await self._launched() is None:
+                return
+            while not await self._is_over(launch):
+                # The machine was short of something before the payload began: that is no try.
+                if self._machine.clock.monotonic() >= until:
+                    return
+                await asyncio.sleep(REFUSED_S)
+        except (OSError, TenutoError) as error:
+            self._complain(str(error))
+
+    async def _is_over(self, launch: LaunchRecord) -> bool:
+        """Starts the attempt and awaits its end; False if the machine refused it before it began."""
+        stop = read_stop(self._machine.files, self.paths, launch.attempt)
+        if stop is not None:
+            self._mark(launch, stop.reason, stop.message or "stopped")
+            return True
+        lock, descendants = await self._locked(RUNNER_BYTE), await self._locked(DESCENDANTS_BYTE)
+        try:
+            process = await self._launcher.start(StartOrder(self.paths, launch, lock, descendants))
+            await process.confirmed()
+        except LaunchRefused as refused:
+            self._mark(launch, JobFailureStatus.REJECTED, str(refused))
+            return True
+        except OSError as error:
+            self._complain(f"it is tried again: {error}")
+            return False
+        finally:
+            lock.close()
+            descendants.close()
+        self._process = process
+        self._ring("+")
+        await process.wait()
+        self._process = None
+        process.close()
+        if not has_marker(self._machine.files, self.paths, self.nonce):
+            if read_pid(self._machine.files, self.paths, launch.attempt) is None:
+                return False  # its payload got no process, so that it took its pid record back
+            await self._launcher.sweep(self.paths, launch)
+            _append(self._vanished, f"{self.nonce}\n")  # the system sees this allocation, and not its jobs
+        self._ring("-")
+        return True
+
+    async def _launched(self) -> LaunchRecord | None:
+        """The record of the attempt, once the disk of this host shows it; None if another is shown."""
+        give_up = self._machine.clock.monotonic() + DISK_PATIENCE_S
+        while True:
+            launch = read_launch(self._machine.files, self.paths)
+            if launch is not None and launch.nonce == self.nonce:
+                return launch
+            if self._machine.clock.monotonic() > give_up:
+                return None
+            await asyncio.sleep(LOOK_S)
+
+    async def _locked(self, byte: int) -> LockHandle:
+        give_up = self._machine.clock.monotonic() + DISK_PATIENCE_S
+        while True:
+            lock = self._machine.locks.try_lock(self.paths.lock, byte)
+            if lock is not None:
+                return lock
+            if self._machine.clock.monotonic() > give_up:
+                raise OSError(f"byte {byte} of {self.paths.lock} is held")
+            await asyncio.sleep(LOOK_S)
+
+    def _mark(self, launch: LaunchRecord, reason: JobFailureStatus, message: str) -> None:
+        """Marks an attempt that has its claim and is not started here."""
+        now = self._machine.clock.now()
+        marker = Marker(launch.attempt, launch.nonce, reason=reason, message=message, endtime=now)
+        standing = Standing(JobState.ERROR, reason, message, endtime=now)
+        task_id, job_id = self.paths.directory.split("/")[-2:]
+        status = StatusRecord(job_id, task_id, standing, launch.attempt, launch.retry_count)
+        with suppress(OSError):
+            finish(self._machine.files, self.paths, marker, status)
+        self._ring("-")
+
+    def _ring(self, what: str) -> None:
+        with suppress(OSError):
+            _append(self._signals, f"{self.nonce}{what}\n", 0)
+
+    def _complain(self, text: str) -> None:
+        print(f"tenuto: {self.paths.directory}: {text}", file=sys.stderr, flush=True)  # noqa: T201  kept in `out`
+
+
+def _append(path: str, text: str, flags: int = os.O_CREAT) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o644)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+END = ["end"]
+"""The last line."""
+KILL = "kill"
+"""First word of a line that names, by its nonce, a job whose runner is to be killed."""
+VANISHED = "vanished"
+"""The file beside the orders into which a pilot writes the nonces of attempts that left no marker."""
+_CHUNK = 1 << 20
+_FIRST_LOOK_S = 0.02
+_LONGEST_LOOK_S = 0.2
+
+
+class AllocationOrder(NamedTuple):
+    """One line of the orders."""
+
+    directory: str
+    script_name: str
+    nonce: str
+    cores: int
+    duration_s: float | None
+
+
+def needed_s(time_s: float | None, pilot_time_s: float) -> float:
+    """What a job needs of a pilot's time: one of unknown length gets a quarter of it all."""
+    return pilot_time_s / 4 if time_s is None else time_s
+
+
+def append(path: str, *lines: AllocationOrder | list[str]) -> None:
+    """Appends lines to the orders of a pilot, in one write."""
+    text = "".join(f"{json.dumps(list(line))}\n" for line in lines)
+    with suppress(OSError):  # then the pilot never claims them, and they are sent again after its end
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)
+
+
+class Orders:
+    """The orders as a pilot reads them; in the thread of a loop."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._offset = 0
+        self._unfinished = b""
+        self._look_s = _FIRST_LOOK_S
+        self._watch = watch_directory(path.rpartition("/")[0])
+        self._came = asyncio.Event()
+        self.is_over = False
+        """True once the last line was read."""
+        self.to_kill: set[str] = set()
+        """Nonces of the jobs whose runners are to be killed."""
+        if self._watch is not None:
+            asyncio.get_running_loop().add_reader(self._watch.fileno(), self._wake)
+
+    def take(self) -> list[AllocationOrder]:
+        """The orders that came since the last call."""
+        self._came.clear()
+        data = b""
+        with suppress(OSError):
+            data = self._files.read_range(self._path, self._offset, _CHUNK)
+        self._offset += len(data)
+        *lines, self._unfinished = (self._unfinished + data).split(b"\n")
+        found = [json.loads(line) for line in lines]
+        self.is_over = self.is_over or END in found
+        self.to_kill |= {words[1] for words in found if words[0] == KILL}
+        if data:
+            self._look_s = _FIRST_LOOK_S
+        return [AllocationOrder(*words) for words in found if words != END and words[0] != KILL]
+
+    async def come(self) -> None:
+        """Returns when there may be more: when the kernel says so, else soon, then later."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._look_s):
+                await self._came.wait()
+        self._look_s = min(2 * self._look_s, _LONGEST_LOOK_S)
+
+    def close(self) -> None:
+        """Listens no more."""
+        if self._watch is not None:
+            asyncio.get_running_loop().remove_reader(self._watch.fileno())
+            self._watch.close()
+            self._watch = None
+
+    def _wake(self) -> None:
+        if self._watch is not None:
+            self._watch.drain()
+            self._came.set()
+
+
+def main() -> None:
+    orders, signals, slots, *times, job_variable = sys.argv[1:]
+    time_s, idle_s, beat_s = map(float, times)
+    terms = Terms(orders, signals, int(slots), time_s, idle_s, beat_s, job_variable)
+
+    async def allocated() -> None:
+        await PilotProcess(this_machine(), terms).run()
+
+    asyncio.run(allocated())
+
+
+if __name__ == "__main__":
+    main()

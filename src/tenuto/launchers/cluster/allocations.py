@@ -1,0 +1,308 @@
+"""The driver's side of pilots: allocations that run many short jobs each, opened as orders wait for them.
+Sends orders and reads nothing back: what becomes of an order is in its job's directory, as for every attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shlex
+import threading
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from tenuto.errors import LaunchRefused
+from tenuto.launchers.cluster import submission
+from tenuto.launchers.cluster.allocation import END, AllocationOrder, append, needed_s
+from tenuto.launchers.cluster.dialect import (
+    ClusterOptions,
+    CommandThreads,
+    JobScript,
+    SubmissionAnswer,
+    SubmissionOutcome,
+)
+from tenuto.launchers.cluster.follower import ClusterFollower, make_signals_file, signals_path
+from tenuto.launchers.cluster.submission import Place, SubmittedAttempt
+from tenuto.launchers.cluster.tracked import Answer, Handed
+from tenuto.launchers.manifest import Header
+from tenuto.launchers.runner.terms import SETUP_FAILED, SPARE_S
+from tenuto.settings.clusters import ClusterSettings
+from tenuto.workspace.derive_table import ClusterSays
+from tenuto.workspace.json_bytes import to_json
+from tenuto.workspace.layout import Layout
+
+logger = logging.getLogger("tenuto.cluster")
+
+SUPPLY = 2
+"""How many orders a pilot has for each of its cores: the next one lies there when one ends."""
+MOST_SUPPLY = 8
+"""How many it has of jobs so short that it would run them all before more can come,"""
+SUPPLY_S = 0.5
+"""which is as many as ended within so long."""
+MOST_PENDING = 2
+MOST_BARREN = 3
+"""Pilots in a row that ended without having run anything, before it is given up."""
+
+
+def fits(options: ClusterOptions, settings: ClusterSettings) -> bool:
+    """True if a job with these options is one for a pilot; what wants more gets an allocation of its own."""
+    return (
+        settings.pilots > 0
+        and options.cpus <= settings.pilot_cpus
+        and not options.gpus
+        and options.memory_bytes is None
+        and (options.time_s is None or options.time_s <= settings.pilot_time_s)
+    )
+
+
+def pilot_slots(settings: ClusterSettings) -> int:
+    """Cores' worth of jobs that are handed over at once: what all pilots can have, and as much that waits."""
+    return 2 * MOST_SUPPLY * settings.pilot_cpus * settings.pilots
+
+
+def shared(options: ClusterOptions) -> ClusterOptions:
+    """What jobs must have in common to run in one pilot."""
+    return replace(options, cpus=1, time_s=None)
+
+
+@dataclass(slots=True, eq=False)
+class Pilot:
+    """One pilot."""
+
+    place: Place
+    job: str
+    header: Header
+    sent: list[tuple[Handed, ClusterOptions]] = field(default_factory=list)
+    """Each order that has not ended, and what it asks for."""
+    ends: deque[tuple[float, int]] = field(default_factory=deque)
+    """When orders ended in the last moment, and the cores that they took."""
+    is_barren: bool = True
+    """True until something that was sent to it has begun."""
+    began: float | None = None
+    """When it was first seen running, by the monotonic clock."""
+    is_over: bool = False
+    """True once it was told that nothing more comes."""
+
+    def renew(self, now: float) -> None:
+        """Takes note of the orders that have ended."""
+        if self.is_barren:
+            self.is_barren = not any(one.attempt.has_begun or one.attempt.is_marked for one, _ in self.sent)
+        if self.began is None and not self.is_barren:
+            self.began = now
+        cores = self.cores
+        self.sent = [(one, options) for one, options in self.sent if one.attempt.is_active]
+        ended = cores - self.cores
+        if ended:
+            self.ends.append((now, ended))
+        while self.ends and self.ends[0][0] < now - SUPPLY_S:
+            self.ends.popleft()
+
+    @property
+    def cores(self) -> int:
+        """How many cores its orders take."""
+        return sum(options.cpus for _, options in self.sent)
+
+    def wanted(self, cpus: int) -> int:
+        """Cores' worth of orders that it should have besides those it has: the shorter jobs are, the more."""
+        supply = SUPPLY * cpus + sum(cores for _, cores in self.ends)
+        return min(supply, MOST_SUPPLY * cpus) - self.cores
+
+    def holds(self, options: ClusterOptions, now: float, settings: ClusterSettings) -> bool:
+        """True if its time is enough for a job, which may have to wait for the longest of those it has."""
+        if self.is_over:
+            return False
+        left_s = settings.pilot_time_s + SPARE_S - (0.0 if self.began is None else now - self.began)
+        is_full = self.cores + options.cpus > settings.pilot_cpus
+        waits_s = max((one.time_s or 0.0 for _, one in self.sent), default=0.0) if is_full else 0.0
+        return waits_s + needed_s(options.time_s, settings.pilot_time_s) <= left_s
+
+
+class Pilots:
+    """The pilots for the orders of one workspace with one set of options; for any thread."""
+
+    def __init__(
+        self,
+        follower: ClusterFollower,
+        settings: ClusterSettings,
+        python: str,
+        grace_s: float,
+        root: str,
+        options: ClusterOptions,
+    ) -> None:
+        self._follower = follower
+        self._settings = settings
+        self._python = python
+        self._grace_s = grace_s
+        self._root = root
+        self._options = options
+        self._waiting: deque[tuple[Handed, ClusterOptions, Answer]] = deque()
+        self._flights: list[Pilot] = []
+        self._barren = 0
+        self._unset: Pilot | None = None
+        """The pilot that ended last, if its setup failed."""
+        self._calls = CommandThreads(1)
+        self._lock = threading.Lock()
+        self._is_due = False
+        self._signals_id = follower.new_id()
+        follower.add_step(self.pump_soon)
+
+    def add(self, handed: Handed, options: ClusterOptions, answer: Answer) -> None:
+        """An order that waits for a pilot; `answer` is called, in a thread, once a pilot has it."""
+        with self._lock:
+            self._waiting.append((handed, options, answer))
+        self.pump_soon()
+
+    def pump_soon(self) -> None:
+        """Sends what can be sent, in a thread of its own."""
+        with self._lock:
+            if self._is_due or not (self._waiting or self._flights):
+                return
+            self._is_due = True
+        self._calls.submit(self._pump)
+
+    def close(self) -> None:
+        """Nothing more comes: pilots end when they have run what they have."""
+        with self._lock:
+            flights, self._flights = self._flights, []
+        for flight in flights:
+            append(flight.place.manifest, END)
+        self._follower.remove_step(self.pump_soon)
+
+    def _pump(self) -> None:
+        with self._lock:
+            self._is_due = False
+        try:
+            self._forget_ended()
+            self._send()
+            self._open_one()
+        except Exception:
+            logger.exception("supplying pilots failed", extra={"action": "cluster_pilots_failed"})
+
+    def _forget_ended(self) -> None:
+        now = self._follower.machine.clock.monotonic()
+        for flight in list(self._flights):
+            flight.renew(now)
+            row = self._follower.row_of(flight.job)
+            if (
+                row is not None
+                and flight.began is None
+                and self._follower.dialect.meaning(row.state).says is ClusterSays.RUNNING
+            ):
+                flight.began = now
+            if row is None or self._follower.dialect.meaning(row.state).says is not ClusterSays.ENDED:
+                continue
+            self._flights.remove(flight)
+            self._unset = flight if row.exit_code == SETUP_FAILED else None
+            is_barren = flight.is_barren or self._unset is not None
+            self._barren = self._barren + 1 if is_barren else 0
+            if not is_barren:
+                self._follower.machine.files.remove_tree(flight.place.directory)
+        if self._barren >= MOST_BARREN and self._unset is not None:
+            self._supply(self._unset, math.inf)  # they fail as those do that it was sent
+        elif self._barren >= MOST_BARREN:
+            place = Place.of_pilot(Layout(self._root).launchers, "", self._follower.name).directory
+            message = f"{MOST_BARREN} pilots in a row ended without having run anything: see {place}"
+            self._answer_all(LaunchRefused(message))
+
+    def _send(self) -> None:
+        """Keeps each pilot supplied, those that run first."""
+        for flight in self._flights:
+            self._supply(flight, flight.wanted(self._settings.pilot_cpus))
+
+    def _supply(self, flight: Pilot, cores: float) -> None:
+        """Sends orders to a pilot, until they take so many cores."""
+        taken = self._taken(flight, cores)
+        orders = [AllocationOrder(*one.order, options.cpus, options.time_s) for one, options, _ in taken]
+        if orders:
+            append(flight.place.manifest, *orders)
+        found = SubmittedAttempt(flight.place, 0, False, flight.job, flight.header)
+        for handed, _, answer in taken:
+            self._follower.submitted(handed.attempt, found)
+            answer(handed, self._follower.process_of(handed.attempt))
+
+    def _taken(self, flight: Pilot, cores: float) -> list[tuple[Handed, ClusterOptions, Answer]]:
+        """The orders that have waited longest and fit into a pilot, until they take so many cores."""
+        now = self._follower.machine.clock.monotonic()
+        taken: list[tuple[Handed, ClusterOptions, Answer]] = []
+        left: deque[tuple[Handed, ClusterOptions, Answer]] = deque()
+        with self._lock:
+            while self._waiting:
+                handed, options, _ = order = self._waiting.popleft()
+                if cores > 0 and (flight is self._unset or flight.holds(options, now, self._settings)):
+                    taken.append(order)
+                    flight.sent.append((handed, options))
+                    cores -= options.cpus
+                else:
+                    left.append(order)
+            self._waiting = left
+        return taken
+
+    def _open_one(self) -> None:
+        """Opens one more pilot while orders wait, as far as the settings and the queue allow."""
+        with self._lock:
+            is_needed = bool(self._waiting)
+        pending = sum(self._is_pending(flight) for flight in self._flights)
+        if not is_needed or pending >= MOST_PENDING:
+            return
+        if len(self._flights) >= self._settings.pilots:
+            self._end_used_up()
+            return
+        flight_or_answer = self._submit()
+        if isinstance(flight_or_answer, Pilot):
+            self._flights.append(flight_or_answer)
+            self.pump_soon()
+        elif flight_or_answer.outcome is SubmissionOutcome.REFUSED:
+            self._answer_all(
+                LaunchRefused(f"{self._follower.dialect.title} refused a pilot: {flight_or_answer.text}")
+            )
+
+    def _end_used_up(self) -> None:
+        """Has a pilot that has nothing to run, and too little time for what waits, make room for another."""
+        now = self._follower.machine.clock.monotonic()
+        with self._lock:
+            waiting = [options for _, options, _ in self._waiting]
+        for flight in self._flights:
+            if flight.sent or flight.is_over:
+                continue
+            if not any(flight.holds(options, now, self._settings) for options in waiting):
+                flight.is_over = True
+                append(flight.place.manifest, END)
+
+    def _is_pending(self, flight: Pilot) -> bool:
+        row = self._follower.row_of(flight.job)
+        return row is None or self._follower.dialect.meaning(row.state).says is ClusterSays.PENDING
+
+    def _submit(self) -> Pilot | SubmissionAnswer:
+        files, settings = self._follower.machine.files, self._settings
+        layout = Layout(self._root)
+        place = Place.of_pilot(layout.launchers, self._follower.new_id(), self._follower.name)
+        signals = signals_path(layout, self._signals_id)
+        make_signals_file(files, signals)
+        files.make_directory(place.directory)
+        files.write(place.manifest, b"")
+        files.write(place.terms, to_json({"bell": signals, "beat_s": settings.beat_s}))
+        words = [self._python, "-P", "-m", "tenuto.launchers.cluster.allocation"]
+        words += [place.manifest, signals, str(settings.pilot_cpus), f"{settings.pilot_time_s:g}"]
+        variable = self._follower.dialect.variables.get("job", "")
+        words += [f"{settings.pilot_idle_s:g}", f"{settings.beat_s:g}", variable]
+        script = submission.script_around(settings, place, shlex.join(words))
+        files.write(place.script, script.encode())
+        options = replace(self._options, cpus=settings.pilot_cpus, time_s=settings.pilot_time_s)
+        dialect = self._follower.dialect
+        words = dialect.arguments(options, self._grace_s)
+        name = dialect.job_name(f"pilot{place.suffix}")
+        answer = dialect.submit(JobScript(name, 1, words, script, place.directory))
+        if answer.outcome is not SubmissionOutcome.TAKEN:
+            with suppress(OSError):
+                files.remove_tree(place.directory)
+            return answer
+        submission.write_answer(files, place, answer.text)
+        return Pilot(place, answer.text, Header(settings.beat_s, signals))
+
+    def _answer_all(self, error: Exception) -> None:
+        with self._lock:
+            waiting, self._waiting = list(self._waiting), deque()
+        for handed, _, answer in waiting:
+            self._follower.submitted(handed.attempt, None)
+            answer(handed, error)

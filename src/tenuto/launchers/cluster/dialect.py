@@ -1,0 +1,663 @@
+"""A dialect: what a batch system is told and what it answers. Its words are data, which settings may mend.
+Decides nothing of a job. Each system is one file of `dialects`, which adds the readers of its answers.
+"""
+
+from __future__ import annotations
+
+import getpass
+import math
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from enum import Enum, unique
+from functools import cache
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+from tenuto.errors import InvalidSetting, LauncherNotFound
+from tenuto.launchers.instructions import GRACE_S
+from tenuto.launchers.requirements import Alternative
+from tenuto.launchers.runner.terms import LAST_WORDS_S
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.light import import_module, shutil
+from tenuto.settings import process_environment
+from tenuto.settings.clusters import ClusterSettings
+from tenuto.workspace.derive_table import ClusterSays
+
+T = TypeVar("T")
+
+SUBMIT_S = 60.0
+ASK_S = 60.0
+"""How long a command may take."""
+IDS_A_CALL = 200
+NEVER = "will not start"
+_MIB = 1 << 20
+_LARGEST_ARRAY = 1001
+"""Of a system that does not say."""
+
+
+class ClusterError(Exception):
+    """A command failed, or took too long; it tells nothing of any job."""
+
+
+@unique
+class SubmissionOutcome(Enum):
+    """What became of a submission."""
+
+    TAKEN = "taken"
+    LATER = "later"
+    """No answer, or a passing one: the job may have been queued all the same."""
+    FULL = "full"
+    """Too many jobs at the moment."""
+    REFUSED = "refused"
+
+
+class SubmissionAnswer(NamedTuple):
+    """The answer to a submission."""
+
+    outcome: SubmissionOutcome
+    text: str
+    """The id of the job, or the first line of the error."""
+
+
+class JobScript(NamedTuple):
+    """One submission, as a dialect is told of it."""
+
+    name: str
+    jobs: int
+    """Jobs of the array; 1: no array."""
+    options: Sequence[str]
+    script: str
+    """The text of the script."""
+    directory: str
+    """Where the submission is kept: `script.sh`, and `out` for what runners complain of."""
+
+
+class QueueRow(NamedTuple):
+    """What a batch system knows of one job."""
+
+    job: str
+    """`JOB`, or `JOB_INDEX` of a task of an array."""
+    state: str
+    reason: str
+    ended: float | None
+    """Seconds since the epoch by the clock of the system; None if it has not ended."""
+    exit_code: int | None
+    """The runner's own; None if it was ended by a signal, or if that is not known."""
+    name: str
+
+
+class Meaning(NamedTuple):
+    """What a state says of an attempt."""
+
+    says: ClusterSays
+    reason: JobFailureStatus = JobFailureStatus.LOST
+    """Why there is no marker, if there is none."""
+    confirmed: bool = True
+    """False: the system believes that it ended, and cannot know; the fence decides."""
+    blameless: bool = False
+
+
+EXITED = Meaning(ClusterSays.ENDED)
+MEANINGS = {
+    "pending": Meaning(ClusterSays.PENDING),
+    "running": Meaning(ClusterSays.RUNNING),
+    "exited": EXITED,
+    "timeout": Meaning(ClusterSays.ENDED, JobFailureStatus.TIMEOUT),
+    "memory": Meaning(ClusterSays.ENDED, JobFailureStatus.MEMORY),
+    "cancelled": Meaning(ClusterSays.ENDED, JobFailureStatus.CANCELLED),
+    "preempted": Meaning(ClusterSays.ENDED, blameless=True),
+    "node_failed": Meaning(ClusterSays.ENDED, confirmed=False, blameless=True),
+}
+"""What the word `states` may say of a state. One that is not named may run: no unknown word ends a job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """What each job of a launcher asks for; None and 0 leave it to the batch system."""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    time_s: float | None = None
+    cpus: int = 1
+    memory_bytes: int | None = None
+    gpus: int = 0
+    extra: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("partition", "account", "qos", "constraint"):
+            _check_text(name, getattr(self, name))
+        object.__setattr__(self, "extra", tuple(self.extra))
+        for word in self.extra:
+            _check_text("extra", word)
+        _check_number("time_s", self.time_s, 0, exclusive=True)
+        _check_number("memory_bytes", self.memory_bytes, 1)
+        _check_number("cpus", self.cpus, 1)
+        _check_number("gpus", self.gpus, 0)
+
+    @classmethod
+    def of(cls, settings: ClusterSettings) -> ClusterOptions:
+        """The options that the settings name."""
+        names = ("partition", "account", "qos", "constraint", "time_s", "cpus", "memory_bytes", "gpus")
+        return cls(extra=settings.extra or (), **{name: getattr(settings, name) for name in names})
+
+    def said(self) -> frozenset[str]:
+        """The names of the options that are not left to the batch system."""
+        names = (field.name for field in fields(self))
+        return frozenset(name for name in names if getattr(self, name) != getattr(ClusterOptions(), name))
+
+    def adapted(self, alternative: Alternative, keep: frozenset[str] = frozenset()) -> ClusterOptions:
+        """These options with what a requirement says; the options named in `keep` stay as they are."""
+        gpus = alternative.gpus
+        wanted = {
+            "time_s": alternative.duration_s,
+            "cpus": alternative.cores,
+            "memory_bytes": alternative.memory_bytes,
+            "gpus": None if gpus is None else gpus.count,
+        }
+        changes = {name: value for name, value in wanted.items() if value is not None and name not in keep}
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+class Dialect:
+    """The words of one batch system, and how its answers are read. Each call blocks its thread.
+
+    A dialect of its own overrides the words below, and the methods whose answers it reads differently.
+    """
+
+    title = ""
+    """The system's name for people; empty: that of the cluster."""
+    submit_words: tuple[str, ...] = ()
+    """With `{name} {out} {count} {last} {options} {script}`; words in `[ ]` are said for arrays alone.
+
+    Without `{script}` the script is given on standard input.
+    """
+    submit_id = r"(\S+)\s*\Z"
+    """The pattern whose first group is the id, in what a submission prints."""
+    later: tuple[str, ...] = ()
+    full: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    """Beginnings and parts of complaints, in small letters; any other complaint is a refusal, too."""
+    options: Mapping[str, str] = {}
+    """What can be asked for -> its words, with `{n} {value} {minutes} {seconds} {hms} {mib} {bytes}`."""
+    variables: Mapping[str, str] = {}
+    """`job`, `array`, `index`: variables of a job's environment; `first`: the first index; `task`: an id."""
+    list_words: tuple[str, ...] = ()
+    """Lists all jobs of this `{user}`; none: attempts are judged by claim, beats and marker alone."""
+    end_words: tuple[str, ...] = ()
+    """Tells how the jobs `{ids}`, or `{comma_ids}`, ended."""
+    end_late_s = 0.0
+    """How late that may be known."""
+    states: Mapping[str, str] = {}
+    """State -> a word of `MEANINGS`."""
+    cancel_words: tuple[str, ...] = ()
+    """Ends the jobs `{ids}`; words in `[ ]`: only those that wait."""
+    signal_words: tuple[str, ...] = ()
+    """Sends TERM to the runners of the jobs `{ids}`; none: they read `stop.json` within two seconds."""
+    kill_words: tuple[str, ...] = ()
+    """Ends the jobs `{ids}` at once, before `cancel_words`; none: that does."""
+    largest: int | None = None
+    """Jobs of the largest array; 1: none."""
+    throttle_words: tuple[str, ...] = ()
+    """Have at most `{n}` tasks of an array run at once; said for `{throttle}` of `submit_words`."""
+    limit_words: tuple[str, ...] = ()
+    """Options of a job without a time limit: have its runner told of one by the signal USR1."""
+    ours: tuple[str, ...] = ()
+    """Options that the launcher itself sets, or that would change what an answer means."""
+    never_starts: tuple[str, ...] = ()
+    """Beginnings of reasons of pending jobs that no waiting cures."""
+    foreign_variables: tuple[str, ...] = ()
+    """Beginnings of variables of a job that are not passed on to its own jobs,"""
+    kept_variables: tuple[str, ...] = ()
+    """but for these."""
+
+    def __init__(self, name: str, settings: ClusterSettings) -> None:
+        """`settings`: of the cluster `name`; each word in them stands in place of the dialect's own."""
+        self.name = name
+        self.title = self.title or name
+        self.settings = settings
+        for attribute, given in (
+            *(("submit_words", settings.submit), ("submit_id", settings.submit_id)),
+            *(("later", settings.later), ("full", settings.full), ("refused", settings.refused)),
+            *(("list_words", settings.list), ("end_words", settings.end), ("cancel_words", settings.cancel)),
+            *(("signal_words", settings.signal), ("largest", settings.largest_array)),
+            *(("limit_words", settings.limit_words),),
+        ):
+            if given is not None:
+                setattr(self, attribute, given)
+        self.options = {**self.options, **(settings.options or {})}
+        self.variables = {**self.variables, **(settings.variables or {})}
+        self.states = {**self.states, **(settings.states or {})}
+        unknown = sorted(set(self.states.values()) - {*MEANINGS})
+        if unknown:
+            raise InvalidSetting(
+                f"clusters.{name}.states: {unknown[0]!r} is no meaning of a state: {', '.join(MEANINGS)}"
+            )
+        if settings.throttle is not None and not self.throttle_words:
+            raise InvalidSetting(f"clusters.{name}.throttle: {self.title} has no word for it")
+        if not self.submit_words:
+            raise InvalidSetting(f"clusters.{name}.submit is missing: the words that submit a job")
+        self._meaning = cache(self._read_meaning)
+
+    # What people ask
+
+    def is_installed(self) -> bool:
+        """True if jobs can be submitted from this machine."""
+        return shutil.which(self.submit_words[0], path=process_environment().get("PATH")) is not None
+
+    def offers(self) -> str:
+        """What there is, for `tenuto launchers list`. Raises `ClusterError`."""
+        return f"{self.title}, by {self.submit_words[0]}"
+
+    def why_refused(self, arguments: Sequence[str]) -> str | None:
+        """Why a job with these arguments would be refused; None if it would be taken, or cannot be asked."""
+        return None
+
+    # Submitting
+
+    def environment(self) -> dict[str, str]:
+        """The variables of this process, without those of a job of the system that it may be itself."""
+        return {
+            name: value
+            for name, value in process_environment().items()
+            if not name.startswith(self.foreign_variables or "\0") or name in self.kept_variables
+        }
+
+    def largest_array(self) -> int:
+        """How many jobs an array may have."""
+        if "index" not in self.variables:
+            return 1
+        return _LARGEST_ARRAY if self.largest is None else max(self.largest, 1)
+
+    def most_jobs(self) -> int:
+        """How many jobs of this process the system may have at once."""
+        return self.settings.max_jobs
+
+    def job_name(self, text: str) -> str:
+        """A name that the system takes for a job, with the same end."""
+        return text
+
+    def out_path(self, path: str) -> str:
+        """The path of a file as the system takes it."""
+        return path
+
+    def check(self, options: ClusterOptions) -> None:
+        """Refuses words that the launcher sets itself."""
+        for word in options.extra:
+            if (word.partition("=")[0] if word.startswith("--") else word[:2]) in self.ours:
+                raise InvalidSetting(f"extra must not hold {word!r}: Tenuto sets this option itself")
+
+    def unsayable(self, alternative: Alternative) -> str | None:
+        """Why the system cannot be asked for an alternative; None if it can."""
+        gpus = alternative.gpus
+        if gpus is None:
+            return None
+        if gpus.kind == "mps":
+            return f"{self.title} has no GPUs of the kind mps"
+        if gpus.memory_bytes is not None:
+            return (
+                f"the memory of a GPU cannot be asked of {self.title}: tell of its partitions in "
+                f"[clusters.{self.name}.partitions], or choose a partition for it in launchers.py"
+            )
+        return None
+
+    def arguments(self, options: ClusterOptions, grace_s: float = GRACE_S) -> list[str]:
+        """The words of a submission for these options, what the job needs first.
+
+        `grace_s`: how long a job may take to stop; that, and half a minute, are asked for on top.
+        """
+        words: list[str] = []
+        if options.time_s is not None:
+            words += self._asked("time", options.time_s + grace_s + LAST_WORDS_S)
+        if options.cpus > 1:
+            words += self._asked("cores", options.cpus)
+        if options.memory_bytes is not None:
+            words += self._asked("memory", options.memory_bytes)
+        if options.gpus:
+            words += self._asked("gpus", options.gpus)
+        for name in ("partition", "account", "qos", "constraint"):
+            if getattr(options, name) is not None:
+                words += self._asked(name, getattr(options, name))
+        words += options.extra
+        return words if options.time_s is not None else [*words, *self.limit_words]
+
+    def _asked(self, what: str, value: float | str) -> list[str]:
+        template = self.options.get(what)
+        if template is None:
+            key = f"clusters.{self.name}.options"
+            raise LauncherNotFound(f"{self.title} cannot be asked for {what}: say how in {key}")
+        values = {"{value}": str(value)}
+        if not isinstance(value, str):
+            whole = math.ceil(value)
+            clock = f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
+            values |= {"{n}": str(whole), "{seconds}": str(whole), "{minutes}": str(math.ceil(value / 60))}
+            values |= {"{hms}": clock, "{bytes}": str(whole), "{mib}": str(-(-whole // _MIB))}
+        return [_filled(word, values) for word in template.split()]
+
+    def submit(self, job: JobScript) -> SubmissionAnswer:
+        """Queues a job."""
+        values = {
+            "{name}": job.name,
+            "{out}": self.out_path(f"{job.directory}/out"),
+            "{count}": str(job.jobs),
+            "{last}": str(job.jobs - 1 + self.first_index),
+            "{script}": f"{job.directory}/script.sh",
+        }
+        throttle = self._throttle()
+        values["{throttle}"] = " ".join(throttle)
+        lists = {"{options}": job.options, "{throttle}": throttle}
+        command = said(self.submit_words, values, lists, in_brackets=job.jobs > 1)
+        try:
+            done = self.run(command, SUBMIT_S, job.script)
+        except ClusterError as error:
+            return SubmissionAnswer(SubmissionOutcome.LATER, str(error))
+        if done.returncode == 0:
+            found = re.search(self.submit_id, done.stdout)
+            return SubmissionAnswer(SubmissionOutcome.TAKEN, self.normal(found[1]) if found else "")
+        return SubmissionAnswer(self.outcome(done.stderr), first_line(done.stderr))
+
+    def _throttle(self) -> list[str]:
+        most = self.settings.throttle
+        return [] if most is None else [word.replace("{n}", str(most)) for word in self.throttle_words]
+
+    # Ids: inside this room `JOB`, or `JOB_INDEX` of a task of an array
+
+    @property
+    def first_index(self) -> int:
+        """The index of the first task of an array."""
+        return int(self.variables.get("first", 0))
+
+    def job_variables(self, *, is_array: bool) -> tuple[str, ...]:
+        """The variables of a runner's environment whose values, joined by `_`, are the id of its job."""
+        array = self.variables.get("array") or self.variables.get("job", "")
+        names = (array, self.variables.get("index", "")) if is_array else (self.variables.get("job", ""),)
+        return tuple(filter(None, names))
+
+    def index_expression(self, *, is_array: bool) -> str:
+        """What a script calls the place of its order in the manifest, from 0."""
+        if not is_array:
+            return "0"
+        variable, first = self.variables["index"], self.first_index
+        return f"$(({variable}-{first}))" if first else f"${{{variable}:-0}}"
+
+    def task_id(self, job: str, index: int, *, is_array: bool) -> str:
+        """The id of one job of a submission; `index` counts from 0."""
+        return f"{job}_{index + self.first_index}" if is_array else job
+
+    def native(self, job: str) -> str:
+        """An id as the system itself writes it."""
+        array, is_task, index = job.rpartition("_")
+        if not is_task:
+            return job
+        return self.variables.get("task", "{job}_{index}").replace("{job}", array).replace("{index}", index)
+
+    def normal(self, job: str) -> str:
+        """An id as this room writes it, of one that the system wrote."""
+        template = re.escape(self.variables.get("task", "{job}_{index}"))
+        pattern = template.replace(r"\{job\}", "(?P<job>.+)").replace(r"\{index\}", r"(?P<index>\d+)")
+        found = re.fullmatch(pattern, job)
+        return f"{found['job']}_{found['index']}" if found else job
+
+    # Listing
+
+    @property
+    def can_spare_running(self) -> bool:
+        """True if jobs that wait can be cancelled without harm to one that has begun meanwhile."""
+        return "[" in self.cancel_words
+
+    @property
+    def has_list(self) -> bool:
+        """True if the system can be asked which jobs it has."""
+        return bool(self.list_words)
+
+    def queue(self) -> list[QueueRow]:
+        """Every job of this user that the system has in mind, tasks of arrays one by one."""
+        done = self.asked(said(self.list_words, {"{user}": getpass.getuser()}))
+        return self.read_list(done.stdout)
+
+    def read_list(self, text: str) -> list[QueueRow]:
+        """Lines of `id state reason name`, between `|` or spaces."""
+        rows = []
+        for line in text.splitlines():
+            parts = [part.strip() for part in line.split("|")] if "|" in line else line.split(None, 3)
+            if len(parts) > 1:
+                job, state, reason, name, *_ = [*parts, "", ""]
+                rows.append(QueueRow(self.normal(job), state, reason, None, None, name))
+        return rows
+
+    def look_up(self, jobs: Mapping[str, str]) -> dict[str, QueueRow]:
+        """How jobs ended that are no longer listed; a job that is not in the answer is forgotten.
+
+        `jobs`: id -> directory of its submission, empty if that is not known.
+        """
+        wanted = list(jobs)
+        found: dict[str, QueueRow] = {}
+        for first in range(0, len(wanted) if self.end_words else 0, IDS_A_CALL):
+            ids = [self.native(job) for job in wanted[first : first + IDS_A_CALL]]
+            command = said(self.end_words, {"{comma_ids}": ",".join(ids)}, {"{ids}": ids})
+            found |= {row.job: row for row in self.read_end(self.asked(command).stdout)}
+        return found
+
+    def read_end(self, text: str) -> list[QueueRow]:
+        """Lines of `id|state|exit code[:signal]|time of the end|name`."""
+        rows = []
+        for line in text.splitlines():
+            parts = line.split("|", 4)
+            if len(parts) == 5:
+                job, state, code, ended, name = parts
+                rows.append(QueueRow(self.normal(job), state, "", instant(ended), exit_code(code), name))
+        return rows
+
+    def shown(self, job: str) -> list[QueueRow]:
+        """What the system shows of a job, or of each task of an array, that its list does not show."""
+        return []
+
+    def remembers_s(self) -> float | None:
+        """How long the list shows jobs that have ended; None if that is not known."""
+        return None
+
+    def meaning(self, state: str) -> Meaning:
+        """What a state means."""
+        return self._meaning(state)
+
+    def _read_meaning(self, state: str) -> Meaning:
+        word = self.states.get(state) or self.states.get(state.partition(" ")[0].rstrip("+"))
+        return MEANINGS[word or "running"]
+
+    def pending_text(self, reason: str) -> str:
+        """What a person is told of a job that waits in the queue."""
+        if reason.startswith(self.never_starts or "\0"):
+            return f"it waits in {self.title}'s queue and {NEVER}: {reason}"
+        return f"it waits in {self.title}'s queue" + ("" if reason in ("", "None") else f": {reason}")
+
+    # EndRequest
+
+    def cancel_waiting(self, jobs: Iterable[str]) -> None:
+        """Takes jobs out of the queue."""
+        self._end(self.cancel_words, jobs, in_brackets=True)
+
+    def cancel_tasks(self, tasks: Iterable[str]) -> None:
+        """Takes tasks of arrays away, whatever they do."""
+        self._end(self.cancel_words, tasks)
+
+    def cancel_named(self, name: str) -> None:
+        """Takes the waiting tasks of a submission, by the name of its jobs, out of the queue."""
+        if self.has_list:
+            waiting = [row for row in self.queue() if row.name == name]
+            waiting = [row for row in waiting if self.meaning(row.state).says is ClusterSays.PENDING]
+            self.cancel_waiting([row.job for row in waiting])
+
+    def signal(self, jobs: Iterable[str]) -> None:
+        """Sends TERM to the runners."""
+        self._end(self.signal_words, jobs)
+
+    def kill(self, jobs: Iterable[str]) -> None:
+        """Ends jobs at once, with all their processes."""
+        jobs = list(jobs)
+        self._end(self.kill_words, jobs)
+        self._end(self.cancel_words, jobs)
+
+    def _end(self, words: tuple[str, ...], jobs: Iterable[str], *, in_brackets: bool = False) -> None:
+        """Raises `ClusterError` if the system did not hear it; a job that has ended is no error."""
+        ids = [self.native(job) for job in jobs]
+        for first in range(0, len(ids) if words else 0, IDS_A_CALL):
+            part = ids[first : first + IDS_A_CALL]
+            self.told(said(words, {"{comma_ids}": ",".join(part)}, {"{ids}": part}, in_brackets=in_brackets))
+
+    # Commands
+
+    def told(self, command: list[str]) -> None:
+        """Runs a command that ends jobs; only a system that did not hear it is an error."""
+        done = self.run(command, ASK_S)
+        if done.returncode and self.outcome(done.stderr) is SubmissionOutcome.LATER:
+            raise ClusterError(first_line(done.stderr))
+
+    def asked(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        """Runs a command that must answer; `ClusterError` if it fails."""
+        done = self.run(command, ASK_S)
+        if done.returncode:
+            raise ClusterError(first_line(done.stderr) or f"{command[0]} ended with {done.returncode}")
+        return done
+
+    def run(
+        self, command: list[str], timeout_s: float, given: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command; `ClusterError` if it cannot be run, or gives no answer."""
+        try:
+            return subprocess.run(
+                command,
+                input=given or "",
+                env=self.environment(),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise ClusterError(f"{command[0]} gave no answer for {timeout_s:g} s") from None
+        except OSError as error:
+            raise ClusterError(f"{command[0]} cannot be run: {error.strerror}") from None
+
+    def outcome(self, complaint: str) -> SubmissionOutcome:
+        """What a complaint means for a submission."""
+        text = complaint.lower()
+        for words, outcome in (
+            (self.refused, SubmissionOutcome.REFUSED),
+            (self.full, SubmissionOutcome.FULL),
+            (self.later, SubmissionOutcome.LATER),
+        ):
+            if any(word.lower() in text for word in words):
+                return outcome
+        return SubmissionOutcome.REFUSED
+
+
+def dialect_of(name: str, settings: ClusterSettings) -> Dialect:
+    """The dialect of a cluster, with the words that its settings mend."""
+    module: Any = import_module(f"tenuto.launchers.cluster.dialects.{settings.dialect}")
+    found: Dialect = module.DIALECT(name, settings)
+    return found
+
+
+def said(
+    words: Iterable[str],
+    values: Mapping[str, str],
+    lists: Mapping[str, Sequence[str]] | None = None,
+    *,
+    in_brackets: bool = False,
+) -> list[str]:
+    """The words of a call, filled in; what stands between `[` and `]` is left out unless `in_brackets`."""
+    command: list[str] = []
+    is_inside = False
+    for word in words:
+        if word in ("[", "]"):
+            is_inside = word == "["
+        elif in_brackets or not is_inside:
+            several = (lists or {}).get(word)
+            command += [_filled(word, values)] if several is None else several
+    return command
+
+
+def first_line(complaint: str) -> str:
+    """What a command complains of; the rest of a fatal error only leads there."""
+    lines = [line.strip() for line in complaint.splitlines() if line.strip()]
+    told = next((line for line in lines if "fatal: " in line), lines[0] if lines else "")
+    return told.partition("fatal: ")[2] or told.partition("error: ")[2] or told
+
+
+def instant(text: str) -> float | None:
+    """A time as batch systems write it, which is the local one; None if there is none."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def exit_code(text: str) -> int | None:
+    """Of `3`, or of `3:0`, where the second number is that of a signal."""
+    code, _, number = text.partition(":")
+    return int(code) if code.isdecimal() and number in ("", "0") else None
+
+
+def leading_number(text: str, default: int) -> int:
+    """The number that a value of a configuration begins with, such as ``300 sec``."""
+    digits = text.partition(" ")[0]
+    return int(digits) if digits.isdecimal() else default
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    return re.sub(r"\{\w+\}", lambda found: values.get(found[0], found[0]), word)
+
+
+def _check_text(name: str, value: object) -> None:
+    if value is not None and not (isinstance(value, str) and value and value.isprintable()):
+        raise InvalidSetting(f"{name} must be printable text, not {value!r:.60}")
+
+
+def _check_number(name: str, value: object, least: int, *, exclusive: bool = False) -> None:
+    if value is None:
+        return
+    is_number = type(value) is int or (exclusive and type(value) is float and math.isfinite(value))
+    if not is_number or value < least or (exclusive and value == least):  # type: ignore[operator]
+        raise InvalidSetting(f"{name} must be a number from {least} up, not {value!r:.60}")
+
+
+class CommandThreads:
+    """Threads in which commands are called: a few at once; none of them keeps this process from ending."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._idle = 0
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        """Has a function called in one of the threads."""
+        future: Future[T] = Future()
+        self._waiting.put((future, function))
+        with self._lock:
+            if not self._idle and self._threads < self._most:
+                self._threads += 1
+                threading.Thread(target=self._work, name="tenuto-cluster-call", daemon=True).start()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            future, function = self._waiting.get()
+            with self._lock:
+                self._idle -= 1
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(function())
+            except Exception as error:  # noqa: BLE001  it is the caller's
+                future.set_exception(error)

@@ -1,0 +1,106 @@
+"""PBS Pro's words (OpenPBS): qsub, qstat, qdel, qsig, and how their answers are read.
+Asks and tells; decides nothing. Tried on answers written after the documented format, on no real system.
+The history of jobs must be on at the site.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tenuto.launchers.cluster.dialect import ClusterError, Dialect, QueueRow
+
+_SIGNALLED = 256
+"""From here on an exit status tells of a signal."""
+_LONGEST_NAME = 15
+
+
+class PbsDialect(Dialect):
+    """PBS Pro, by its command line."""
+
+    title = "PBS"
+    submit_words = (
+        *("qsub", "-N", "{name}", "-o", "{out}", "-j", "oe", "-r", "n", "-V", "{options}"),
+        *("[", "-J", "0-{last}{throttle}", "]", "{script}"),
+    )
+    later = ("cannot connect", "connection refused", "pbs_iff", "timed out", "no route to host")
+    full = ("would exceed", "max_queued", "limit on the number", "maximum number of jobs")
+    options: Mapping[str, str] = {
+        "time": "-l walltime={hms}",
+        "cores": "-l ncpus={n}",
+        "memory": "-l mem={mib}mb",
+        "gpus": "-l ngpus={n}",
+        "partition": "-q {value}",
+        "account": "-A {value}",
+        "constraint": "-l {value}",
+    }
+    variables: Mapping[str, str] = {"job": "PBS_JOBID", "index": "PBS_ARRAY_INDEX"}
+    list_words = ("qstat", "-t", "-x", "-f", "-F", "json")
+    end_words = (*list_words, "{ids}")
+    states: Mapping[str, str] = {
+        **dict.fromkeys(("Q", "H", "W", "T"), "pending"),
+        **dict.fromkeys(("R", "E", "S", "U", "B"), "running"),
+        **dict.fromkeys(("F", "X"), "exited"),
+        "TIMEOUT": "timeout",
+        "MEMORY": "memory",
+        "DELETED": "cancelled",
+    }
+    cancel_words = ("qdel", "{ids}")
+    signal_words = ("qsig", "-s", "TERM", "{ids}")
+    throttle_words = ("%{n}",)
+    ours = ("-J", "-N", "-o", "-e", "-j", "-r", "-W")
+    never_starts = ("Can Never Run", "H")
+    foreign_variables = ("PBS_",)
+    kept_variables = ("PBS_CONF_FILE", "PBS_SERVER", "PBS_EXEC", "PBS_HOME", "PBS_DEFAULT")
+
+    def job_name(self, text: str) -> str:
+        text = re.sub(r"[^\w.+-]", "_", text)
+        name, _, end = text.rpartition("-")
+        text = f"{name[: _LONGEST_NAME - len(end) - 1]}-{end}"
+        return text if text[:1].isalpha() else f"j{text[1:]}"
+
+    def job_variables(self, *, is_array: bool) -> tuple[str, ...]:
+        return ("PBS_JOBID",)  # of a task it is `12[3].server`
+
+    def normal(self, job: str) -> str:
+        """`12[3].server` is `12.server_3`, and its array `12[].server` is `12.server`."""
+        found = re.fullmatch(r"(\d+)\[(\d*)\](.*)", job)
+        if found is None:
+            return job
+        return f"{found[1]}{found[3]}" + (f"_{found[2]}" if found[2] else "")
+
+    def native(self, job: str) -> str:
+        array, is_task, index = job.rpartition("_")
+        number, _, server = array.partition(".")
+        return f"{number}[{index}]" + (f".{server}" if server else "") if is_task else job
+
+    def read_list(self, text: str) -> list[QueueRow]:
+        if self.settings.list is not None:
+            return super().read_list(text)
+        return [self._row(job, told) for job, told in _jobs(text).items()]
+
+    def read_end(self, text: str) -> list[QueueRow]:
+        return super().read_end(text) if self.settings.end is not None else self.read_list(text)
+
+    def _row(self, job: str, told: Mapping[str, Any]) -> QueueRow:
+        state, comment = str(told.get("job_state", "")), str(told.get("comment", ""))
+        status = told.get("Exit_status")
+        code = status if type(status) is int and 0 <= status < _SIGNALLED else None
+        if state in ("F", "X") and code is None:
+            is_told = {"TIMEOUT": "walltime" in comment, "MEMORY": "mem" in comment, "DELETED": bool(status)}
+            state = next((word for word, fits in is_told.items() if fits), state)
+        reason = "H" if state == "H" else comment.removeprefix("Not Running: ")
+        return QueueRow(self.normal(job), state, reason, None, code, str(told.get("Job_Name", "")))
+
+
+DIALECT = PbsDialect
+
+
+def _jobs(text: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(text or "{}").get("Jobs", {})
+    except ValueError as error:
+        raise ClusterError(f"qstat answered what cannot be read: {error}") from None
+    return found

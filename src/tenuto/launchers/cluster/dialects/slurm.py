@@ -1,0 +1,250 @@
+"""Slurm's words: sbatch, squeue, sacct, scancel, scontrol, sinfo, and how their answers are read.
+Asks and tells; decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tenuto.launchers.cluster.dialect import (
+    ASK_S,
+    ClusterError,
+    ClusterOptions,
+    Dialect,
+    QueueRow,
+    exit_code,
+    first_line,
+    instant,
+    leading_number,
+)
+from tenuto.launchers.instructions import GRACE_S
+from tenuto.settings.clusters import ClusterSettings
+
+_UNKNOWN_JOB = "invalid job id"
+_UNKNOWN_TASK = "not found"
+"""Of an array whose other tasks the controller knows; it says so on standard output."""
+_FIELDS = "JobArrayID:|,State:|,Reason:|,EndTime:|,exit_code:|,Name:|"
+
+
+class Partition(NamedTuple):
+    """A part of the cluster, as sinfo shows it."""
+
+    name: str
+    cores: str
+    memory_mb: str
+    time_limit: str
+    gpus: str
+    state: str
+    nodes: str
+
+
+class SlurmDialect(Dialect):
+    """Slurm, by its command line."""
+
+    title = "Slurm"
+    submit_words = (
+        *("sbatch", "--parsable", "--no-requeue", "--open-mode=append", "--input=none", "--chdir=/"),
+        *("--job-name={name}", "--output={out}", "{options}", "[", "--array=0-{last}{throttle}", "]"),
+    )
+    submit_id = r"(\d+)[^\s]*\s*\Z"
+    later = (
+        *("unable to contact", "socket timed out", "try again", "temporarily", "connection refused"),
+        *("connect failure", "zero bytes were transmitted", "slurm_receive_msg", "communication connection"),
+    )
+    full = ("accounting/qos policy", "maxsubmit", "maxjobcount", "job violates", "limit on the number")
+    options: Mapping[str, str] = {
+        "time": "--time={minutes}",
+        "cores": "--cpus-per-task={n}",
+        "memory": "--mem={mib}M",
+        "gpus": "--gpus={n}",
+        "partition": "--partition={value}",
+        "account": "--account={value}",
+        "qos": "--qos={value}",
+        "constraint": "--constraint={value}",
+    }
+    variables: Mapping[str, str] = {
+        "job": "SLURM_JOB_ID",
+        "array": "SLURM_ARRAY_JOB_ID",
+        "index": "SLURM_ARRAY_TASK_ID",
+    }
+    list_words = ("squeue", "-h", "-r", "-t", "all", "--me", "-O", _FIELDS)
+    end_words = (
+        *("sacct", "-X", "-n", "-P", "-S", "now-7days", "-o", "JobID,State,ExitCode,End,JobName"),
+        *("-j", "{comma_ids}"),
+    )
+    states: Mapping[str, str] = {
+        **dict.fromkeys(
+            ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"), "pending"
+        ),
+        **dict.fromkeys(
+            ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"), "running"
+        ),
+        **dict.fromkeys(("COMPLETED", "FAILED"), "exited"),
+        **dict.fromkeys(("TIMEOUT", "DEADLINE"), "timeout"),
+        "OUT_OF_MEMORY": "memory",
+        **dict.fromkeys(("CANCELLED", "REVOKED"), "cancelled"),
+        **dict.fromkeys(("PREEMPTED", "BOOT_FAIL"), "preempted"),
+        "NODE_FAIL": "node_failed",
+    }
+    # A signal to a pending job would hang for minutes.
+    cancel_words = ("scancel", "-Q", "[", "--state=PENDING", "]", "{ids}")
+    signal_words = ("scancel", "-Q", "-b", "-s", "TERM", "--state=RUNNING", "{ids}")
+    kill_words = ("scancel", "-Q", "-f", "-s", "KILL", "--state=RUNNING", "{ids}")
+    throttle_words = ("%{n}",)
+    limit_words = ("--signal=B:USR1@60",)
+    ours = (
+        *("--array", "-a", "--chdir", "-D", "--input", "-i", "--job-name", "-J", "--open-mode", "--output"),
+        *("-o", "--parsable", "--requeue", "--no-requeue", "--signal", "--test-only", "--wait", "-W"),
+        "--wrap",
+    )
+    never_starts = (
+        *("DependencyNeverSatisfied", "PartitionConfig", "BadConstraints", "PartitionTimeLimit", "JobHeld"),
+    )
+    foreign_variables = ("SLURM_",)
+    kept_variables = ("SLURM_CONF", "SLURM_CLUSTERS")
+
+    def __init__(self, name: str, settings: ClusterSettings) -> None:
+        super().__init__(name, settings)
+        self._known: dict[str, str] | None = None
+
+    def offers(self) -> str:
+        version = self.configuration().get("SLURM_VERSION", "?")
+        done = self.asked(["sinfo", "-h", "-o", "%R|%c|%m|%l|%G|%a|%D"])
+        rows = (line.split("|") for line in done.stdout.splitlines())
+        found = [Partition(*row) for row in rows if len(row) == len(Partition._fields)]
+        parts = ", ".join(f"{p.name} ({p.nodes} nodes, {p.cores} cores, {p.time_limit})" for p in found)
+        return f"Slurm {version}: {parts}"
+
+    def why_refused(self, arguments: Sequence[str]) -> str | None:
+        done = self.run([self.submit_words[0], "--test-only", *arguments], ASK_S, "#!/bin/sh\n")
+        return None if done.returncode == 0 else first_line(done.stderr)
+
+    def out_path(self, path: str) -> str:
+        return path.replace("%", "%%")
+
+    def configuration(self) -> dict[str, str]:
+        """The settings of the cluster, by name. Raises `ClusterError`."""
+        done = self.asked(["scontrol", "show", "config"])
+        pairs = (line.partition("=") for line in done.stdout.splitlines() if "=" in line)
+        return {name.strip(): value.strip() for name, _, value in pairs}
+
+    def known_configuration(self) -> dict[str, str]:
+        """The settings of the cluster, asked once; empty while it does not answer."""
+        if self._known is None:
+            with suppress(ClusterError):
+                self._known = self.configuration()
+        return self._known or {}
+
+    def largest_array(self) -> int:
+        if self.largest is not None:
+            return super().largest_array()
+        return leading_number(self.known_configuration().get("MaxArraySize", ""), super().largest_array())
+
+    def remembers_s(self) -> float | None:
+        age = self.known_configuration().get("MinJobAge")
+        return None if age is None else leading_number(age, 300)
+
+    def read_list(self, text: str) -> list[QueueRow]:
+        if self.settings.list is not None:
+            return super().read_list(text)
+        return [row for line in text.splitlines() if (row := _queue_row(line)) is not None]
+
+    def look_up(self, jobs: Mapping[str, str]) -> dict[str, QueueRow]:
+        has_accounting = "slurmdbd" in self.known_configuration().get("AccountingStorageType", "")
+        if has_accounting or self.settings.end is not None:
+            return super().look_up(jobs)
+        return {row.job: row for job in jobs for row in self.shown(job) if row.job == job}
+
+    def shown(self, job: str) -> list[QueueRow]:
+        """Of the controller; tasks of an array that wait may share a row.
+
+        Raises `ClusterError` for an answer that tells nothing.
+        """
+        done = self.run(["scontrol", "-o", "show", "job", job], ASK_S)
+        is_unknown = _UNKNOWN_JOB in done.stderr.lower() or f"{job} {_UNKNOWN_TASK}" in done.stdout
+        if done.returncode and is_unknown:
+            return []
+        rows = [row for line in done.stdout.splitlines() if (row := _shown_row(line)) is not None]
+        if done.returncode or not rows:
+            told = first_line(done.stderr) or f"scontrol ended with {done.returncode}, showing no job"
+            raise ClusterError(told)
+        return rows
+
+    def cancel_tasks(self, tasks: Iterable[str]) -> None:
+        """In one word for each array."""
+        arrays: dict[str, list[int]] = {}
+        for task in tasks:
+            array, _, index = task.partition("_")
+            arrays.setdefault(array, []).append(int(index))
+        super().cancel_tasks(f"{array}_[{ranges(indices)}]" for array, indices in arrays.items())
+
+    def cancel_named(self, name: str) -> None:
+        self.told(["scancel", "-Q", "--state=PENDING", f"--name={name}"])
+
+
+DIALECT = SlurmDialect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmOptions(ClusterOptions):
+    """What each job asks of Slurm; None and 0 leave it to Slurm."""
+
+    def __post_init__(self) -> None:
+        ClusterOptions.__post_init__(self)
+        _BY_DEFAULT.check(self)
+
+    def arguments(self, grace_s: float = GRACE_S) -> list[str]:
+        """The arguments of sbatch, what the job needs first.
+
+        `grace_s`: how long a job may take to stop; Slurm is asked for that, and half a minute, on top.
+        """
+        return _BY_DEFAULT.arguments(self, grace_s)
+
+
+_BY_DEFAULT = SlurmDialect("slurm", ClusterSettings())
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers as Slurm writes those of an array, such as `1-3,7`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ",".join("-".join(map(str, run)) for run in runs)
+
+
+def _queue_row(line: str) -> QueueRow | None:
+    parts = line.split("|", 5)
+    if len(parts) != 6:
+        return None
+    job, state, reason, ended, status, name = parts
+    return QueueRow(job, state, reason, instant(ended), _of_status(status), name.removesuffix("|"))
+
+
+def _of_status(status: str) -> int | None:
+    """The exit code of a wait status, as squeue gives it."""
+    if not status.isdecimal():
+        return None
+    number = int(status)
+    return None if number & 0x7F else number >> 8 & 0xFF
+
+
+def _shown_row(line: str) -> QueueRow | None:
+    fields = dict(word.partition("=")[::2] for word in line.split(" ") if "=" in word)
+    array, task = fields.get("ArrayJobId"), fields.get("ArrayTaskId")
+    job = fields.get("JobId") if array is None or task is None else f"{array}_{task}"
+    if job is None or "JobState" not in fields:
+        return None
+    return QueueRow(
+        job,
+        fields["JobState"],
+        fields.get("Reason", ""),
+        instant(fields.get("EndTime", "")),
+        exit_code(fields.get("ExitCode", "")),
+        fields.get("JobName", ""),
+    )

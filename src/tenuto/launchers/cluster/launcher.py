@@ -1,0 +1,448 @@
+"""The launcher of a cluster: gathers orders into arrays and submits them, for the follower to watch.
+Judges no job, and knows no word of a batch system. An attempt has a claim: submitted twice, it runs once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from tenuto.errors import LauncherNotFound, LaunchRefused
+from tenuto.launchers.cluster import submission
+from tenuto.launchers.cluster.allocations import Pilots, fits, pilot_slots, shared
+from tenuto.launchers.cluster.dialect import (
+    ClusterError,
+    ClusterOptions,
+    CommandThreads,
+    Dialect,
+    JobScript,
+    SubmissionOutcome,
+)
+from tenuto.launchers.cluster.follower import ClusterFollower, make_signals_file, signals_path, this_follower
+from tenuto.launchers.cluster.submission import Place, SubmittedAttempt
+from tenuto.launchers.cluster.tracked import Answer, ClusterProcess, Handed
+from tenuto.launchers.instructions import Limits
+from tenuto.launchers.manifest import Header
+from tenuto.launchers.protocols import StartOrder
+from tenuto.launchers.requirements import Alternative, Gpu, Host, Match, Requirement, unfit
+from tenuto.settings import load_settings
+from tenuto.settings.clusters import ClusterSettings, PartitionSettings
+from tenuto.workspace.claims import is_claimed
+from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.records import LaunchRecord, PidRecord
+
+logger = logging.getLogger("tenuto.cluster")
+
+GATHER_S = 0.1
+"""Orders are gathered until so long brings no new one,"""
+GATHER_MOST_S = 1.0
+"""but no longer than this."""
+
+
+class Ordered(NamedTuple):
+    """An order, and where its process is awaited."""
+
+    handed: Handed
+    process: asyncio.Future[ClusterProcess]
+
+
+class Batch:
+    """Orders of one workspace and one set of options that are gathered for one submission."""
+
+    def __init__(self, root: str, options: ClusterOptions, began: float) -> None:
+        self.root = root
+        self.options = options
+        self.began = began
+        self.orders: list[Ordered] = []
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Gathering:
+    """The orders of one launcher, and of those adapted from it; used in the loop of a scheduler."""
+
+    def __init__(self, submitter: ClusterSubmitter, most: int) -> None:
+        self._submitter = submitter
+        self._most = most
+        self._batches: dict[tuple[str, ClusterOptions], Batch] = {}
+
+    async def add(self, handed: Handed, options: ClusterOptions) -> ClusterProcess:
+        """The process of an order, once the system has it."""
+        loop = asyncio.get_running_loop()
+        key = handed.root, options
+        batch = self._batches.get(key)
+        if batch is None:
+            batch = self._batches[key] = Batch(handed.root, options, loop.time())
+        ordered = Ordered(handed, loop.create_future())
+        batch.orders.append(ordered)
+        if batch.timer is not None:
+            batch.timer.cancel()
+        rest_s = batch.began + GATHER_MOST_S - loop.time()
+        if len(batch.orders) >= self._most or rest_s <= 0:
+            self._flush(batch)
+        else:
+            batch.timer = loop.call_later(min(GATHER_S, rest_s), self._flush, batch)
+        return await ordered.process
+
+    def _flush(self, batch: Batch) -> None:
+        self._batches.pop((batch.root, batch.options), None)
+        loop = asyncio.get_running_loop()
+        waiting = {ordered.handed.attempt: ordered.process for ordered in batch.orders}
+
+        def answer(handed: Handed, result: ClusterProcess | Exception) -> None:
+            """Called in a thread, once for each order."""
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_resolve, waiting[handed.attempt], result)
+
+        self._submitter.submit([ordered.handed for ordered in batch.orders], batch.options, answer)
+
+
+class ClusterLauncher:
+    """Runs jobs through the batch system of a cluster."""
+
+    external = True
+    lock_path: str | None = None
+
+    def __init__(
+        self,
+        name: str,
+        options: ClusterOptions | None = None,
+        *,
+        settings: ClusterSettings | None = None,
+        cluster: ClusterFollower | None = None,
+        grace_s: float | None = None,
+    ) -> None:
+        """`name`: of the cluster, as in `[clusters.NAME]`. `options`: what each job asks for, in place of
+        what the settings say. `settings`: the rest.
+
+        `grace_s`: how long jobs may take to stop, by default as the settings say; asked for on top.
+        """
+        self.name = name
+        self.settings = settings or load_settings().cluster(name)
+        self.grace_s = load_settings().grace_s if grace_s is None else grace_s
+        self.options = options or ClusterOptions.of(self.settings)
+        self.cluster = cluster or this_follower(name)
+        self.cluster.use(self.settings)
+        self._most_jobs = min(self.settings.max_jobs, self.dialect.most_jobs())
+        self.slots = slots_of(self.options, self.settings, self._most_jobs)
+        self.dialect.check(self.options)
+        self.limits: Limits | None = limits_of(self.options, self.grace_s)
+        self._said: frozenset[str] = frozenset() if options is None else options.said()
+        """The options that a script chose, by their names,"""
+        self._kept: frozenset[str] = frozenset()
+        """and those of them that no requirement changes."""
+        self._python = self.settings.python or sys.executable
+        submitter = ClusterSubmitter(self.cluster, self.settings, self._python, self.grace_s)
+        self._pilots: dict[tuple[str, ClusterOptions], Pilots] = {}
+        self._gathering = Gathering(submitter, self.settings.array_size)
+        self._pools: tuple[object, object] = self, object()
+        if (
+            self.options.time_s
+            and fits(replace(self.options, time_s=None), self.settings)
+            and not self._is_piloted
+        ):
+            logger.warning(
+                "jobs get allocations of their own: %s.time_s (%g) is more than %s.pilot_time_s (%g)",
+                name,
+                self.options.time_s,
+                name,
+                self.settings.pilot_time_s,
+                extra={"action": "cluster_pilots_unused"},
+            )
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.cluster.dialect
+
+    @property
+    def pool(self) -> object:
+        """Launchers that were adapted from one share its slots; jobs of pilots have slots of their own."""
+        return self._pools[self._is_piloted]
+
+    @property
+    def _is_piloted(self) -> bool:
+        return fits(self.options, self.settings)
+
+    def adapted(self, alternative: Alternative) -> ClusterLauncher:
+        """This launcher, asking the system for what a requirement says; else `LauncherNotFound`."""
+        options, offered = self.options, self.settings.partitions or {}
+        problem = self.dialect.unsayable(alternative)
+        if offered and "partition" not in self._said:
+            options = replace(options, partition=self._partition(alternative))
+        elif problem is not None and options.partition not in offered:
+            raise LauncherNotFound(problem)
+        options = options.adapted(alternative, self._kept)
+        if options == self.options and not self._kept:
+            return self
+        self.dialect.arguments(options, self.grace_s)
+        said = self._said | options.said() - self.options.said()
+        slots = slots_of(options, self.settings, self._most_jobs)
+        limits = limits_of(options, self.grace_s)
+        return self._copy(options=options, slots=slots, limits=limits, _said=said, _kept=frozenset())
+
+    def firm(self) -> ClusterLauncher:
+        """This launcher, whose own options no requirement changes: a script chose it for one task."""
+        return self._copy(_kept=self._said)
+
+    def _copy(self, **changes: Any) -> ClusterLauncher:
+        launcher = object.__new__(type(self))
+        launcher.__dict__.update(self.__dict__, **changes)
+        return launcher
+
+    def _partition(self, alternative: Alternative) -> str:
+        """The partition of the settings that an alternative fits best; else `LauncherNotFound`."""
+        offered = self.settings.partitions or {}
+        hosts = {name: host_of(told) for name, told in offered.items()}
+        found = {name: match for name, host in hosts.items() if (match := match_of(alternative, host))}
+        if found:
+            return max(found, key=lambda name: found[name].score)
+        why = "; ".join(f"{name}: {unfit(alternative, host)}" for name, host in hosts.items())
+        raise LauncherNotFound(f"no partition of {self.name} fits: {why}")
+
+    def arguments(self) -> list[str]:
+        """What the system is asked for each job."""
+        return self.dialect.arguments(self.options, self.grace_s)
+
+    def why_refused(self) -> str | None:
+        """Why the system would refuse a job, in its words; None if it would take it, or does not answer."""
+        try:
+            return self.dialect.why_refused(self.arguments())
+        except ClusterError:
+            return None
+
+    async def start(self, order: StartOrder) -> ClusterProcess:
+        """Hand an order over; returns once the system has it. Raises `LaunchRefused` with its words."""
+        handed = Handed.of(order, self.cluster.expect(order.paths, order.launch))
+        if self._is_piloted:
+            return await self._by_pilot(handed)
+        return await self._gathering.add(handed, self.options)
+
+    async def _by_pilot(self, handed: Handed) -> ClusterProcess:
+        loop = asyncio.get_running_loop()
+        key = handed.root, shared(self.options)
+        pilots = self._pilots.get(key)
+        if pilots is None:
+            pilots = self._pilots[key] = Pilots(self.cluster, self.settings, self._python, self.grace_s, *key)
+        process: asyncio.Future[ClusterProcess] = loop.create_future()
+
+        def answer(_: Handed, result: ClusterProcess | Exception) -> None:
+            """Called in a thread, once."""
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_resolve, process, result)
+
+        pilots.add(handed, self.options, answer)
+        return await process
+
+    def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> ClusterProcess | None:
+        return self.cluster.process(paths, launch)
+
+    async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
+        return ()
+
+    def close(self) -> None:
+        """Jobs go on, and are found again by their submissions; pilots end after their last order."""
+        for pilots in self._pilots.values():
+            pilots.close()
+        self._pilots.clear()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({' '.join(self.arguments())})"
+
+
+class SlurmLauncher(ClusterLauncher):
+    """Runs jobs through Slurm."""
+
+    def __init__(
+        self,
+        options: ClusterOptions | None = None,
+        *,
+        settings: ClusterSettings | None = None,
+        cluster: ClusterFollower | None = None,
+        grace_s: float | None = None,
+    ) -> None:
+        """`options`: what each job asks for, in place of what the settings say. `settings`: the rest.
+
+        `grace_s`: how long jobs may take to stop, by default as the settings say; asked for on top.
+        """
+        super().__init__("slurm", options, settings=settings, cluster=cluster, grace_s=grace_s)
+
+
+def limits_of(options: ClusterOptions, grace_s: float) -> Limits:
+    """What the runner holds a job to, whether the batch system does so or not."""
+    return Limits(memory_bytes=options.memory_bytes, grace_s=grace_s)
+
+
+def host_of(told: PartitionSettings) -> Host:
+    """A partition, as the settings tell of it."""
+    gpu = Gpu(told.gpu_kind, told.gpu_memory_bytes)
+    return Host(told.cores, told.memory_bytes, (gpu,) * told.gpus, told.time_s, priority=told.priority)
+
+
+def match_of(alternative: Alternative, host: Host) -> Match | None:
+    return Requirement((alternative,)).match(host)
+
+
+def slots_of(options: ClusterOptions, settings: ClusterSettings, most_jobs: int) -> int:
+    """How many jobs are handed over at once: as many as the queue may have, or as pilots can hold.
+
+    A driver that hands over more than its pilots can hold is busy with that while they have nothing to run.
+    """
+    return pilot_slots(settings) if fits(options, settings) else most_jobs
+
+
+def _resolve(future: asyncio.Future[ClusterProcess], result: ClusterProcess | Exception) -> None:
+    if future.done():
+        if isinstance(result, ClusterProcess):
+            result.close()
+    elif isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+AT_ONCE = 2
+FIRST_LOOK_S = 0.2
+LONGEST_LOOK_S = 2.0
+"""How long the system is not asked again for a place in the queue."""
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 60.0
+
+
+class ClusterSubmitter:
+    """Submits the orders of one launcher."""
+
+    def __init__(
+        self, follower: ClusterFollower, settings: ClusterSettings, python: str, grace_s: float
+    ) -> None:
+        self._follower = follower
+        self._settings = settings
+        self._python = python
+        self._grace_s = grace_s
+        self._dialect = follower.dialect
+        self._calls = CommandThreads(AT_ONCE)
+        self._signals_id = follower.new_id()
+        self._pause = threading.Event()
+
+    def submit(self, orders: Sequence[Handed], options: ClusterOptions, answer: Answer) -> None:
+        """Submits orders of one workspace, in arrays; `answer` is called, in a thread, once for each."""
+        self._calls.submit(partial(self._submit_all, list(orders), options, answer))
+
+    def _submit_all(self, orders: list[Handed], options: ClusterOptions, answer: Answer) -> None:
+        size = self._array_size()
+        while orders:
+            count = self._await_place(orders[:size])
+            part, orders = orders[:count], orders[count:]
+            try:
+                self._submit(part, options, answer)
+            except OSError as error:  # the workspace cannot be written
+                self._give_up(part, error, answer)
+            except Exception as error:
+                logger.exception("a submission failed", extra={"action": "cluster_submission_failed"})
+                self._give_up(part, LaunchRefused(f"the submission failed: {error}"), answer)
+            finally:
+                self._follower.limit.release(count)
+
+    def _await_place(self, orders: list[Handed]) -> int:
+        """Waits until the queue has a place for one of these orders; returns for how many it has."""
+        limit, most = self._follower.limit, self._settings.max_jobs
+        pause_s = FIRST_LOOK_S
+        while not (count := limit.reserve(len(orders), most)):
+            asked = self._follower.machine.clock.monotonic()
+            with suppress(ClusterError):
+                for suffix, job in limit.look(self._follower.queue(), asked).items():
+                    limit.asked_for(suffix, self._dialect.shown(job))
+                if count := limit.reserve(len(orders), most):
+                    break
+            self._pause.wait(pause_s)
+            if pause_s < LONGEST_LOOK_S <= 2 * pause_s:
+                problem = f"it has {most} jobs of this process, as many as max_jobs allows"
+                self._follower.explain([handed.attempt for handed in orders], problem)
+            pause_s = min(2 * pause_s, LONGEST_LOOK_S)
+        return count
+
+    def _array_size(self) -> int:
+        return max(min(self._settings.array_size, self._dialect.largest_array()), 1)
+
+    def _submit(self, orders: list[Handed], options: ClusterOptions, answer: Answer) -> None:
+        """One submission, until it is answered; where the queue is full, two of half the size."""
+        files = self._follower.machine.files
+        layout = Layout(orders[0].root)
+        place = Place(layout.launchers, self._follower.new_id(), self._follower.name)
+        header = self._header(orders)
+        lines = [handed.order for handed in orders]
+        index = self._dialect.index_expression(is_array=len(orders) > 1)
+        script = submission.script_of(self._settings, self._python, place, options.time_s, index)
+        submission.write(files, place, header, lines, script)
+        name = submission.job_name(self._dialect, lines, place)
+        arguments = self._dialect.arguments(options, self._grace_s)
+        job = JobScript(name, len(orders), arguments, script, place.directory)
+        pause_s = FIRST_PAUSE_S
+        while True:
+            said = self._dialect.submit(job)
+            if said.outcome is SubmissionOutcome.TAKEN:
+                self._take(said.text or None, place, header, orders, answer)
+                return
+            if said.outcome is SubmissionOutcome.REFUSED:
+                files.remove_tree(place.directory)
+                self._give_up(
+                    orders, LaunchRefused(f"{self._dialect.title} refused the job: {said.text}"), answer
+                )
+                return
+            if said.outcome is SubmissionOutcome.FULL and len(orders) > 1:
+                files.remove_tree(place.directory)
+                half = len(orders) // 2
+                self._submit(orders[:half], options, answer)
+                self._submit(orders[half:], options, answer)
+                return
+            self._follower.explain([handed.attempt for handed in orders], said.text)
+            self._pause.wait(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            queued = self._queued(place)
+            if queued is not None:
+                self._take(queued, place, header, orders, answer)
+                return
+            if all(self._is_claimed(handed) for handed in orders):
+                self._take(None, place, header, orders, answer)  # all of them were given up meanwhile
+                return
+
+    def _header(self, orders: Sequence[Handed]) -> Header:
+        signals = signals_path(Layout(orders[0].root), self._signals_id)
+        make_signals_file(self._follower.machine.files, signals)
+        variables = self._dialect.job_variables(is_array=len(orders) > 1)
+        return Header(self._settings.beat_s, signals, variables, self._settings.reuse_s)
+
+    def _queued(self, place: Place) -> str | None:
+        """The id of a job whose answer was lost, if the queue shows it."""
+        with suppress(ClusterError):
+            for row in self._dialect.queue() if self._dialect.has_list else ():
+                if row.name.endswith(place.suffix):
+                    return row.job.rpartition("_")[0] or row.job
+        return None
+
+    def _is_claimed(self, handed: Handed) -> bool:
+        return is_claimed(self._follower.machine, handed.attempt.paths, handed.order.nonce)
+
+    def _take(
+        self, job: str | None, place: Place, header: Header, orders: Sequence[Handed], answer: Answer
+    ) -> None:
+        self._follower.limit.queue(place, len(orders), job)
+        if job is not None:
+            # A command that found every job of it ended may have cleared the directory away by now.
+            with suppress(OSError):
+                submission.write_answer(self._follower.machine.files, place, job)
+        is_array = len(orders) > 1
+        for index, handed in enumerate(orders):
+            own = None if job is None else self._dialect.task_id(job, index, is_array=is_array)
+            self._follower.submitted(handed.attempt, SubmittedAttempt(place, index, is_array, own, header))
+            answer(handed, self._follower.process_of(handed.attempt))
+
+    def _give_up(self, orders: Sequence[Handed], error: Exception, answer: Answer) -> None:
+        for handed in orders:
+            self._follower.submitted(handed.attempt, None)
+            answer(handed, error)

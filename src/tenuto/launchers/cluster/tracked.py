@@ -1,0 +1,481 @@
+"""The attempts that a batch system has and this process follows: what is known of each, and its `Process`.
+Reads job directories and asks no command; used under the lock of the follower.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from enum import IntEnum, unique
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tenuto.launchers.cluster.dialect import EXITED, Dialect, QueueRow
+from tenuto.launchers.cluster.submission import SubmittedAttempt, has_vanished
+from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.local import resolve
+from tenuto.launchers.manifest import Order, setup_failure, setup_path
+from tenuto.launchers.observation import Observer, Seen, Sighting
+from tenuto.launchers.protocols import StartOrder
+from tenuto.launchers.runner.terms import SETUP_FAILED, STALE
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.workspace.attempt_files import read_launch, read_pid
+from tenuto.workspace.claims import Claim, Claimer, claimer, keep_claim
+from tenuto.workspace.derive import ClusterReport
+from tenuto.workspace.derive_table import ClusterSays
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.markers import Durability, has_marker
+from tenuto.workspace.ports import RUNNER_BYTE, Machine
+from tenuto.workspace.records import LaunchRecord
+
+if TYPE_CHECKING:
+    from tenuto.launchers.cluster.follower import ClusterFollower
+
+MISSING_ANSWERS = 2
+"""How many answers of the list must lack a job before it is looked for elsewhere."""
+_SEEN = {
+    ClusterSays.PENDING: Seen.PENDING,
+    ClusterSays.RUNNING: Seen.RUNNING,
+    ClusterSays.ENDED: Seen.ENDED,
+}
+
+
+@unique
+class EndRequest(IntEnum):
+    """What is to be done to a job, the strongest last."""
+
+    NONE = 0
+    STOP = 1
+    KILL = 2
+
+
+class TrackedAttempt:
+    """One attempt; a thousand of them may wait, so that each is kept small."""
+
+    __slots__ = (
+        "_machine",
+        "_observer",
+        "beat_s",
+        "dialect",
+        "ending",
+        "found",
+        "has_begun",
+        "has_lost_id",
+        "has_vanished",
+        "is_forgotten",
+        "is_marked",
+        "is_new",
+        "is_replaced",
+        "is_submitting",
+        "is_to_be_judged",
+        "job",
+        "launch",
+        "listeners",
+        "missing",
+        "missing_since",
+        "needless",
+        "paths",
+        "processes",
+        "report",
+        "row",
+        "since",
+        "told",
+    )
+
+    def __init__(
+        self, machine: Machine, dialect: Dialect, paths: JobPaths, launch: LaunchRecord, beat_s: float
+    ) -> None:
+        self._machine = machine
+        self.dialect = dialect
+        self.paths = paths
+        self.launch = launch
+        self.report = ClusterReport()
+        self.found: SubmittedAttempt | None = None
+        """Its submission, once known."""
+        self.job: str | None = None
+        """The system's id of it, once known."""
+        self.is_submitting = False
+        """True while this process submits it."""
+        self.is_new = True
+        """True until it was looked for in the workspace."""
+        self.since = machine.clock.monotonic()
+        """When it was first seen, or submitted: what the system was asked before tells nothing of it."""
+        self.row: QueueRow | None = None
+        self.missing = 0
+        """Answers in a row that lacked it."""
+        self.missing_since = 0.0
+        """When the first of them came."""
+        self.is_forgotten = False
+        """True if the system has forgotten the job."""
+        self.has_begun = False
+        self.has_lost_id = False
+        """True if another job was seen under its id: the system must not be told to end that."""
+        self.is_marked = False
+        self.has_vanished = False
+        """True if its pilot says that its runner left no marker."""
+        self.is_replaced = False
+        """True if it was given up before it began, or another attempt has followed it."""
+        self.is_to_be_judged = True
+        """True if something changed since it was judged."""
+        self.needless: str | None = None
+        """The system's id of its own task, once another task of the array runs it."""
+        self.ending = EndRequest.NONE
+        self.told = EndRequest.NONE
+        """The ending that the system was told of."""
+        self.processes = 0
+        """How many `Process`es stand for it."""
+        self.listeners: list[Callable[[], None]] = []
+        self._observer = Observer(machine, beat_s)
+        self.beat_s = beat_s
+
+    @property
+    def shown_job(self) -> str:
+        """The id of its job, as the system itself writes it."""
+        return "" if self.job is None else self.dialect.native(self.job)
+
+    @property
+    def is_ended(self) -> bool:
+        """True if the system confirmed the end, or the fence has passed."""
+        return self.report.says is ClusterSays.ENDED
+
+    @property
+    def is_active(self) -> bool:
+        """True while the system must be asked for it."""
+        return not (self.is_marked or self.is_replaced or self.is_ended)
+
+    @property
+    def may_be_in_queue(self) -> bool:
+        """True if the system may have its job: it has not ended, or it was given up before it began."""
+        return self.is_active or not (self.has_begun or self.is_ended)
+
+    @property
+    def is_watched_closely(self) -> bool:
+        """True while its end is believed and not yet certain."""
+        is_over = self.row is not None and self.dialect.meaning(self.row.state).says is ClusterSays.ENDED
+        is_over = is_over or self.has_vanished or self.missing > 0 or self.is_forgotten
+        return is_over and self.is_active and not self.is_submitting
+
+    @property
+    def is_due(self) -> bool:
+        """True if it is to be looked at, or judged, though its runner has not signalled."""
+        if self.is_submitting:
+            return False
+        return self.is_new or self.is_to_be_judged or self.is_watched_closely
+
+    def take_found(self, found: SubmittedAttempt) -> None:
+        """Takes the submission that names it."""
+        self.found = found
+        self.job = self.job or found.job
+        if found.header.beat_s != self.beat_s:
+            self.beat_s = found.header.beat_s
+            self._observer = Observer(self._machine, self.beat_s)
+
+    def own(self, row: QueueRow | None) -> QueueRow | None:
+        """A row, if it is of this attempt: a system that lost its state gives ids out again."""
+        if row is None or self.found is None or row.name.endswith(self.found.place.suffix):
+            return row
+        self.has_lost_id = True
+        return None
+
+    def tell_listeners(self) -> None:
+        """Tells every listener that something new may be known; to be called without the lock."""
+        for tell in list(self.listeners):
+            tell()
+
+    def look(self) -> None:
+        """Reads whether it has begun, and whether it has left its marker."""
+        files = self._machine.files
+        if not self.has_begun:
+            self.has_begun = read_pid(files, self.paths, self.launch.attempt) is not None
+        self.is_marked = has_marker(files, self.paths, self.launch.nonce)
+        if not self.is_marked and self.found is not None and self.found.is_pilot:
+            self.has_vanished = has_vanished(files, self.found, self.launch.nonce)
+        made = claimer(self._machine, self.paths, self.launch.nonce)
+        if isinstance(made, Claim) and self._is_run_by_another_task(made):
+            self.needless = self.job
+        if not self.is_marked:
+            launch = read_launch(files, self.paths)
+            is_revoked = isinstance(made, Claim) and made.by is Claimer.SCHEDULER
+            self.is_replaced = is_revoked or (launch is not None and launch.nonce != self.launch.nonce)
+
+    def keep_claim(self) -> None:
+        """Syncs its claim; needless if its marker was synced, and if its directory is gone."""
+        if self.is_marked and Instructions.of(self.launch).durability is Durability.MARKER:
+            return
+        with suppress(FileNotFoundError):
+            keep_claim(self._machine, self.paths, self.launch.nonce)
+
+    def _is_run_by_another_task(self, made: Claim) -> bool:
+        """True if the runner of another task of the same array has the attempt: its own has nothing to do."""
+        if made.job is None or self.job is None or self.has_lost_id:
+            return False
+        runs, own = self.dialect.normal(made.job), self.job
+        is_of_array = runs != own and runs.rpartition("_")[0] == own.rpartition("_")[0]
+        return self.found is not None and self.found.is_array and is_of_array
+
+    def take(self, row: QueueRow | None) -> bool:
+        """Takes what the list, or whatever was asked after it, says; True if that is news."""
+        if row is None:
+            if not self.missing:
+                self.missing_since = self._machine.clock.monotonic()
+            self.missing += 1
+            self.is_to_be_judged = True
+            return self.missing == 1
+        is_news = self.row is None or row.state != self.row.state
+        self.row, self.missing, self.is_forgotten = row, 0, False
+        self.is_to_be_judged = True
+        return is_news
+
+    def judge(self) -> bool:
+        """Renews the report; True if it says something new."""
+        if self.is_ended or self.is_submitting:
+            return False
+        self.is_to_be_judged = False
+        before = self.report
+        self.report = self._observer.report(self.paths, self.launch, self._see)
+        return self.report != before
+
+    def _see(self, claimed: str | None) -> Sighting:
+        """What the system's list says of it; `claimed` is the job whose runner began it."""
+        claimed = claimed and self.dialect.normal(claimed)
+        if claimed is not None and claimed != self.job:
+            # The answer to a submission was lost, or the order came twice: that job is the one.
+            self.job, self.row, self.missing = claimed, None, 0
+            self.is_forgotten = self.has_lost_id = False
+        if self.has_vanished:
+            message = f"KILLED: its runner vanished in pilot {self.shown_job} without leaving a marker"
+            return Sighting(Seen.ENDED, message=message)
+        title = self.dialect.title
+        if self.is_forgotten:
+            message = f"{title} no longer knows job {self.shown_job}"
+            return Sighting(Seen.MISSING, message=message, blameless=True)
+        if self.row is None:
+            if self.job is not None and not self.dialect.has_list:
+                return Sighting(Seen.UNLISTED, message=f"{title} has it, and cannot be asked for it")
+            if self.job is not None or not self.missing:
+                return Sighting(Seen.NOTHING, message=self.report.message)
+            message = f"{title} was never given it: its scheduler ended before it could"
+            return Sighting(Seen.MISSING, message=message, blameless=True)
+        meaning = self.dialect.meaning(self.row.state)
+        if meaning.says is ClusterSays.PENDING:
+            return Sighting(Seen.PENDING, message=self.dialect.pending_text(self.row.reason))
+        is_exit = meaning is EXITED
+        if is_exit and self.row.exit_code == SETUP_FAILED and self.found is not None:
+            said = setup_path(self.found.place.manifest, self.found.position)
+            message = setup_failure(self._machine.files, said).message
+            return Sighting(Seen.ENDED, SETUP_FAILED, JobFailureStatus.FAILED, message)
+        if self.found is not None and self.found.is_pilot and meaning.says is ClusterSays.ENDED:
+            message = f"its pilot ended: {self._text(self.row)}"
+            is_confirmed = meaning.confirmed
+            return Sighting(Seen.ENDED, message=message, confirmed=is_confirmed, blameless=True, untried=True)
+        return Sighting(
+            _SEEN[meaning.says],
+            self.row.exit_code if is_exit else None,
+            meaning.reason,
+            self._text(self.row) if meaning.says is ClusterSays.ENDED else None,
+            meaning.confirmed,
+            meaning.blameless or (is_exit and self.row.exit_code == STALE),
+            self._ended_s_ago(self.row) if meaning.says is ClusterSays.ENDED else None,
+        )
+
+    def _ended_s_ago(self, row: QueueRow) -> float | None:
+        return None if row.ended is None else self._machine.clock.now().timestamp() - row.ended
+
+    def _text(self, row: QueueRow) -> str:
+        state = row.state.partition(" ")[0]
+        if self.dialect.meaning(state) is not EXITED:
+            return f"{self.dialect.title} says {state} of job {self.shown_job}"
+        ended = "" if row.exit_code is None else f" with exit code {row.exit_code}"
+        seen = f": see {self.found.place.out}" if self.found is not None else ""
+        return f"job {self.shown_job} of {self.dialect.title} ended{ended} and left no marker{seen}"
+
+
+UNASKED_S = 300.0
+"""How long an attempt without a `Process` is followed after the last question about it."""
+_DROP_S = 10.0
+"""How often such attempts are looked for."""
+
+
+class Listening:
+    """A context in which a listener is told of an attempt."""
+
+    __slots__ = ("_attempt", "_lock", "_tell")
+
+    def __init__(self, lock: threading.RLock, attempt: TrackedAttempt, tell: Callable[[], None]) -> None:
+        self._lock = lock
+        self._attempt = attempt
+        self._tell = tell
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._attempt.listeners.append(self._tell)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._attempt.listeners.remove(self._tell)
+
+
+class Tracked:
+    """Every attempt that is followed; for any thread."""
+
+    def __init__(self, machine: Machine, dialect: Dialect) -> None:
+        self._machine = machine
+        self._dialect = dialect
+        self.lock = threading.RLock()
+        self._attempts: dict[str, TrackedAttempt] = {}
+        self._asked: dict[str, float] = {}
+        self._drop_due = 0.0
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    def __contains__(self, nonce: str) -> bool:
+        return nonce in self._attempts
+
+    def all(self) -> list[TrackedAttempt]:
+        """The attempts at this moment."""
+        with self.lock:
+            return list(self._attempts.values())
+
+    def known(self, paths: JobPaths, launch: LaunchRecord, beat_s: float) -> TrackedAttempt:
+        """The attempt of a launch record; followed from now on if it was not."""
+        with self.lock:
+            attempt = self._attempts.get(launch.nonce)
+            if attempt is None:
+                attempt = TrackedAttempt(self._machine, self._dialect, paths, launch, beat_s)
+                self._attempts[launch.nonce] = attempt
+            self._asked[launch.nonce] = self._machine.clock.monotonic()
+            return attempt
+
+    def keep(self, attempt: TrackedAttempt) -> None:
+        """Follows an attempt that may have been let go."""
+        with self.lock:
+            self._attempts[attempt.launch.nonce] = attempt
+
+    def let_go(self, attempt: TrackedAttempt) -> None:
+        """A process of the attempt was closed; one without any, and with nothing to tell, is dropped."""
+        with self.lock:
+            attempt.processes -= 1
+            if not attempt.processes and attempt.ending <= attempt.told:
+                self._drop(attempt.launch.nonce)
+
+    def drop_unasked(self, now: float) -> None:
+        """Forgets the attempts that were not asked for in a while."""
+        if now < self._drop_due:
+            return
+        self._drop_due = now + _DROP_S
+        with self.lock:
+            for nonce, asked in list(self._asked.items()):
+                attempt = self._attempts.get(nonce)
+                is_needed = attempt is not None and (attempt.processes or attempt.is_submitting)
+                if attempt is None or (not is_needed and now - asked > UNASKED_S):
+                    self._drop(nonce)
+
+    def unsaid_endings(self) -> list[TrackedAttempt]:
+        """The attempts whose end is wanted and of which the system was not told."""
+        return [attempt for attempt in self.all() if attempt.ending > attempt.told]
+
+    def end(self, attempt: TrackedAttempt, ending: EndRequest) -> None:
+        """Records that an attempt is to end."""
+        with self.lock:
+            attempt.ending = max(attempt.ending, ending)
+            self.keep(attempt)
+
+    def end_again(self, attempt: TrackedAttempt) -> None:
+        """Asks for the end of an attempt again: the system was told, and did not hear it."""
+        with self.lock:
+            attempt.told = EndRequest.NONE
+            self.keep(attempt)
+
+    def listening(self, attempt: TrackedAttempt, tell: Callable[[], None]) -> Listening:
+        """Calls `tell`, in another thread, whenever something new is known of the attempt."""
+        return Listening(self.lock, attempt, tell)
+
+    def _drop(self, nonce: str) -> None:
+        self._attempts.pop(nonce, None)
+        self._asked.pop(nonce, None)
+
+
+LAST_STEPS_S = 1.0
+LAST_STEPS = 100
+"""How long, and how often, the lock of a runner that has written its marker is looked at."""
+
+
+class ClusterProcess:
+    """A `Process`; pending or running."""
+
+    __slots__ = ("_attempt", "_follower", "_is_closed")
+
+    exit_code: int | None = None
+
+    def __init__(self, follower: ClusterFollower, attempt: TrackedAttempt) -> None:
+        self._follower = follower
+        self._attempt = attempt
+        self._is_closed = False
+
+    async def confirmed(self) -> bool:
+        await self._until(lambda: self._attempt.has_begun or not self._attempt.is_active)
+        return self._attempt.has_begun
+
+    async def wait(self) -> None:
+        await self._until(lambda: not self._attempt.is_active)
+        locks, lock = self._follower.machine.locks, self._attempt.paths.lock
+        for _ in range(LAST_STEPS):  # its marker is written, and it exits in a moment
+            if not locks.is_locked(lock, RUNNER_BYTE):
+                return
+            await asyncio.sleep(LAST_STEPS_S / LAST_STEPS)
+
+    def signal_stop(self) -> None:
+        self._follower.end(self._attempt, EndRequest.STOP)
+
+    def kill(self) -> None:
+        self._follower.end(self._attempt, EndRequest.KILL)
+
+    def describe(self) -> dict[str, Any]:
+        launch = self._attempt.launch
+        described: dict[str, Any] = {"launcher": launch.launcher, "attempt": launch.attempt}
+        pid = read_pid(self._follower.machine.files, self._attempt.paths, launch.attempt)
+        if pid is not None:
+            described |= {"host": pid.identity.host, "pid": pid.identity.pid}
+        if self._attempt.job is not None:
+            described["job"] = self._attempt.shown_job
+        return described
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._follower.let_go(self._attempt)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        loop = asyncio.get_running_loop()
+        while not condition():
+            changed: asyncio.Future[None] = loop.create_future()  # an Event would take 700 bytes a job
+            with self._follower.listening(self._attempt, partial(_wake, loop, changed)):
+                if not condition():  # or it came true before anything listened
+                    await changed
+
+
+def _wake(loop: asyncio.AbstractEventLoop, changed: asyncio.Future[None]) -> None:
+    """Called in the thread of the follower."""
+    with suppress(RuntimeError):  # the loop was closed meanwhile
+        loop.call_soon_threadsafe(resolve, changed)
+
+
+class Handed(NamedTuple):
+    """An order, as it is submitted."""
+
+    root: str
+    """Of its workspace."""
+    order: Order
+    attempt: TrackedAttempt
+
+    @classmethod
+    def of(cls, order: StartOrder, attempt: TrackedAttempt) -> Handed:
+        layout = Instructions.of(order.launch).layout(order.paths)
+        line = Order(order.paths.directory, order.paths.script_name, order.launch.nonce)
+        return cls(layout.root, line, attempt)
+
+
+Answer = Callable[[Handed, ClusterProcess | Exception], None]

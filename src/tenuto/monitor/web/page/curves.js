@@ -1,0 +1,455 @@
+// Metrics over time on a canvas: one metric of many jobs, or all metrics of one job.
+// Lines are painted a few at a time on a hidden canvas, so that no frame waits for hundreds of them.
+
+import { followMetrics, get } from "./api.js";
+import { h, keyed, put, say } from "./dom.js";
+import { choice, empty, groupChoice, stateMark, throttled } from "./parts.js";
+import { COLOURS, isLessBetter, linearTicks, scale, tick } from "./plot.js";
+import { address, duration, nameOfKey, short } from "./text.js";
+
+/** @import { Curve, Groups, JobCurves, Metrics, Place, View } from "./types.js" */
+/** @import { Scale } from "./plot.js" */
+/** @typedef {{key: string, label: string, colour: string, x: number[], y: (number | null)[], raw: (number | null)[], range?: Range}} Line */
+/** @typedef {[left: number, right: number, low: number, high: number]} Range */
+/** @typedef {{isLogX?: boolean, isLogY?: boolean, smoothing?: number, byTime?: boolean, title?: string}} Look */
+
+const [LEFT, RIGHT, TOP, BOTTOM] = [62, 10, 10, 26];
+const SLICE_MS = 12;
+const NEAR = 40;
+const MOST_JOBS = 200;
+const MOST_POINTS = 1000;
+const MOST_LISTED = 50;
+const SHADES = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
+
+/**
+ * Values with less noise: each is drawn towards those before it; a gap stays a gap.
+ * @param {(number | null)[]} values @param {number} weight from 0 to 1
+ */
+export function smoothed(values, weight) {
+  if (!weight) return values;
+  let [sum, norm] = [0, 0];
+  return values.map((value) => {
+    if (value === null) return null;
+    sum = sum * weight + value * (1 - weight);
+    norm = norm * weight + (1 - weight);
+    return sum / norm;
+  });
+}
+
+/** A plot of lines; the last line is in front. */
+export class CurvePlot {
+  /** @param {string} label @param {number} height @param {(key: string) => void} [open] */
+  constructor(label, height, open) {
+    this.label = label;
+    this.height = height;
+    /** @type {Line[]} */
+    this.lines = [];
+    /** @type {Look} */
+    this.look = {};
+    this.version = 0;
+    this.isPainting = this.isDirty = false;
+    /** @type {Line | null} */
+    this.near = null;
+    this.canvas = h("canvas", { role: "img", "aria-label": label });
+    this.above = h("canvas", { class: "above", "aria-hidden": "true" });
+    this.words = h("p", { class: "tip soft", role: "status" });
+    this.element = h("div", { class: "plot" }, this.canvas, this.above, this.words);
+    this.hidden = document.createElement("canvas");
+    this.above.addEventListener("pointermove", (event) => this.hover(event));
+    this.above.addEventListener("pointerleave", () => this.point(null, -1));
+    this.above.addEventListener("click", () => { if (this.near && open) open(this.near.key); });
+    this.resized = new ResizeObserver(() => this.draw());
+    this.resized.observe(this.element);
+  }
+
+  close() {
+    this.version += 1;
+    this.resized.disconnect();
+  }
+
+  /** @param {Line[]} lines @param {Look} look */
+  show(lines, look) {
+    this.lines = lines;
+    this.look = look;
+    if (this.isPainting) this.isDirty = true;
+    else this.draw();
+  }
+
+  /** Paints all lines, some milliseconds a frame; what was there before stays until they are done. */
+  draw() {
+    const mine = ++this.version;
+    [this.isPainting, this.isDirty] = [true, false];
+    const width = Math.max(this.element.clientWidth, 200);
+    const ratio = devicePixelRatio || 1;
+    this.hidden.width = width * ratio;
+    this.hidden.height = this.height * ratio;
+    const pen = /** @type {CanvasRenderingContext2D} */ (this.hidden.getContext("2d"));
+    pen.scale(ratio, ratio);
+    const [x, y] = this.scales(width);
+    this.x = x;
+    this.y = y;
+    const style = getComputedStyle(this.element);
+    this.axes(pen, x, y, width, (name) => style.getPropertyValue(`--${name}`));
+    pen.save();
+    pen.beginPath();
+    pen.rect(LEFT, TOP - 2, width - LEFT - RIGHT, this.height - TOP - BOTTOM + 4);
+    pen.clip();
+    pen.lineJoin = "round";
+    const lines = this.lines;
+    const many = lines.length > 12;
+    let next = 0;
+    const slice = () => {
+      if (mine !== this.version) return;
+      const until = performance.now() + SLICE_MS;
+      while (next < lines.length && performance.now() < until) {
+        const line = lines[next++];
+        if (!line) continue;
+        const isBest = next === lines.length && lines.length > 1;
+        if (line.raw !== line.y && !many) this.stroke(pen, line.x, line.raw, line.colour, 1, 0.25);
+        this.stroke(pen, line.x, line.y, line.colour, isBest ? 2.5 : many ? 1 : 1.6, isBest || !many ? 1 : 0.55);
+      }
+      if (next < lines.length) return void requestAnimationFrame(slice);
+      pen.restore();
+      this.swap(ratio, width);
+      this.element.dataset.drawn = String(lines.length);
+      this.isPainting = false;
+      if (this.isDirty) requestAnimationFrame(() => this.draw());
+    };
+    slice();
+  }
+
+  /** @param {number} ratio @param {number} width */
+  swap(ratio, width) {
+    for (const canvas of [this.canvas, this.above]) {
+      if (canvas.width !== this.hidden.width || canvas.height !== this.hidden.height) {
+        canvas.width = this.hidden.width;
+        canvas.height = this.hidden.height;
+        canvas.style.height = `${this.height}px`;
+        canvas.style.width = `${width}px`;
+      }
+    }
+    const shown = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
+    shown.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    shown.drawImage(this.hidden, 0, 0);
+    this.ratio = ratio;
+  }
+
+  /** @param {number} width @returns {[Scale, Scale]} */
+  scales(width) {
+    let [left, right, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
+    for (const line of this.lines) {
+      const range = line.range ??= rangeOf(line, this.look);
+      [left, right] = [Math.min(left, range[0]), Math.max(right, range[1])];
+      [low, high] = [Math.min(low, range[2]), Math.max(high, range[3])];
+    }
+    if (left > right) [left, right, low, high] = [0, 1, 0, 1];
+    if (low === high) [low, high] = this.look.isLogY ? [low / 2, high * 2] : [low - Math.abs(low || 1) / 2, high + Math.abs(high || 1) / 2];
+    return [
+      scale(left, right > left ? right : left + 1, this.look.isLogX ?? false, LEFT, width - RIGHT, Math.max(2, Math.floor(width / 110))),
+      scale(low, high, this.look.isLogY ?? false, this.height - BOTTOM, TOP, Math.max(2, Math.floor(this.height / 45))),
+    ];
+  }
+
+  /** @param {CanvasRenderingContext2D} pen @param {Scale} x @param {Scale} y @param {number} width @param {(name: string) => string} colour */
+  axes(pen, x, y, width, colour) {
+    pen.font = "12px system-ui, sans-serif";
+    pen.fillStyle = colour("soft-ink");
+    pen.strokeStyle = colour("line");
+    pen.lineWidth = 1;
+    pen.textBaseline = "middle";
+    pen.textAlign = "right";
+    pen.beginPath();
+    for (const value of y.ticks) {
+      const at = Math.round(y.place(value)) + 0.5;
+      pen.moveTo(LEFT, at);
+      pen.lineTo(width - RIGHT, at);
+      pen.fillText(tick(value), LEFT - 6, at);
+    }
+    pen.textAlign = "center";
+    for (const value of x.ticks) {
+      const at = Math.round(x.place(value)) + 0.5;
+      pen.moveTo(at, TOP);
+      pen.lineTo(at, this.height - BOTTOM);
+      pen.fillText(this.look.byTime ? duration(value) : tick(value), Math.min(Math.max(at, LEFT + 8), width - 18), this.height - BOTTOM + 14);
+    }
+    pen.stroke();
+  }
+
+  /**
+   * One line; it is interrupted where a value is missing or has no place. Points on one pixel are drawn once.
+   * @param {CanvasRenderingContext2D} pen @param {number[]} xs @param {(number | null)[]} ys @param {string} colour @param {number} wide @param {number} alpha
+   */
+  stroke(pen, xs, ys, colour, wide, alpha) {
+    const [x, y] = [this.x, this.y];
+    if (!x || !y) return;
+    pen.strokeStyle = pen.fillStyle = colour;
+    pen.lineWidth = wide;
+    pen.globalAlpha = alpha;
+    pen.beginPath();
+    let [isOpen, lastX, lastY, run] = [false, -1e9, -1e9, 0];
+    for (let at = 0; at < xs.length; at++) {
+      const value = ys[at];
+      if (value === null || value === undefined || (y.isLog && value <= 0) || (x.isLog && (xs[at] ?? 0) <= 0)) {
+        if (run === 1) pen.fillRect(lastX - 1.5, lastY - 1.5, 3, 3);
+        [isOpen, run] = [false, 0];
+        continue;
+      }
+      const [px, py] = [x.place(xs[at] ?? 0), y.place(value)];
+      if (isOpen && Math.abs(px - lastX) < 0.4 && Math.abs(py - lastY) < 0.4) continue;
+      if (isOpen) pen.lineTo(px, py);
+      else pen.moveTo(px, py);
+      [isOpen, lastX, lastY, run] = [true, px, py, run + 1];
+    }
+    if (run === 1) pen.fillRect(lastX - 1.5, lastY - 1.5, 3, 3);
+    pen.stroke();
+    pen.globalAlpha = 1;
+  }
+
+  /** @param {PointerEvent} event */
+  hover(event) {
+    const [x, y] = [this.x, this.y];
+    if (!x || !y) return;
+    const { left, top } = this.canvas.getBoundingClientRect();
+    const [px, py] = [event.clientX - left, event.clientY - top];
+    /** @type {Line | null} */
+    let found = null;
+    let [place, distance] = [-1, NEAR];
+    for (const line of this.lines) {
+      const at = nearest(line.x, x.value(px));
+      const value = line.y[at];
+      if (value === null || value === undefined || (y.isLog && value <= 0)) continue;
+      const far = Math.hypot(y.place(value) - py, (x.place(line.x[at] ?? 0) - px) / 2);
+      if (far <= distance) [found, place, distance] = [line, at, far];
+    }
+    this.point(found, place);
+  }
+
+  /** @param {Line | null} line @param {number} at */
+  point(line, at) {
+    this.near = line;
+    const pen = /** @type {CanvasRenderingContext2D} */ (this.above.getContext("2d"));
+    pen.setTransform(1, 0, 0, 1, 0, 0);
+    pen.clearRect(0, 0, this.above.width, this.above.height);
+    this.above.classList.toggle("pointing", line !== null);
+    if (!line || !this.x || !this.y) return say(this.words, "");
+    pen.scale(this.ratio ?? 1, this.ratio ?? 1);
+    this.stroke(pen, line.x, line.y, line.colour, 3, 1);
+    const value = line.y[at];
+    if (value !== null && value !== undefined) {
+      pen.beginPath();
+      pen.arc(this.x.place(line.x[at] ?? 0), this.y.place(value), 4.5, 0, 7);
+      pen.fillStyle = line.colour;
+      pen.fill();
+    }
+    const where = this.look.byTime ? `after ${duration(line.x[at])}` : `step ${short(line.x[at])}`;
+    say(this.words, `${line.label}  ${where}: ${short(value ?? null)}${line.raw !== line.y ? ` (raw ${short(line.raw[at] ?? null)})` : ""}`);
+  }
+}
+
+/** @param {Line} line @param {Look} look @returns {Range} where its points lie, but for those that a logarithm has no place for */
+function rangeOf(line, look) {
+  let [left, right, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
+  for (let at = 0; at < line.x.length; at++) {
+    const [x, y] = [line.x[at] ?? 0, line.y[at]];
+    if (y === null || y === undefined || (look.isLogY && y <= 0) || (look.isLogX && x <= 0)) continue;
+    if (x < left) left = x;
+    if (x > right) right = x;
+    if (y < low) low = y;
+    if (y > high) high = y;
+  }
+  return [left, right, low, high];
+}
+
+/**
+ * The place of the number that is nearest in a sorted list.
+ * @param {number[]} sorted @param {number} value
+ */
+function nearest(sorted, value) {
+  let [low, high] = [0, sorted.length - 1];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((sorted[middle] ?? 0) < value) low = middle + 1;
+    else high = middle;
+  }
+  return low > 0 && value - (sorted[low - 1] ?? 0) < (sorted[low] ?? 0) - value ? low - 1 : low;
+}
+
+/** @type {WeakMap<Curve, {asked: string, line: Line}>} */
+const made = new WeakMap();
+
+/** @param {Curve} curve @param {Look} look @param {string} key @param {string} label @param {string} colour @returns {Line} */
+function lineOf(curve, look, key, label, colour) {
+  const asked = `${look.isLogX} ${look.isLogY} ${look.byTime} ${look.smoothing} ${colour}`;
+  const before = made.get(curve);
+  if (before?.asked === asked) return before.line;
+  const line = newLine(curve, look, key, label, colour);
+  made.set(curve, { asked, line });
+  return line;
+}
+
+/** @param {Curve} curve @param {Look} look @param {string} key @param {string} label @param {string} colour @returns {Line} */
+function newLine(curve, look, key, label, colour) {
+  const first = curve.times.find((time) => time !== null) ?? 0;
+  const x = look.byTime ? curve.times.map((time) => Math.max(0, (time ?? first) - first)) : curve.steps;
+  return { key, label, colour, x, raw: curve.values, y: smoothed(curve.values, look.smoothing ?? 0) };
+}
+
+/**
+ * All curves of one job, below its facts; nothing where it logged none.
+ * @param {HTMLElement} place @param {string} key
+ */
+export function jobCurves(place, key) {
+  /** @type {Map<string, CurvePlot>} */
+  const plots = new Map();
+  const load = async () => {
+    const found = /** @type {Metrics} */ (await get("metrics", { key, points: MOST_POINTS }));
+    for (const curve of found.jobs[0]?.curves ?? []) {
+      let plot = plots.get(curve.name);
+      if (!plot) {
+        plot = new CurvePlot(`${curve.name} by step`, 150);
+        plots.set(curve.name, plot);
+        place.append(h("section", { "aria-label": curve.name }, h("h2", {}, curve.name, " ", h("span", { class: "soft", "data-last": curve.name })), plot.element));
+      }
+      const last = place.querySelector(`[data-last="${CSS.escape(curve.name)}"]`);
+      if (last) say(last, `${short(curve.last)}  min ${short(curve.min)}  max ${short(curve.max)}`);
+      plot.show([lineOf(curve, {}, key, curve.name, COLOURS[0] ?? "")], {});
+    }
+  };
+  const soon = throttled(() => load().catch(() => undefined), 250);
+  soon();
+  return { soon, close: () => { for (const plot of plots.values()) plot.close(); } };
+}
+
+/** @param {Place} place @returns {Promise<View>} */
+export async function curves({ main, query }) {
+  const groups = /** @type {Groups} */ (await get("groups", { limit: 200 })).groups;
+  const group = query.get("group") ?? groups[0]?.group ?? "";
+  const filter = query.get("filter") ?? "";
+  put(main, h("div", { class: "bar" }, h("h1", {}, "Curves"), group && groupChoice(groups, group, (value) => { location.hash = address("curves", { group: value }); })));
+  if (!group) {
+    main.append(empty("There is no run, service or search here yet.", "tenuto run script.py"));
+    return {};
+  }
+  const chosen = { name: query.get("name") ?? "", colour: "", isLogX: false, isLogY: false, byTime: false, smoothing: 0 };
+  /** @type {Map<string, JobCurves>} */
+  const jobs = new Map();
+  let [total, newest] = [0, 0];
+  /** @type {string[]} */
+  let names = [];
+  const controls = h("div", { class: "bar" });
+  const plot = new CurvePlot("Curves; the list beside them names every job", 420, (key) => { location.hash = address("job", { key }); });
+  const list = h("ul", { class: "plain legendlist", "aria-label": "Jobs" });
+  const count = h("span", { class: "soft", role: "status" });
+  const nothing = h("div", {});
+  const body = h("div", { class: "columns curvesview" }, plot.element, h("section", { "aria-label": "Jobs" }, h("h2", {}, "Jobs, best first"), list));
+
+  /** @param {JobCurves} job */
+  const curveOf = (job) => job.curves.find((one) => one.name === chosen.name);
+  const draw = () => {
+    const less = isLessBetter(chosen.name);
+    const known = [...jobs.values()].filter((job) => curveOf(job)).sort((one, other) => (less ? 1 : -1) * ((best(curveOf(one), less) ?? 0) - (best(curveOf(other), less) ?? 0)));
+    const paint = painter(known, chosen.colour);
+    const lines = known.map((job) => lineOf(/** @type {Curve} */ (curveOf(job)), chosen, job.key, labelOf(job), paint(job)));
+    plot.show([...lines].reverse(), chosen);
+    say(count, `${short(known.length)}${total > known.length ? ` of ${short(total)}` : ""} jobs`);
+    keyed(list, known.slice(0, MOST_LISTED), (job) => `${job.key} ${curveOf(job)?.last} ${job.state} ${chosen.name}`, (job) => {
+      const mark = h("span", { class: "swatch", "aria-hidden": "true" });
+      mark.style.background = paint(job);
+      const curve = curveOf(job);
+      return h("li", {}, mark, stateMark(job.state, h("a", { href: address("job", { key: job.key }), "data-key": job.key }, nameOfKey(job.key))),
+        h("span", { class: "soft" }, ` ${tagsOf(job)} `), h("b", {}, short(best(curve, less) ?? null)), h("span", { class: "soft" }, ` last ${short(curve?.last ?? null)}`));
+    });
+    put(nothing, !known.length && empty(names.length ? "No job logged this metric." : "No job logged a metric yet. In execute():", 'from tenuto import log_metrics\nlog_metrics({"loss": 0.31}, step=epoch)'));
+    body.hidden = !known.length;
+  };
+  const choose = () => {
+    if (!names.includes(chosen.name)) chosen.name = names[0] ?? "";
+    const tags = [...new Set([...jobs.values()].flatMap((job) => Object.keys(job.tags)))];
+    /** @param {"isLogX" | "isLogY" | "byTime"} name @param {string} words */
+    const box = (name, words) => {
+      const input = h("input", { type: "checkbox", checked: chosen[name], onchange: () => { chosen[name] = input.checked; draw(); } });
+      return h("label", { class: "choice" }, input, words);
+    };
+    const slider = h("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: chosen.smoothing, oninput: () => { chosen.smoothing = Number(slider.value); draw(); } });
+    put(controls,
+      choice("Metric", names.map((name) => [name, name]), chosen.name, (value) => { chosen.name = value; jobs.clear(); newest = 0; void load().then(draw); }),
+      choice("Colour", [["", "by job"], ...tags.map((tag) => /** @type {[string, string]} */ ([tag, tag]))], chosen.colour, (value) => { chosen.colour = value; draw(); }),
+      box("isLogX", "log x"), box("isLogY", "log y"), box("byTime", "by time"), h("label", { class: "choice" }, h("span", {}, "Smoothing"), slider), count);
+  };
+  /** @param {string[]} [keys] only what is new of these jobs */
+  const load = async (keys) => {
+    const asked = keys && newest ? { key: keys, since: newest } : { group, filter };
+    const found = /** @type {Metrics} */ (await get("metrics", { ...asked, name: chosen.name, points: MOST_POINTS, limit: MOST_JOBS }));
+    if (!keys) [names, total] = [found.names, found.total];
+    for (const job of found.jobs) {
+      const before = keys && newest ? jobs.get(job.key) : undefined;
+      jobs.set(job.key, before ? { ...job, curves: job.curves.map((curve) => joined(before.curves.find((one) => one.name === curve.name), curve)) } : job);
+      for (const curve of job.curves) for (const time of curve.times) if (time !== null && time > newest) newest = time;
+    }
+  };
+  await load();
+  if (!chosen.name && names.length) {
+    chosen.name = names[0] ?? "";
+    for (const job of jobs.values()) job.curves = job.curves.filter((one) => one.name === chosen.name);
+  }
+  main.append(controls, nothing, body);
+  choose();
+  draw();
+  followMetrics([group]);
+  /** @type {Set<string>} */
+  const grown = new Set();
+  const grow = throttled(async () => {
+    const keys = [...grown];
+    grown.clear();
+    const before = names.length;
+    await load(before ? keys : undefined);
+    if (!before) choose();
+    draw();
+  }, 50);
+  return {
+    title: "Curves",
+    metrics: (keys) => {
+      for (const key of keys) grown.add(key);
+      grow();
+    },
+    reset: () => { newest = 0; void load().then(() => { choose(); draw(); }, () => undefined); },
+    close: () => { plot.close(); followMetrics([]); },
+  };
+}
+
+/**
+ * The points of a curve, and those that came since; a step that comes twice counts the later one.
+ * @param {Curve | undefined} before @param {Curve} after @returns {Curve}
+ */
+function joined(before, after) {
+  if (!before || !after.steps.length) return before ? { ...after, steps: before.steps, times: before.times, values: before.values } : after;
+  const first = after.steps[0] ?? 0;
+  const kept = before.steps.findIndex((step) => step >= first);
+  const end = kept < 0 ? before.steps.length : kept;
+  return { ...after, steps: [...before.steps.slice(0, end), ...after.steps], times: [...before.times.slice(0, end), ...after.times], values: [...before.values.slice(0, end), ...after.values] };
+}
+
+/** @param {Curve | undefined} curve @param {boolean} less */
+const best = (curve, less) => (less ? curve?.min : curve?.max);
+
+/** @param {JobCurves} job */
+const tagsOf = (job) => Object.entries(job.tags).map(([name, value]) => `${name}=${value}`).join(" ");
+
+/** @param {JobCurves} job */
+const labelOf = (job) => `${nameOfKey(job.key)} ${tagsOf(job)}`.trim();
+
+/**
+ * Which colour a job has: of its own, or of the value of a tag; numbers from dark to light.
+ * @param {JobCurves[]} jobs @param {string} tag @returns {(job: JobCurves) => string}
+ */
+function painter(jobs, tag) {
+  if (!tag) return (job) => COLOURS[[...job.key].reduce((sum, letter) => (sum * 31 + letter.charCodeAt(0)) % 9973, 7) % COLOURS.length] ?? "";
+  const values = [...new Set(jobs.map((job) => job.tags[tag] ?? ""))].sort();
+  const numbers = values.map(Number);
+  if (values.length > COLOURS.length && numbers.every(Number.isFinite)) {
+    const ticks = linearTicks(Math.min(...numbers), Math.max(...numbers), SHADES.length);
+    const [low, high] = [Math.min(...numbers), Math.max(...numbers, ...ticks)];
+    return (job) => SHADES[Math.min(SHADES.length - 1, Math.floor(((Number(job.tags[tag]) - low) / (high - low || 1)) * SHADES.length))] ?? "";
+  }
+  return (job) => COLOURS[values.indexOf(job.tags[tag] ?? "") % COLOURS.length] ?? "";
+}

@@ -1,0 +1,135 @@
+"""The file of a job's metrics: JSON lines of points, read in any order of attempts, thinned to a bound.
+Knows the lines only; the payload writes them, and `jobs.metrics` reads them for every face.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from tenuto.workspace.json_bytes import from_json, to_json
+
+MOST_POINTS = 10_000
+"""How many points of one name are kept."""
+FEWEST_POINTS = 4
+"""The first, the last, the smallest and the largest stay, however much is thinned."""
+LONGEST_NAME = 200
+_SPELLED = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "infinity": math.inf, "-infinity": -math.inf}
+
+
+class MetricPoint(NamedTuple):
+    """One value of a metric."""
+
+    step: int
+    time: float | None
+    """Seconds since 1970; None of a line that says no time."""
+    value: float
+    attempt: int = 1
+
+
+Points = Mapping[str, Sequence[MetricPoint]]
+"""name -> points by step."""
+
+
+class Curves:
+    """Puts the lines of a file together, as they come; of a step that comes twice the later point counts."""
+
+    def __init__(self) -> None:
+        self.points: dict[str, dict[int, MetricPoint]] = {}
+        """name -> step -> point."""
+        self.counts: dict[str, int] = {}
+        """name -> lines of the file."""
+        self.next_steps: dict[str, int] = {}
+        self.strange = 0
+        """Lines that are no points."""
+
+    def add(self, data: bytes) -> None:
+        """Takes in complete lines."""
+        lines = [line for line in data.split(b"\n") if line.strip()]
+        try:  # one call for all of them: a third of the time of a call for each line
+            records = from_json(b"[" + b",".join(lines) + b"]")
+        except ValueError:
+            records = [_record(line) for line in lines]
+        for record in records:
+            self._take(record)
+
+    def _take(self, record: Any) -> None:
+        match record:
+            case {"name": str(name), "value": given} if 0 < len(name) <= LONGEST_NAME:
+                value, step = _value(given), record.get("step")
+                step = self.next_steps.get(name, 0) if step is None else step
+                if value is not None and type(step) is int:
+                    self.next_steps[name] = step + 1
+                    self.counts[name] = self.counts.get(name, 0) + 1
+                    attempt = record.get("attempt", 1)
+                    point = MetricPoint(
+                        step, _time(record.get("time")), value, attempt if type(attempt) is int else 1
+                    )
+                    self.points.setdefault(name, {})[step] = point
+                    return
+        self.strange += 1
+
+    def sorted(self, most: int = MOST_POINTS) -> dict[str, list[MetricPoint]]:
+        """name -> its points by step, `most` at most."""
+        return {name: self.curve(name, most) for name in self.points}
+
+    def curve(self, name: str, most: int = MOST_POINTS) -> list[MetricPoint]:
+        """The points of one name by step, `most` at most."""
+        found = self.points.get(name, {})
+        return thinned([found[step] for step in sorted(found)], most)
+
+
+def thinned(points: Sequence[MetricPoint], most: int) -> list[MetricPoint]:
+    """Evenly chosen points, `most` at most; the first, the last, the smallest and the largest stay."""
+    count = len(points)
+    if count <= most:
+        return list(points)
+    finite = [number for number, point in enumerate(points) if math.isfinite(point.value)]
+    kept = max(most, FEWEST_POINTS) - 2
+    chosen = {number * (count - 1) // (kept - 1) for number in range(kept)}
+    if finite:
+        chosen.add(min(finite, key=lambda number: points[number].value))
+        chosen.add(max(finite, key=lambda number: points[number].value))
+    return [points[number] for number in sorted(chosen)]
+
+
+def lines_of(curves: Mapping[str, Iterable[MetricPoint]]) -> bytes:
+    """Points as lines of the file."""
+    return b"".join(line_of(name, point) for name, points in curves.items() for point in points)
+
+
+def line_of(name: str, point: MetricPoint) -> bytes:
+    """A point as a line; what is no finite number is spelled, so that every reader of JSON can read it."""
+    step, time, value, attempt = point
+    said = repr(value) if math.isfinite(value) else f'"{value!r}"'
+    when = "null" if time is None else f"{time:.3f}"
+    head = f'{{"step":{step},"time":{when},"name":'.encode()
+    return head + to_json(name) + f',"value":{said},"attempt":{attempt}}}\n'.encode()
+
+
+def _record(line: bytes) -> Any:
+    try:
+        return from_json(line)
+    except ValueError:  # torn by a crash, or not ours
+        return None
+
+
+def _value(given: Any) -> float | None:
+    if isinstance(given, bool | int | float):
+        try:
+            return float(given)
+        except OverflowError:
+            return math.inf if given > 0 else -math.inf
+    return _SPELLED.get(given.strip().lower().lstrip("+")) if isinstance(given, str) else None
+
+
+def _time(given: Any) -> float | None:
+    """Seconds since 1970, of a number or of ISO 8601; what cannot be read is unknown."""
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return float(given) if abs(given) < 1e12 else None
+    try:
+        return datetime.fromisoformat(given).timestamp() if isinstance(given, str) else None
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,203 @@
+"""Owns drivers without a terminal, notices, errors for programs, `tenuto metrics` and the skill."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.cli.commands.skill import PAGE
+from tenuto.errors import InvalidValue
+from tenuto.jobs import notify
+from tenuto.jobs.notify import Notice, Notifier, given_on_command_line, send, shown_target
+from tenuto.settings.tree import NotifySettings
+from tenuto.settings.urls import HiddenUrl
+from tests.experiments.scripts import Place, environment, run, tenuto
+
+SCRIPT = """
+from tenuto import log_metrics
+with experiment("ws", "naps", raise_on_failure=False):
+    Curve.C(name="a").submit()
+    Fail.C(name="bad").submit()
+"""
+TASKS = """
+from tenuto import *
+from tenuto import log_metrics
+
+class Curve(Task):
+    name: Param[str]
+    def execute(self):
+        for step in range(5):
+            log_metrics({"loss": 1 / (step + 1), "odd": float("nan")})
+        return 1
+
+class Fail(Task):
+    name: Param[str]
+    def execute(self):
+        raise ValueError(f"{self.name} is bad")
+"""
+
+
+class Heard(BaseHTTPRequestHandler):
+    """Keeps what is sent; the first answers may be errors."""
+
+    bodies: list[Any]
+    failures: int
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        type(self).bodies.append(json.loads(body))
+        type(self).failures -= 1
+        self.send_response(500 if self.failures >= 0 else 200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    Heard.bodies, Heard.failures = [], 0
+    server = HTTPServer(("127.0.0.1", 0), Heard)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/secret-topic"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_detached_run_tells_how_to_follow_it_and_goes_on(tmp_path: Path, address: str) -> None:
+    place = Place(tmp_path)
+    place.script(SCRIPT, tasks=TASKS)
+    done = run(tenuto("run", "--detach", "--json", "--notify", address, "script.py"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["name"].startswith("naps/")
+    ended = run(tenuto("wait", "--json", told["name"], "-w", told["workspace"]), tmp_path)
+    assert (ended.returncode, json.loads(ended.stdout)["counts"]["error"]) == (1, 1)
+    log = Path(told["log"])
+    assert log.parent.parent == place.workspace / "experiments" / "naps"
+    assert "1 failed" in log.read_text()
+    assert "secret-topic" not in log.read_text()
+    assert {one["title"] for one in Heard.bodies} == {"naps: a job failed", "naps: failed"}
+    assert Heard.bodies[-1].keys() == {"title", "text", "group", "state", "failed", "url"}
+    assert Heard.bodies[-1]["failed"] == 1
+    curves = run(tenuto("metrics", "--json", "task~Curve"), tmp_path)
+    rows = json.loads(curves.stdout, parse_constant=pytest.fail)
+    assert [row["value"] for row in rows if row["metric"] == "loss"] == [1 / (n + 1) for n in range(5)]
+    assert {row["value"] for row in rows if row["metric"] == "odd"} == {"nan"}
+    shown = run(tenuto("metrics", "script.Curve"), tmp_path)
+    assert "loss" in shown.stdout
+    assert "no finite numbers" in shown.stderr
+    table = run(tenuto("metrics", "-m", "loss"), tmp_path)
+    assert re.search(r"loss +4 +0\.2 +0\.2 +1", table.stdout)
+    assert run(tenuto("metrics", "--csv", "-m", "loss"), tmp_path).stdout.count("\n") == 6
+    assert run(tenuto("metrics", "-m", "nothing"), tmp_path).returncode == 3
+
+
+def test_a_detached_run_that_cannot_begin_says_why(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("raise ValueError('nothing begins')")
+    done = run(tenuto("run", "--detach", "bad.py"), tmp_path)
+    assert (done.returncode, "ValueError: nothing begins" in done.stderr) == (1, True)
+    missing = run(tenuto("run", "--detach", "nothing.py"), tmp_path)
+    assert missing.returncode == run(tenuto("run", "nothing.py"), tmp_path).returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "code"),
+    [
+        (["why", "nothing"], "NotFound", 3),
+        (["jobs", "state=runing"], "FilterError", 2),
+        (["wait", "--no-such-option"], "UsageError", 2),
+        (["nothing"], "UsageError", 2),
+    ],
+)
+def test_an_error_is_one_json_object_for_programs(
+    tmp_path: Path, arguments: list[str], error: str, code: int
+) -> None:
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "jobs").mkdir()
+    done = run(tenuto(*arguments, "--json"), tmp_path)
+    told = json.loads(done.stderr)
+    assert told.keys() == {"error", "message", "remedy", "exit"}
+    assert (told["error"], told["exit"], done.returncode, done.stdout) == (error, code, code, "")
+
+
+# Notices
+
+
+def notice(kind: str = "ended", group: str = "sweep/1") -> Notice:
+    return Notice(kind, "sweep: done", "3 done", group, "done")
+
+
+def test_a_notice_is_tried_three_times_and_hides_its_address(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "PAUSE_S", 0.01)
+    settings = NotifySettings(url=HiddenUrl(address))
+    Heard.failures = 2
+    assert send(settings, notice()) is None
+    assert len(Heard.bodies) == 3
+    Heard.failures = 3
+    problem = send(settings, notice())
+    assert problem is not None
+    assert "500" in problem
+    assert "secret-topic" not in f"{problem} {settings!r} {shown_target(settings)}"
+    slack = NotifySettings(url=HiddenUrl(address), format="slack")
+    assert send(slack, notice()) is None
+    assert Heard.bodies[-1] == {"text": "*sweep: done*\n3 done"}
+
+
+def test_a_notice_runs_a_command_without_a_shell(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    program = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
+    command = (sys.executable, "-c", program, str(out), "{title}; $(touch x) {failed}")
+    assert send(NotifySettings(command=command), notice()) is None
+    assert out.read_text() == "sweep: done; $(touch x) 0"
+
+
+def test_a_notice_of_one_kind_is_sent_once_a_minute(address: str) -> None:
+    notifier = Notifier(NotifySettings(url=HiddenUrl(address), on=("ended", "best")))
+    for kind in ("ended", "ended", "best", "first_failure"):
+        notifier.tell(notice(kind))
+    notifier.tell(notice(group="other/1"))
+    notifier.close()
+    assert len(Heard.bodies) == 3
+
+
+@pytest.mark.parametrize("text", ["", "'unended"])
+def test_a_target_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValue, match="--notify"):
+        given_on_command_line(text)
+
+
+# The skill
+
+
+def test_the_commands_of_the_skill_run_as_they_are(tmp_path: Path) -> None:
+    for name, body in re.findall(r"```python file=(\S+)\n(.*?)```", PAGE, re.DOTALL):
+        (tmp_path / name).write_text(body)
+    commands = "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL))
+    called = f'tenuto() {{ "{sys.executable}" -m tenuto "$@"; }}\npython() {{ "{sys.executable}" "$@"; }}\n'
+    given = {**environment(), "AI_AGENT": "1"}
+    done = subprocess.run(
+        [shutil.which("bash") or "/bin/bash", "-ec", called + commands],
+        cwd=tmp_path,
+        env={**given, "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    installed = run(tenuto("skill", "--install", "skills"), tmp_path)
+    assert (tmp_path / "skills" / "tenuto" / "SKILL.md").read_text() == PAGE
+    assert installed.returncode == 0

@@ -1,0 +1,94 @@
+"""Owns what a workspace takes (`du`), and runs compared (`diff`) and written out (`export`)."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+from tests.experiments.scripts import run, tenuto
+
+SCRIPT = """
+from pathlib import Path
+from tenuto import Meta, Output, Param, Prepare, Task, experiment, options
+
+class Download(Prepare):
+    folder: Meta[Path] = Output("data")
+    def execute(self):
+        self.folder.mkdir(parents=True)
+        (self.folder / "x").write_text("d" * 5000)
+
+class Fit(Task):
+    lr: Param[float]
+    data: Param[Download]
+    model: Meta[Path] = Output("model.pt")
+    def execute(self):
+        print("fitting <b>", self.lr)
+        self.model.write_text("m" * 10000)
+        return {"loss": self.lr * 2}
+
+if __name__ == "__main__":
+    given = options(lr=0.1)
+    with experiment(Path(__file__).parent / "ws", "fits"):
+        Fit.C(lr=given.lr, data=Download.C()).tag("name", "<i>one").submit()
+        Fit.C(lr=5.0, data=Download.C()).tag("name", "two").submit()
+"""
+
+
+def test_runs_are_measured_compared_and_written_out(tmp_path: Path) -> None:
+    script = tmp_path / "fit.py"
+    script.write_text(SCRIPT)
+    for lr in ("0.1", "0.2"):
+        assert run(tenuto("run", "-c", f"lr={lr}", script), tmp_path).returncode == 0
+    used = json.loads(run(tenuto("du", "--json", "-w", "ws"), tmp_path).stdout)
+    assert used["tasks"]["fit.Fit"]["bytes"] > 30_000
+    assert used["experiments"]["fits"]["bytes"] > 30_000
+    assert used["prepared"]["fit.Download"]["bytes"] >= 5000  # with the record of what it was made of
+    assert used["logs"]["bytes"] > 30
+    assert used["total"]["bytes"] > 35_000
+    shown = run(tenuto("du", "-w", "ws"), tmp_path)
+    assert "fit.Download" in shown.stdout
+
+    newer, older = (
+        one["run"] for one in json.loads(run(tenuto("runs", "list", "--json", "-w", "ws"), tmp_path).stdout)
+    )
+    found = json.loads(run(tenuto("diff", "--json", older, newer, "-w", "ws"), tmp_path).stdout)
+    assert (found["same"], found["only_first"], found["only_second"]) == (1, [], [])
+    (pair,) = found["changed"]
+    assert pair["parameters"] == [{"name": "lr", "first": 0.1, "second": 0.2}]
+    assert pair["results"] == [{"name": "result.loss", "first": 0.2, "second": 0.4}]
+    said = run(tenuto("diff", older, newer, "-w", "ws"), tmp_path).stdout
+    assert "lr 0.1 -> 0.2" in said
+
+    for target in ("out", "out.zip"):
+        assert run(tenuto("export", "fits", target, "-w", "ws"), tmp_path).returncode == 0
+        again = run(tenuto("export", "fits", target, "-w", "ws"), tmp_path)
+        assert again.returncode == 2, "what is there is not written over"
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "&lt;i&gt;one" in page
+    assert "<i>" not in page
+    with zipfile.ZipFile(tmp_path / "out.zip") as archive:
+        names = sorted(archive.namelist())
+        jobs = json.loads(archive.read("jobs.json"))
+    assert names == sorted(str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*"))
+    assert {"run.json", "results.csv", "environment.json", "index.html"} <= set(names)
+    assert sum(name.endswith("/out.txt") for name in names) == 2
+    assert sorted(job["result"]["loss"] for job in jobs) == [0.4, 10.0]
+    assert all(job["parameters"]["lr"] and job["marker"] for job in jobs)
+    assert run(tenuto("export", "nothing", "-w", "ws"), tmp_path).returncode == 3
+
+    def clean(*options: str) -> list[str]:
+        done = run(tenuto("clean", "--json", "-w", "ws", *options), tmp_path)
+        return [one["outcome"] for one in json.loads(done.stdout)]
+
+    assert clean("--older", "1d") == clean("--larger", "1G") == clean("--cache") == []
+    assert clean("--older", "0s", "--larger", "10K") == ["would_delete"] * 3
+    assert clean("--prepared", "--larger", "1G") == []
+    assert clean("--prepared", "--yes") == ["deleted"]
+    assert "prepared" not in run(tenuto("du", "-w", "ws"), tmp_path).stdout
+    assert run(tenuto("run", "-c", "lr=0.3", script), tmp_path).returncode == 0, "it is prepared again"
+    for wrong in (["--older", "x"], ["--larger", "5q"], ["--prepared", "state=done"], []):
+        assert run(tenuto("clean", "-w", "ws", *wrong), tmp_path).returncode == 2, wrong
+    assert run(tenuto("jobs", "--sort", "bogus", "-w", "ws"), tmp_path).returncode == 3
+    mistyped = run(tenuto("runn"), tmp_path)
+    assert (mistyped.returncode, "Did you mean 'run'?" in mistyped.stderr) == (2, True)

@@ -1,0 +1,127 @@
+"""Owns `tenuto wait` on real runs and searches: woken in time, true after a kill of the driver."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto import Catalogue
+from tenuto.clock import SystemClock
+from tenuto.jobs.waiting import Awaited, Waiting, WaitState
+from tests.experiments.scripts import Place, environment, eventually, python, run, tenuto
+
+SWEEP = """
+import sys
+with experiment("ws", "sweep", raise_on_failure=False):
+    held = Hold.C(name="held").submit()
+    After.C(before=held).submit()
+    Fail.C(name="bad").submit()
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Any:
+    made = Place(tmp_path)
+    made.script(SWEEP)
+    yield made
+    made.release.touch()
+
+
+def start(place: Place, *command: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        cwd=place.directory,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait(place: Place, *arguments: str) -> tuple[int, dict[str, Any]]:
+    done = run(tenuto("wait", "--json", *arguments), place.directory)
+    return done.returncode, json.loads(done.stdout) if done.stdout else {"error": done.stderr}
+
+
+def test_a_wait_ends_with_the_run_and_after_a_kill_of_its_driver(place: Place) -> None:
+    driver = start(place, *python(place.directory / "script.py"))
+    eventually(lambda: {"held", "bad"} <= set(place.ledger()), "the jobs")
+    code, told = wait(place, "--timeout", "0.1")
+    assert (code, told["state"], told["groups"][0].partition("/")[0]) == (6, "working", "sweep")
+    code, told = wait(place, "state=error", "--any")
+    assert (code, told["about"][0]["message"].partition(" (")[0]) == (1, "ValueError: bad is bad")
+    driver.kill()
+    driver.communicate()
+    assert wait(place) == (0, {**told, **NOTHING})
+    waiting = start(place, *tenuto("wait", "--json", "sweep"))
+    time.sleep(0.5)
+    waiting.kill()  # a restart of the command loses nothing
+    waiting.communicate()
+    waiting = start(place, *tenuto("wait", "--json", "sweep"))
+    time.sleep(0.5)
+    place.release.touch()
+    told = json.loads(waiting.communicate(timeout=60)[0])
+    assert (waiting.returncode, told["state"]) == (1, "unattended")
+    assert told["take_up"] == [f"tenuto run {place.directory / 'script.py'}"]
+    assert (told["counts"]["done"], len(told["left"])) == (1, 1)
+    shown = json.loads(run(tenuto("status", "--json"), place.directory).stdout)["groups"][0]
+    assert (shown["state"], shown["take_up"]) == ("interrupted", told["take_up"][0])
+    again = run(tenuto("run", "script.py"), place.directory)
+    assert again.returncode == 0
+    code, told = wait(place, "sweep")
+    assert (code, told["counts"]["done"], [row["reason"] for row in told["failed"]]) == (1, 2, ["failed"])
+
+
+NOTHING = {
+    "state": "idle",
+    "event": "nothing",
+    "exit": 0,
+    "groups": [],
+    "counts": dict.fromkeys("unscheduled waiting ready scheduled running done error".split(), 0),
+    "about": [],
+    "failed": [],
+    "left": [],
+    "take_up": [],
+    "message": "nothing is at work",
+}
+
+
+def test_a_wait_is_woken_by_the_end_of_a_job(place: Place) -> None:
+    driver = start(place, *python(place.directory / "script.py"))
+    eventually(lambda: "held" in place.ledger(), "the job")
+    with Catalogue(place.workspace) as catalogue:
+        (row,) = catalogue.rows("task~Hold")
+        group = catalogue.source(row.group).group(row.group)
+        assert group is not None
+        wait = Waiting(catalogue.source, [Awaited(group, frozenset([row.key]))], SystemClock())
+        threading.Timer(0.3, place.release.touch).start()
+        came = wait.run(timeout_s=60)
+        late = time.time() - (place.workspace / "jobs" / row.task / row.id / "Hold.done").stat().st_mtime
+    driver.communicate()
+    assert (came.state, wait.is_told) == (WaitState.DONE, True)
+    assert late < 1.0  # 60 ms where the machine is idle; a look without being woken comes after 2 s
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["nothing"], 3, "no job, run or search is called 'nothing'"),
+        (["state=running"], 3, "no job matches"),
+        (["state=runing"], 2, "state is never"),
+        (["--any", "--changes"], 2, "exclude each other"),
+        (["--timeout", "-1"], 2, "range"),
+    ],
+)
+def test_a_name_that_there_is_none_of_ends_the_wait_at_once(
+    place: Place, arguments: list[str], code: int, said: str
+) -> None:
+    place.script('with experiment("ws", "quick"):\n    Note.C(name="a").submit()')
+    assert run(python(place.directory / "script.py"), place.directory).returncode == 0
+    done = run(tenuto("wait", *arguments), place.directory)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr

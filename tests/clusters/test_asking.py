@@ -1,0 +1,119 @@
+"""Owns what a cluster is asked for: partitions of the settings, a throttle, and which word wins."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tenuto import ClusterLauncher, ClusterOptions, LauncherNotFound, Requirement
+from tenuto.errors import InvalidSetting
+from tenuto.launchers.cluster.dialect import JobScript, dialect_of
+from tenuto.launchers.cluster.follower import ClusterFollower
+from tenuto.settings import load_settings
+from tenuto.settings.clusters import ClusterSettings
+
+G = 1 << 30
+PARTITIONS = """
+[slurm.partitions.a100]
+gpus = 4
+gpu_memory = "80G"
+time = "2d"
+cores = 64
+memory = "512G"
+
+[slurm.partitions.v100]
+gpus = 4
+gpu_memory = "32G"
+time = "1d12h"
+cores = 32
+
+[slurm.partitions.long]
+cores = 16
+time = 864000
+"""
+
+
+def settings_of(directory: Path, text: str) -> ClusterSettings:
+    (directory / "tenuto.toml").write_text(text)
+    return load_settings(start=directory, environ={}).cluster("slurm")
+
+
+def launcher_of(settings: ClusterSettings, options: ClusterOptions | None = None) -> ClusterLauncher:
+    follower = ClusterFollower(settings, name="slurm")
+    return ClusterLauncher("slurm", options, settings=settings, cluster=follower, grace_s=10.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cuda(mem=24G)", ["--gpus=1", "--partition=v100"]),
+        ("cuda(mem=48G)*2 & duration=1h", ["--time=61", "--gpus=2", "--partition=a100"]),
+        ("duration=5d & cpu(cores=2)", ["--time=7201", "--cpus-per-task=2", "--partition=long"]),
+    ],
+)
+def test_a_partition_of_the_settings_is_chosen(tmp_path: Path, text: str, expected: list[str]) -> None:
+    launcher = launcher_of(settings_of(tmp_path, PARTITIONS))
+    adapted = launcher.adapted(Requirement.parse(text).alternatives[0])
+    assert [word for word in adapted.arguments() if not word.startswith("--signal")] == expected
+
+
+def test_what_no_partition_has_is_refused_with_the_reason_of_each(tmp_path: Path) -> None:
+    launcher = launcher_of(settings_of(tmp_path, PARTITIONS))
+    with pytest.raises(LauncherNotFound, match=r"no partition of slurm fits: a100: .*; v100: .*; long: "):
+        launcher.adapted(Requirement.parse("cuda(mem=96G)").alternatives[0])
+
+
+@pytest.mark.parametrize("line", ["gpu = 4", 'time = "2x"', "cores = 0", 'gpu_kind = "mps"'])
+def test_a_partition_that_makes_no_sense_is_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(InvalidSetting, match=re.escape("slurm.partitions: expected tables of cores")):
+        settings_of(tmp_path, f"[slurm.partitions.a]\n{line}\n")
+
+
+def test_a_launcher_that_was_chosen_for_one_task_wins_over_its_class() -> None:
+    asked = launcher_of(ClusterSettings(cpus=2), ClusterOptions(time_s=10800.0))
+    of_class = Requirement.parse("duration=2h & cpu(cores=4)").alternatives[0]
+    assert asked.adapted(of_class).arguments() == ["--time=121", "--cpus-per-task=4"]
+    assert asked.firm().adapted(of_class).arguments() == ["--time=181", "--cpus-per-task=4"]
+    found = launcher_of(ClusterSettings()).adapted(Requirement.parse("duration=3h").alternatives[0])
+    assert found.firm().adapted(of_class).arguments() == ["--time=181", "--cpus-per-task=4"]
+
+
+def test_needs_that_grow_win_over_a_launcher_that_was_chosen_for_one_task() -> None:
+    asked = launcher_of(ClusterSettings(), ClusterOptions(memory_bytes=G, time_s=3600.0))
+    first = asked.firm().adapted(Requirement.parse("cpu(mem=4G)").alternatives[0])
+    assert "--mem=1024M" in first.arguments()
+    assert "--mem=2048M" in first.adapted(Requirement.parse("cpu(mem=2G)").alternatives[0]).arguments()
+
+
+def test_a_partition_that_was_found_is_kept(tmp_path: Path) -> None:
+    wanted = Requirement.parse("cuda(mem=24G)").alternatives[0]
+    found = launcher_of(settings_of(tmp_path, PARTITIONS)).adapted(wanted)
+    assert found.firm().adapted(wanted).options.partition == "v100"
+
+
+def test_the_runner_holds_jobs_to_their_memory() -> None:
+    launcher = launcher_of(ClusterSettings(memory_bytes=G))
+    assert launcher.limits is not None
+    assert launcher.limits.memory_bytes == G
+    more = launcher.adapted(Requirement.parse("cpu(mem=2G)").alternatives[0])
+    assert more.limits is not None
+    assert more.limits.memory_bytes == 2 * G
+
+
+@pytest.mark.parametrize(("name", "word"), [("slurm", "--array=0-9%3"), ("sge", "-tc 3"), ("pbs", "0-9%3")])
+def test_an_array_is_throttled(monkeypatch: pytest.MonkeyPatch, name: str, word: str) -> None:
+    spoken = dialect_of(name, ClusterSettings(dialect=name, throttle=3))
+    commands: list[list[str]] = []
+    monkeypatch.setattr(spoken, "run", lambda command, *_: commands.append(command))
+    for jobs in (10, 1):
+        with pytest.raises(AttributeError):
+            spoken.submit(JobScript("a-01234567", jobs, [], "", "/x"))
+    assert word in " ".join(commands[0])
+    assert "3" not in " ".join(commands[1]).replace("a-01234567", "")
+
+
+def test_a_system_that_cannot_throttle_says_so() -> None:
+    with pytest.raises(InvalidSetting, match=r"clusters.lsf.throttle: LSF has no word for it"):
+        dialect_of("lsf", ClusterSettings(dialect="lsf", throttle=3))

@@ -1,0 +1,193 @@
+"""Owns scripts of a researcher whose jobs a cluster runs: the same script on each, and whatever dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clusters.sites import Site
+from tests.parts.sge import PrivateGridEngine
+from tests.slurm.drivers import TASKS, eventually
+
+WAIT_S = 90.0
+MANY = """
+class Fails(Task):
+    def execute(self):
+        note("failed")
+        raise ValueError("as it is meant to")
+
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        for number in range(JOBS):
+            Note.C(name=f"n{number}").submit()
+        Fails.C().submit()
+"""
+HOLD = """
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        for number in range(2):
+            Hold.C(name=f"h{number}").submit()
+"""
+
+
+class Scripts:
+    """A directory with a script, its workspace, and the settings that name a cluster."""
+
+    def __init__(self, directory: Path, site: Site) -> None:
+        self.directory = directory
+        self.workspace = directory / "ws"
+        (directory / "config" / "tenuto").mkdir(parents=True)
+        settings = f'launcher = "{site.name}"\ndirty_git = "ignore"\n{site.toml}'
+        (directory / "config" / "tenuto" / "tenuto.toml").write_text(settings)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TENUTO_")}
+        self.environment = {**kept, **site.environment, "XDG_CONFIG_HOME": str(directory / "config")}
+        self._open: list[subprocess.Popen[str]] = []
+
+    def start(self, body: str) -> subprocess.Popen[str]:
+        path = self.directory / "script.py"
+        path.write_text(TASKS + body)
+        process = subprocess.Popen(
+            [sys.executable, str(path)],
+            cwd=self.directory,
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+        self._open.append(process)
+        return process
+
+    def ended(self, process: subprocess.Popen[str], code: int) -> str:
+        _, said = process.communicate(timeout=WAIT_S)
+        assert process.returncode == code, said
+        return said
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        process.kill()
+        process.communicate()
+
+    def tenuto(self, *arguments: str, code: int | None = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "tenuto", *arguments],
+            cwd=self.directory,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        assert code is None or done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def jobs(self) -> list[Any]:
+        found: list[Any] = json.loads(self.tenuto("jobs", "--all", "--json", "-w", str(self.workspace)))
+        return found
+
+    def ledger(self) -> list[str]:
+        path = self.directory / "ledger"
+        return sorted(path.read_text().splitlines()) if path.exists() else []
+
+    def close(self) -> None:
+        (self.directory / "release").touch()
+        for process in self._open:
+            if process.poll() is None:
+                self.kill(process)
+
+
+@pytest.fixture
+def scripts(tmp_path: Path, site: Site) -> Iterator[Scripts]:
+    tmp_path.chmod(0o755)
+    made = Scripts(tmp_path, site)
+    yield made
+    made.close()
+
+
+ALIKE = pytest.mark.prove("one dialect is enough for each change; one script runs over all")
+EACH = ["sge", pytest.param("generic", marks=ALIKE), pytest.param("ssh", marks=ALIKE)]
+
+
+def names(scripts: Scripts) -> list[str]:
+    return sorted(line.split()[0] for line in scripts.ledger())
+
+
+def test_one_script_runs_on_every_cluster_and_each_job_once(scripts: Scripts) -> None:
+    body = MANY.replace("JOBS", "5")
+    assert "as it is meant to" in scripts.ended(scripts.start(body), 1)
+    assert names(scripts) == ["failed", *(f"n{number}" for number in range(5))]
+    states = sorted(job["state"] for job in scripts.jobs())
+    assert states == ["done"] * 5 + ["error"]
+    done = next(job for job in scripts.jobs() if job["state"] == "done")
+    why = scripts.tenuto("why", done["id"], "-w", str(scripts.workspace))
+    assert "ran it" in why
+
+
+@pytest.mark.parametrize("site", EACH, indirect=True)
+def test_a_driver_that_is_killed_leaves_jobs_that_the_next_one_finds(scripts: Scripts) -> None:
+    for _ in range(2):
+        process = scripts.start(HOLD)
+        eventually(lambda: len(scripts.ledger()) == 2, "two running jobs")
+        scripts.kill(process)
+    process = scripts.start(HOLD)
+    (scripts.directory / "release").touch()
+    scripts.ended(process, 0)
+    assert names(scripts) == ["h0", "h1"]
+
+
+@pytest.mark.parametrize("site", EACH, indirect=True)
+def test_a_running_job_is_killed_from_the_command_line(scripts: Scripts) -> None:
+    process = scripts.start(HOLD)
+    eventually(lambda: len(scripts.ledger()) == 2, "two running jobs")
+    scripts.kill(process)
+    (first, _) = scripts.jobs()
+    scripts.tenuto("kill", first["id"], "-w", str(scripts.workspace))
+    found = {job["id"]: (job["state"], job["reason"]) for job in scripts.jobs()}
+    assert found.pop(first["id"]) == ("error", "cancelled")
+    assert [state for state, _ in found.values()] == ["running"]
+
+
+@pytest.mark.parametrize("site", ["sge"], indirect=True)
+def test_the_commands_know_the_cluster(scripts: Scripts) -> None:
+    rows = {row["name"]: row for row in json.loads(scripts.tenuto("launchers", "list", "--json"))}
+    assert rows["sge"]["usable"]
+    assert rows["sge"]["default"]
+    probe = scripts.tenuto("launchers", "test", "-w", str(scripts.directory), "--wait", "60", "--json")
+    assert not [row for row in json.loads(probe) if row["is_fatal"]]
+
+
+@pytest.mark.parametrize("site", ["sge"], indirect=True)
+def test_a_task_that_is_deleted_by_hand_is_cancelled(
+    scripts: Scripts, grid_engine: PrivateGridEngine
+) -> None:
+    process = scripts.start(HOLD)
+    eventually(lambda: len(scripts.ledger()) == 2, "two running jobs")
+    claims = [json.loads(path.read_text()) for path in scripts.workspace.glob("jobs/*/*/.tenuto/claim-*")]
+    grid_engine.run("qdel", claims[0]["job"].replace("_", "."))
+    eventually(lambda: "error" in [job["state"] for job in scripts.jobs()], "the end of one")
+    (scripts.directory / "release").touch()
+    scripts.ended(process, 1)
+    assert sorted((job["state"], job["reason"]) for job in scripts.jobs()) == [
+        ("done", None),
+        ("error", "cancelled"),
+    ]
+
+
+@pytest.mark.parametrize("site", ["sge"], indirect=True)
+def test_a_master_that_is_killed_loses_no_job(scripts: Scripts, grid_engine: PrivateGridEngine) -> None:
+    process = scripts.start(HOLD)
+    eventually(lambda: len(scripts.ledger()) == 2, "two running jobs")
+    grid_engine.crash("qmaster")
+    (scripts.directory / "release").touch()
+    try:
+        scripts.ended(process, 0)
+    finally:
+        grid_engine.again("qmaster")
+    assert names(scripts) == ["h0", "h1"]

@@ -1,0 +1,224 @@
+"""Owns the reading of batch systems that are not installed here: answers written after their formats."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.errors import InvalidSetting, LauncherNotFound
+from tenuto.launchers.cluster.dialect import ClusterError, ClusterOptions, Dialect, JobScript, dialect_of
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.settings.clusters import DIALECTS, ClusterSettings
+from tenuto.workspace.derive_table import ClusterSays
+
+PENDING, RUNNING, ENDED = ClusterSays.PENDING, ClusterSays.RUNNING, ClusterSays.ENDED
+LOST, TIMEOUT = JobFailureStatus.LOST, JobFailureStatus.TIMEOUT
+MEMORY, CANCELLED = JobFailureStatus.MEMORY, JobFailureStatus.CANCELLED
+ASKED = ClusterOptions(time_s=3600.0, cpus=2, memory_bytes=1 << 30, partition="long", account="lab")
+GRACE_S = 10.0
+
+PBS = {
+    "Jobs": {
+        "12[0].head": {"Job_Name": "T-01234567", "job_state": "Q", "comment": "Not Running: no nodes"},
+        "12[1].head": {"Job_Name": "T-01234567", "job_state": "R"},
+        "12[2].head": {"Job_Name": "T-01234567", "job_state": "X", "Exit_status": 3},
+        "13.head": {"Job_Name": "U-01234567", "job_state": "F", "Exit_status": 271},
+        "14.head": {"job_state": "F", "Exit_status": -29, "comment": "job killed: walltime 3700 exceeded"},
+    }
+}
+LSF: dict[str, list[dict[str, str]]] = {
+    "RECORDS": [
+        {"JOBID": "12", "JOBINDEX": "1", "STAT": "PEND", "PEND_REASON": "slots", "JOB_NAME": "T-1[1]"},
+        {"JOBID": "12", "JOBINDEX": "2", "STAT": "SSUSP", "JOB_NAME": "T-1[2]"},
+        {"JOBID": "12", "JOBINDEX": "3", "STAT": "EXIT", "EXIT_CODE": "3", "JOB_NAME": "T-1[3]"},
+        {"JOBID": "13", "JOBINDEX": "0", "STAT": "EXIT", "EXIT_CODE": "130", "EXIT_REASON": "TERM_OWNER: x"},
+        {"JOBID": "14", "STAT": "EXIT", "EXIT_CODE": "140", "EXIT_REASON": "TERM_RUNLIMIT: time"},
+        {"JOBID": "15", "STAT": "EXIT", "EXIT_CODE": "137", "EXIT_REASON": "TERM_MEMLIMIT: memory"},
+    ]
+}
+CONDOR: list[dict[str, Any]] = [
+    {"ClusterId": 12, "ProcId": 0, "JobStatus": 5, "HoldReason": "no disk", "JobBatchName": "T-01234567"},
+    {"ClusterId": 12, "ProcId": 1, "JobStatus": 2},
+    {"ClusterId": 12, "ProcId": 2, "JobStatus": 4, "ExitCode": 3, "CompletionDate": 1790000000},
+    {"ClusterId": 13, "ProcId": 0, "JobStatus": 3},
+    {"ClusterId": 14, "ProcId": 0, "JobStatus": 4, "ExitBySignal": True, "ExitCode": 0},
+]
+SGE = """<?xml version='1.0'?><job_info><queue_info>
+<job_list state="running"><JB_job_number>12</JB_job_number><JB_name>T-01234567</JB_name><state>r</state>
+<tasks>1</tasks></job_list></queue_info><job_info>
+<job_list state="pending"><JB_job_number>12</JB_job_number><JB_name>T-01234567</JB_name><state>qw</state>
+<tasks>2-4:1,7</tasks></job_list>
+<job_list state="pending"><JB_job_number>13</JB_job_number><JB_name>U</JB_name><state>Eqw</state></job_list>
+</job_info></job_info>"""
+
+
+class Recorded:
+    """Commands that answer as they once did."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._directory = directory
+        monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+
+    def __call__(self, name: str, answer: object, code: int = 0, complaint: str = "") -> None:
+        path = self._directory / name
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        (self._directory / f"{name}.answer").write_text(text)
+        path.write_text(
+            f'#!/bin/sh\ncat >"{path}.given"\necho "$*" >>"{path}.calls"\ncat "{path}.answer"\n'
+            f"echo '{complaint}' >&2\nexit {code}\n"
+        )
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def calls(self, name: str) -> list[str]:
+        return (self._directory / f"{name}.calls").read_text().splitlines()
+
+    def given(self, name: str) -> str:
+        return (self._directory / f"{name}.given").read_text()
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    return Recorded(tmp_path, monkeypatch)
+
+
+def dialect(name: str, **words: Any) -> Dialect:
+    return dialect_of(name, ClusterSettings(dialect=name, **words))
+
+
+def read(of: Dialect) -> dict[str, tuple[ClusterSays, JobFailureStatus, int | None]]:
+    """What each job of the list means, and its exit code."""
+    found = {row.job: (of.meaning(row.state), row.exit_code) for row in of.queue()}
+    return {job: (meaning.says, meaning.reason, code) for job, (meaning, code) in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "answer", "expected"),
+    [
+        (
+            *("pbs", "qstat", PBS),
+            {
+                "12.head_0": (PENDING, LOST, None),
+                "12.head_1": (RUNNING, LOST, None),
+                "12.head_2": (ENDED, LOST, 3),
+                "13.head": (ENDED, CANCELLED, None),
+                "14.head": (ENDED, TIMEOUT, None),
+            },
+        ),
+        (
+            *("lsf", "bjobs", LSF),
+            {
+                "12_1": (PENDING, LOST, None),
+                "12_2": (RUNNING, LOST, None),
+                "12_3": (ENDED, LOST, 3),
+                "13": (ENDED, CANCELLED, None),
+                "14": (ENDED, TIMEOUT, None),
+                "15": (ENDED, MEMORY, None),
+            },
+        ),
+        (
+            *("condor", "condor_q", CONDOR),
+            {
+                "12_0": (PENDING, LOST, None),
+                "12_1": (RUNNING, LOST, None),
+                "12_2": (ENDED, LOST, 3),
+                "13_0": (ENDED, CANCELLED, None),
+                "14_0": (ENDED, LOST, None),
+            },
+        ),
+        (
+            *("sge", "qstat", SGE),
+            {
+                "12_1": (RUNNING, LOST, None),
+                **{f"12_{index}": (PENDING, LOST, None) for index in (2, 3, 4, 7)},
+                "13": (PENDING, LOST, None),
+            },
+        ),
+    ],
+    ids=["pbs", "lsf", "condor", "sge"],
+)
+def test_a_list_is_read(
+    recorded: Recorded, name: str, command: str, answer: object, expected: dict[str, Any]
+) -> None:
+    recorded(command, answer)
+    assert read(dialect(name)) == expected
+    recorded(command, "{ what is this")
+    with pytest.raises(ClusterError, match="cannot be read"):
+        dialect(name).queue()
+    recorded(command, "", code=1, complaint="cannot connect to server")
+    with pytest.raises(ClusterError, match="cannot connect"):
+        dialect(name).queue()
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "answer", "job", "task"),
+    [
+        ("pbs", "qsub", "12[].head\n", "12.head", "12[1].head"),
+        ("lsf", "bsub", "Job <12> is submitted to default queue <normal>.\n", "12", "12[2]"),
+        ("condor", "condor_submit", "12.0 - 12.2\n", "12", "12.1"),
+        ("sge", "qsub", "12.1-3:1\n", "12", "12.2"),
+    ],
+)
+def test_an_array_is_submitted_and_its_second_task_is_called_by_its_name(
+    recorded: Recorded, name: str, command: str, answer: str, job: str, task: str
+) -> None:
+    recorded(command, answer)
+    spoken = dialect(name)
+    words = spoken.arguments(ASKED, GRACE_S) if name != "condor" else []
+    said = spoken.submit(JobScript("T-01234567", 3, words, "#!/bin/bash\n", "/ws/x"))
+    assert said.text == job
+    own = spoken.task_id(job, 1, is_array=True)
+    assert spoken.native(own) == task
+    assert spoken.normal(task) == own
+    told = recorded.calls(command)[0] + recorded.given(command)
+    assert "T-01234567" in told
+    assert "3" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("pbs", "-l walltime=01:00:40 -l ncpus=2 -l mem=1024mb -q long -A lab"),
+        ("lsf", "-W 61 -n 2 -R span[hosts=1] -M 1024MB -q long -P lab"),
+        ("sge", "-l h_rt=3640 -pe smp 2 -l mem_free=1024M -q long -P lab"),
+    ],
+)
+def test_what_a_job_needs_is_asked_for(name: str, expected: str) -> None:
+    assert " ".join(dialect(name).arguments(ASKED, GRACE_S)) == expected
+
+
+def test_what_a_system_has_no_word_for_is_refused_and_a_site_can_say_it() -> None:
+    with pytest.raises(LauncherNotFound, match=r"say how in clusters.sge.options"):
+        dialect("sge").arguments(ClusterOptions(qos="high"))
+    mended = dialect("sge", options={"qos": "-l qos={value}"})
+    assert mended.arguments(ClusterOptions(qos="high")) == ["-l", "qos=high"]
+
+
+def test_a_site_mends_a_word(recorded: Recorded) -> None:
+    recorded("mylist", "7 ODD x T-1\n8|OTHER|y|T-2\n")
+    spoken = dialect("slurm", list=("mylist",), states={"ODD": "timeout"})
+    assert read(spoken) == {"7": (ENDED, TIMEOUT, None), "8": (RUNNING, LOST, None)}
+    with pytest.raises(InvalidSetting, match="'late' is no meaning of a state"):
+        dialect("slurm", states={"ODD": "late"})
+
+
+def test_every_dialect_can_be_had() -> None:
+    for name in DIALECTS:
+        words = {"submit": ("qsub", "{script}")} if name == "generic" else {}
+        words |= {"hosts": ("a:4", "b")} if name == "ssh" else {}
+        assert dialect(name, **words).title
+
+
+@pytest.mark.parametrize("hosts", [None, ("a:x",), (":4",), ("a:0",)])
+def test_hosts_that_make_no_sense_are_refused(hosts: Any) -> None:
+    with pytest.raises(InvalidSetting, match=r"clusters.ssh.hosts"):
+        dialect("ssh", hosts=hosts)
+
+
+def test_a_generic_system_without_words_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match=r"clusters.generic.submit is missing"):
+        dialect("generic")

@@ -1,0 +1,129 @@
+"""The files in `deploy/`: units that systemd takes, a proxy that jobs pass through, alerts that can fire."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from tenuto.service.metrics import Metrics
+from tests.parts.ports import free_port
+from tests.service.multipart import CONTENT_TYPE, body, field, file
+from tests.service.servers import Process, eventually
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+Start = Callable[..., Process]
+
+
+@pytest.mark.parametrize("unit", sorted(DEPLOY.glob("systemd/*.service")), ids=lambda unit: unit.stem)
+def test_systemd_takes_the_units(unit: Path, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    text = unit.read_text()
+    assert "/opt/tenuto/bin/tenuto " in text
+    here = tmp_path / unit.name
+    here.write_text(text.replace("/opt/tenuto/bin/tenuto", sys.executable))
+    said = subprocess.run(
+        ["systemd-analyze", "verify", str(here)], capture_output=True, text=True, timeout=60, check=False
+    )
+    mine = [line for line in said.stderr.splitlines() if unit.name in line]
+    assert mine == []
+
+
+def test_a_restart_of_a_node_leaves_its_payloads() -> None:
+    unit = (DEPLOY / "systemd" / "tenuto-node.service").read_text()
+    assert "\nKillMode=process\n" in unit
+    assert "\nDelegate=yes\n" in unit
+
+
+@contextmanager
+def nginx(directory: Path, upstream: str) -> Iterator[int]:
+    """The site of `deploy/`, on a free port."""
+    port = free_port()
+    names = ["-subj", "/CN=jobs.example.org", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *names],
+        cwd=directory,
+        check=True,
+        capture_output=True,
+    )
+    site = (DEPLOY / "nginx" / "tenuto.conf").read_text()
+    site = site.replace("listen 443 ssl", f"listen 127.0.0.1:{port} ssl")
+    site = site.replace("/etc/ssl/tenuto", str(directory)).replace("http://127.0.0.1:5000", upstream)
+    temporary = "".join(f"{kind}_temp_path {directory}/{kind};" for kind in ("client_body", "proxy"))
+    temporary += "".join(f"{kind}_temp_path {directory}/{kind};" for kind in ("fastcgi", "uwsgi", "scgi"))
+    (directory / "nginx.conf").write_text(
+        f"daemon off; pid {directory}/pid; error_log {directory}/error.log; events {{}}\n"
+        f"http {{ access_log off; {temporary}\n{site}\n}}\n"
+    )
+    process = subprocess.Popen(["nginx", "-c", str(directory / "nginx.conf"), "-p", str(directory)])
+    try:
+        yield port
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_jobs_pass_through_nginx_with_tls(tmp_path: Path, start: Start) -> None:
+    if shutil.which("nginx") is None or shutil.which("openssl") is None:
+        pytest.skip("nginx or openssl is not installed")
+    (tmp_path / "tenuto.toml").write_text('[service]\nhosts = ["jobs.example.org"]\n')
+    server = start("serve", "--with-node", "--sandbox", "none")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with nginx(tmp_path, f"http://127.0.0.1:{urlsplit(server.url).port}") as port:
+
+        def asked(path: str, data: bytes | None = None, **headers: str) -> bytes:
+            host = {"Host": f"jobs.example.org:{port}"}
+            request = urllib.request.Request(f"https://127.0.0.1:{port}{path}", data, {**host, **headers})
+            with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+                content: bytes = answer.read()
+            return content
+
+        def is_up() -> bool:
+            try:
+                return b"ok" in asked("/health")
+            except OSError:
+                return False
+
+        eventually(is_up)
+        large = body(
+            field("user_id", "1"), field("service", "example"), file("run.sh"), file("x", bytes(3 << 20))
+        )
+        browser = {"Content-Type": CONTENT_TYPE, "Origin": f"https://jobs.example.org:{port}"}
+        assert b'"id":1' in asked("/upload", large, **browser)
+        assert asked("/download/1?wait=30")[:2] == b"PK"
+        assert b"event: end" in asked("/jobs/1/logs?follow=true")
+
+
+def test_every_alert_names_figures_that_there_are() -> None:
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "tenuto.rules.yml").read_text())
+    found = Metrics().text({}, ["s"], {"n": True}).decode()
+    known = {line.split()[2] for line in found.splitlines() if line.startswith("# TYPE")} | {"up"}
+    alerts = [rule for group in rules["groups"] for rule in group["rules"]]
+    assert len({alert["alert"] for alert in alerts}) == len(alerts) > 3
+    for alert in alerts:
+        assert set(alert) == {"alert", "expr", "for", "labels", "annotations"}
+        assert re.fullmatch(r"[0-9]+[smh]", alert["for"])
+        expression = re.sub(r'"[^"]*"', "", alert["expr"])
+        assert expression.count("(") == expression.count(")")
+        assert expression.count("{") == expression.count("}")
+        names = set(re.findall(r"\b(?:tenuto_\w+|up)\b", expression))
+        assert names
+        assert names <= known, alert["alert"]
+
+
+def test_the_page_names_what_is_there() -> None:
+    page = (DEPLOY.parent / "docs" / "operations.md").read_text()
+    for path in re.findall(r"`(deploy/[a-z/.-]+)`", page):
+        assert (DEPLOY.parent / path).exists() or list(DEPLOY.parent.glob(path)), path
