@@ -131,10 +131,11 @@ def test_a_task_out_of_time_has_timed_out_however_politely_it_ends(
 def test_a_resumable_task_that_returns_within_its_grace_has_timed_out(
     task: TaskBuilder, ended: Ended
 ) -> None:
-    body = "while self.remaining_time() > 0: time.sleep(0.01)\nreturn 'half'"
-    marker = ended(task(body, base="ResumableTask", limits=Limits(walltime_s=1.0)))
+    """Also if the task sees the end of its time before the runner does: both look at the same clock."""
+    body = "while self.remaining_time() > 0: pass\nreturn 'half'"
+    marker = ended(task(body, base="ResumableTask", limits=Limits(walltime_s=2.0)))
     assert (marker.reason, marker.result) == (JobFailureStatus.TIMEOUT, None)
-    assert marker.message == "it ran longer than 1 s; it returned after that, which does not count"
+    assert (marker.message or "").startswith("it ran longer than 2 s")
 
 
 def test_a_command_that_exits_well_when_told_to_stop_is_cancelled(bench: JobBench, stop: Ended) -> None:
@@ -265,7 +266,8 @@ def test_user_signals_reach_the_payload(
     import signal
     signal.signal(signal.SIGUSR1, lambda *_: sys.exit(5))
     print('ready')
-    time.sleep(1000)
+    while True:  # Python hears of a signal that comes right before a system call only after that call
+        time.sleep(0.05)
     """
     job = task(body)
 

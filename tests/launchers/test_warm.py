@@ -203,19 +203,12 @@ GENERATORS = {
 
 @pytest.mark.parametrize("name", GENERATORS)
 def test_random_numbers_of_libraries_differ_between_jobs(
-    task: TaskBuilder,
-    ended: Ended,
-    name: str,
-    caplog: pytest.LogCaptureFixture,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+    task: TaskBuilder, ended: Ended, name: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     imports, drawn = GENERATORS[name]
     if name == "a library like torch":
         (tmp_path / "code").mkdir()
-        alike = tmp_path / "code" / "torch.py"
-        alike.write_text(LIKE_TORCH)
-        request.addfinalizer(alike.unlink)  # its folder may stay on the path: later tests ask for torch
+        (tmp_path / "code" / "torch.py").write_text(LIKE_TORCH)
         imports = f"if 'pytest' not in sys.modules:\n    {imports}"
     elif "torch" in name:
         pytest.importorskip("torch", reason="PyTorch is not installed; a library like it stands in for it")

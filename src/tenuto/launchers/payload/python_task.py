@@ -123,13 +123,17 @@ class _Cancellation:
         """What was raised in the task, which may have caught it."""
         self.over = False
 
-    def settle(self) -> bool:
+    def settle(self) -> dict[str, bool]:
         """Before a good end is reported: TERM is ignored from now on, or it would take the report back.
 
-        True if the task handles TERM itself.
+        What the report is to say of the two ways in which a good end may be half of one.
         """
         self.over = True
-        return signal.getsignal(signal.SIGTERM) is not self
+        deadline = self._assignment.deadline
+        return {
+            "handles_term": signal.getsignal(signal.SIGTERM) is not self,
+            "is_late": deadline is not None and self._assignment.machine.clock.monotonic() >= deadline,
+        }
 
     def leave_timeouts_to_the_task(self) -> None:
         """From now on a timeout does not end the task, which finds that it has no time left."""
@@ -227,14 +231,14 @@ def _report_result(
     stem = f"{assignment.directory}/{assignment.script_name}.result"
     try:
         form = kept(result, stem, pickles=getattr(task, "__pickle_result__", False))
-        reporter.done(form, handles_term=cancellation.settle())
+        reporter.done(form, **cancellation.settle())
     except (OSError, MemoryError):
         raise  # the machine failed, and not the value
     except Exception as error:  # noqa: BLE001  libraries raise what they like
         # Hours of work may be in the job's directory: what cannot be kept does not undo what was done.
         problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {error}"
         _say(f"tenuto: {problem}; see docs/experiments.md for what can")
-        reporter.done(message=problem, flags=(RESULT_NOT_KEPT,), handles_term=cancellation.settle())
+        reporter.done(message=problem, flags=(RESULT_NOT_KEPT,), **cancellation.settle())
 
 
 def kept(value: Any, stem: str, *, pickles: bool = False) -> Any:
@@ -284,7 +288,7 @@ def _left(leaving: SystemExit, reporter: ReportWriter, job: RunningJob, cancella
         if cancellation.raised is not None:
             _given_up(reporter, cancellation.raised)
         elif job.is_executing:
-            reporter.done(handles_term=cancellation.settle())
+            reporter.done(**cancellation.settle())
         else:
             reporter.failed(*failures.left_early())
         return 0

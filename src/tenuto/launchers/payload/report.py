@@ -33,6 +33,8 @@ class Report(NamedTuple):
     """It is a Python task, which tells when it has returned."""
     handles_term: bool = False
     """The task has a handler of TERM of its own: its good end may be the answer to that signal."""
+    is_late: bool = False
+    """It returned when its walltime was over, which its runner may not have seen yet."""
 
 
 def open_report() -> int:
@@ -64,13 +66,14 @@ class ReportWriter:
         message: str | None = None,
         flags: tuple[str, ...] = (),
         handles_term: bool = False,
+        is_late: bool = False,
     ) -> None:
         """`result` is plain data; `TypeError`, `ValueError` or `RecursionError` for what JSON cannot say.
 
         `ValueError` as well for what is too large to be read again.
         """
         line = {"done": True, "result": result, "message": message, "flags": flags}
-        self._say({**line, "handles_term": handles_term})
+        self._say({**line, "handles_term": handles_term, "is_late": is_late})
 
     def failed(self, reason: JobFailureStatus, message: str) -> None:
         self._say({"reason": reason.name, "message": message})
@@ -108,6 +111,7 @@ def _said(line: Any) -> dict[str, Any]:
             "message": line["message"],
             "flags": tuple(line["flags"]),
             "handles_term": line["handles_term"] is True,
+            "is_late": line["is_late"] is True,
         }
     return {"done": False, "reason": states.JobFailureStatus[line["reason"]], "message": line["message"]}
 

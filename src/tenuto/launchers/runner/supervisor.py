@@ -170,7 +170,8 @@ class Supervisor:
     def _note(self, stop: PayloadStop) -> None:
         """Remember the request, and whether the payload had ended or reported its result before it."""
         self._reap()
-        self._is_stop_late = self._status is not None or self._report().done
+        said = self._report()
+        self._is_stop_late = (self._status is not None or said.done) and not said.is_late
         self._stop = stop
 
     # Time.
@@ -246,13 +247,16 @@ class Supervisor:
             self._end(asked)
             return
         payload = self._payload
-        stop = PayloadStop(
-            JobFailureStatus.TIMEOUT, message or f"it ran longer than {payload.walltime_s:g} s"
-        )
+        stop = self._timeout(message)
         record = StopRecord(payload.launch.attempt, stop.reason, self._clock.now(), stop.message)
         with suppress(OSError):  # the payload then takes the signal for a cancellation: it ends all the same
             request_stop(payload.machine.files, payload.paths, record)
         self._end(stop)
+
+    def _timeout(self, message: str | None = None) -> PayloadStop:
+        return PayloadStop(
+            JobFailureStatus.TIMEOUT, message or f"it ran longer than {self._payload.walltime_s:g} s"
+        )
 
     def _process_events(self) -> ProcessEvents:
         """For jobs that have run for a moment: a shorter one pays nothing for it, not even the import."""
@@ -326,10 +330,13 @@ class Supervisor:
         if self._beats is not None:
             out_of_memory = out_of_memory or group_kills() > self._group_kills_before
             self._explain()
+        said = self._report()
+        if said.is_late and self._stop is None:  # the task looked at the clock first
+            self._stop = self._timeout()
         return Ending(
             exit_code=exit_code,
             signal=number,
-            report=self._report(),
+            report=said,
             stop=self._stop,
             is_stop_late=self._is_stop_late,
             grace_over=self._grace_over,
