@@ -35,6 +35,8 @@ from tenuto.search.tables import UNFINISHED, evolution_jobs, is_status, jobs, se
 
 S = EvolutionStatus
 _OPEN = (SearchState.RUNNING.value, SearchState.PAUSED.value)
+GIVEN = "GIVEN"
+"""In the column `failure` of a row that SUCCEEDED: a person gave its outcome, so no other search has it."""
 
 
 class Refused(Exception):
@@ -67,11 +69,12 @@ class AddStore:
             row = connection.execute(_insertion(most is not None), given).one_or_none()
             if row is None:
                 raise Refused(_known(connection, new) or _clash(connection, name, new))
-            is_reused = row.outcome is not None
-            if is_reused:
-                _refuse_other_values(connection, new)
             status, message = S.PENDING, None
-            if is_reused:
+            is_reused = row.outcome is not None or new.outcome is not None
+            if new.outcome is not None:
+                status, message = _give(connection, new)
+            elif is_reused:
+                _refuse_other_values(connection, new)
                 status, message = _take_over(connection, name, new.id, row.outcome)
             record(connection, name, [(number, 0)], status, message)
             if not is_ordered or is_reused:
@@ -82,6 +85,13 @@ class AddStore:
             return self.database.write(work)
         except Refused as refused:
             return refused.answer
+
+    def number_of(self, name: str, new: NewCandidate) -> int | None:
+        """The number of the candidate that has this identity in the search, if there is one."""
+        query = select(jobs.number).where(
+            jobs.search_id == name, jobs.task_id == new.task_id, jobs.job_id == new.job_id
+        )
+        return self.database.read(lambda connection: connection.execute(query).scalar_one_or_none())
 
 
 def _next_number(
@@ -141,6 +151,7 @@ def _insertion(is_bounded: bool) -> Any:
     known = (
         select(jobs.outcome, jobs.objective, jobs.directory, literal_column("1").label("is_known"))
         .where(is_status(S.SUCCEEDED), jobs.task_id == new["task_id"], jobs.job_id == new["job_id"])
+        .where(jobs.failure.is_(None))
         .limit(1)
         .subquery("known")
     )
@@ -178,11 +189,20 @@ def _refuse_other_values(connection: Connection, new: NewCandidate) -> None:
         .where(
             is_status(S.SUCCEEDED), jobs.task_id == new.task_id, jobs.job_id == new.job_id, jobs.id != new.id
         )
+        .where(jobs.failure.is_(None))
         .limit(1)
     )
     then = connection.execute(query).scalar_one_or_none()
     if then is not None and other_defaults(then, new.params):
         raise DefaultChanged(f"{new.task_id} {new.job_id[:8]} {OTHER_DEFAULTS}")
+
+
+def _give(connection: Connection, new: NewCandidate) -> tuple[EvolutionStatus, str]:
+    """Ends a new row with the outcome that a person gave; the status and why."""
+    kept = {"status": S.SUCCEEDED.value, "failure": GIVEN, "outcome": new.outcome, "objective": new.objective}
+    ended = {"cost": 0.0, "reused": True, "completed_at": now_ms(), "directory": None}
+    connection.execute(update(evolution_jobs).where(jobs.id == new.id).values(kept | ended))
+    return S.SUCCEEDED, "given with its outcome"
 
 
 def _take_over(connection: Connection, name: str, row: str, text: str) -> tuple[EvolutionStatus, str]:

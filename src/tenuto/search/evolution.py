@@ -134,12 +134,23 @@ class Evolution:
             run = search_run.run
         return run(self, slots, console)
 
-    def enqueue(self, values: Any, priority: int = 0) -> int:
+    def enqueue(self, values: Any, priority: int = 0, *, skip_if_exists: bool = False) -> int:
         """Adds a candidate of your own, beyond `max_unfinished_jobs`; its number.
 
-        Raises `CapReached` if the search has `max_total_jobs` candidates already.
+        `skip_if_exists`: if the search has these values already, that candidate's number; otherwise they are
+        refused. Raises `CapReached` if the search has `max_total_jobs` candidates already.
         """
-        return self.open().sampler.enqueue(self.name, values, priority)
+        return self.open().sampler.enqueue(self.name, values, priority, skip_if_exists=skip_if_exists)
+
+    def add(self, values: Any, outcome: Any, *, skip_if_exists: bool = False) -> int:
+        """Adds a candidate whose outcome is known, which is told and never evaluated; its number.
+
+        `outcome`: what the task would return. It costs nothing, counts as a candidate, and no other search
+        takes it over. Raises `SearchError` for an outcome that failed or cannot be used, and as `enqueue`.
+        """
+        if isinstance(self.task, Repository):
+            raise SearchError("programs are evaluated: give a commit of yours to enqueue")
+        return self.open().sampler.add(self.name, values, outcome, skip_if_exists=skip_if_exists)
 
     def scheduler(
         self, console: "Console | None" = None, queue: "Queue | None" = None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -27,6 +28,89 @@ def candidate_rows(store: Store, name: str) -> list[dict[str, Any]]:
     """One mapping for each candidate of a search, by number; times in seconds since 1970."""
     query = select(evolution_jobs).where(jobs.search_id == name).order_by(jobs.number)
     return store.database.read(lambda c: [candidate_of(row._mapping) for row in c.execute(query)])
+
+
+def flat_rows(store: Store, name: str) -> list[dict[str, Any]]:
+    """The same with a column for each parameter, metric and measure besides, and the same ones in each row.
+
+    A column whose name another one has already is called ``values.NAME``, ``metrics.NAME`` or
+    ``measures.NAME``.
+    """
+    rows = candidate_rows(store, name)
+    search = store.search(name)
+    names = list(search.definition.get("measures") or ()) if search is not None else []
+    taken = set(COLUMNS)
+    columns: dict[tuple[str, str], str] = {}
+    parts = [_parts(row, names) for row in rows]
+    for kind in _NESTED:
+        for found in parts:
+            for key in found[kind]:
+                if (kind, key) not in columns:
+                    columns[kind, key] = key if key not in taken else f"{kind}.{key}"
+                    taken.add(columns[kind, key])
+    return [
+        {**row, **{column: found[kind].get(key) for (kind, key), column in columns.items()}}
+        for row, found in zip(rows, parts, strict=True)
+    ]
+
+
+_NESTED = ("values", "measures", "metrics")
+
+
+def _parts(row: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The nested values of a candidate by the names of their columns."""
+    values = row["values"] if isinstance(row["values"], dict) else {}
+    spread: dict[str, Any] = {}
+    for key, value in values.items():
+        spread.update(_spread(key, value))
+    measures = row["measures"] or ()
+    if len(names) != len(measures):
+        names = [f"measure {at}" for at in range(len(measures))]
+    metrics = row["metrics"] if isinstance(row["metrics"], dict) else {}
+    kept = {key: value for key, value in metrics.items() if key not in names}
+    return {"values": spread, "measures": dict(zip(names, measures, strict=True)), "metrics": kept}
+
+
+def _spread(key: str, value: Any) -> dict[str, Any]:
+    """A parameter by column: a list has one for each of its numbers."""
+    if not isinstance(value, list):
+        return {key: value}
+    entries: list[Any] = [value]
+    while any(isinstance(one, list) for one in entries):
+        entries = [part for one in entries for part in (one if isinstance(one, list) else [one])]
+    return {f"{key}[{at}]": one for at, one in enumerate(entries)}
+
+
+COLUMNS = (
+    "id",
+    "number",
+    "status",
+    "priority",
+    "attempt",
+    "objective",
+    "measures",
+    "cost",
+    "metrics",
+    "values",
+    "solution",
+    "parent",
+    "inspirations",
+    "island",
+    "cell",
+    "order",
+    "reused",
+    "failure",
+    "message",
+    "task",
+    "job",
+    "directory",
+    "worker",
+    "created",
+    "scheduled",
+    "started",
+    "completed",
+)
+"""What every candidate has; a test holds `candidate_of` to it."""
 
 
 def lineage(store: Store, name: str, number: int) -> list[dict[str, Any]]:
@@ -77,7 +161,7 @@ def candidate_of(row: Any) -> dict[str, Any]:
         "cell": row["cell"],
         "order": row["told"],
         "reused": bool(row["reused"]),
-        "failure": row["failure"],
+        "failure": None if row["status"] == EvolutionStatus.SUCCEEDED.value else row["failure"],
         "message": row["message"],
         "task": row["task_id"],
         "job": row["job_id"],

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from tenuto.clock import Clock, SystemClock
+from tenuto.database import Database
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.queues import Queue, open_queue
 from tenuto.search.rows import Refusal, Sent
@@ -54,7 +55,11 @@ class JobScheduler:
         self._console = console
         self._sampler = sampler
         self._experiment_id = experiment_id
-        self._store = store or Store(open_database(settings, default_workspace(settings)))
+        self._opened: Database | None = None
+        if store is None:
+            self._opened = open_database(settings, default_workspace(settings))
+            store = Store(self._opened)
+        self._store = store
         self._queue: Queue = queue or open_queue(settings)
         self._clock: Clock = clock or SystemClock()
         self._is_total_told = False
@@ -97,8 +102,10 @@ class JobScheduler:
         return self._send(rows)
 
     def close(self) -> None:
-        """Closes the connection to the broker."""
+        """Closes the connection to the broker, and to a database that the scheduler opened itself."""
         self._queue.close()
+        if self._opened is not None:
+            self._opened.close()
 
     def _schedule_one(self) -> Any:
         try:

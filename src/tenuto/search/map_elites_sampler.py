@@ -4,14 +4,17 @@ Any number of these, in any processes, work on one search.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tenuto.errors import CapReached, SearchError
+from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.candidates import Candidates
+from tenuto.search.kept_outcomes import judge
 from tenuto.search.proposals import Proposal
 from tenuto.search.replica import Replica
-from tenuto.search.rows import Added, Caps, Refusal
+from tenuto.search.rows import Added, Caps, NewCandidate, Refusal
 from tenuto.search.store import Store
 
 _MOST_RACES = 100
@@ -91,21 +94,50 @@ class MapElitesSampler:
         new = self._candidates.make(proposal, replica.scheduled + 1, replica.told, given)
         return self._store.add(name, new, self.caps)
 
-    def enqueue(self, name: str, values: Any, priority: int = 0) -> int:
+    def enqueue(self, name: str, values: Any, priority: int = 0, *, skip_if_exists: bool = False) -> int:
         """Adds a candidate of the caller's choice, beyond the cap on unfinished ones; its number."""
         self.replica.read_on()
-        proposal = self._candidates.given(values)
-        new = self._candidates.make(proposal, 0, self.replica.told, priority)
-        result = self._store.add(name, new, self.caps, is_ordered=False)
-        if isinstance(result, Added):
-            return result.number
-        if result is Refusal.TOTAL:
-            raise CapReached(
-                f"{name} has all {self.caps.max_total} candidates it may have: raise max_total_jobs"
-            )
-        if result is Refusal.DUPLICATE:
-            raise SearchError(f"{name} has a candidate with these values already")
-        raise SearchError(f"{name}: {result.value}")
+        new = self._candidates.make(self._candidates.given(values), 0, self.replica.told, priority)
+        return add_given(self._store, name, new, self.caps, skip_if_exists)[0]
+
+    def add(self, name: str, values: Any, outcome: Any, *, skip_if_exists: bool = False) -> int:
+        """Adds a candidate whose outcome is known; its number."""
+        self.replica.read_on()
+        new = self._candidates.make(self._candidates.given(values), 0, self.replica.told, 0)
+        search = self._store.search(name)
+        new = with_outcome(new, outcome, search.definition if search is not None else {})
+        return add_given(self._store, name, new, self.caps, skip_if_exists)[0]
+
+
+def with_outcome(new: NewCandidate, outcome: Any, definition: Mapping[str, Any]) -> NewCandidate:
+    """A candidate with the outcome that it has; `SearchError` for one that the search cannot use."""
+    found = judge(outcome, definition)
+    if found.status is not EvolutionStatus.SUCCEEDED:
+        raise SearchError(f"the outcome cannot be used: {found.message}")
+    return replace(new, outcome=found.outcome, objective=found.objective)
+
+
+def add_given(
+    store: Store, name: str, new: NewCandidate, caps: Caps, skip_if_exists: bool = False
+) -> tuple[int, bool]:
+    """Adds what a person gave; its number, and whether it is new.
+
+    `skip_if_exists`: the number of the candidate that has these values already, whatever the caps are.
+    """
+    known = store.number_of(name, new) if skip_if_exists else None
+    if known is not None:
+        return known, False
+    result = store.add(name, new, caps, is_ordered=False)
+    if isinstance(result, Added):
+        return result.number, True
+    known = store.number_of(name, new) if skip_if_exists and result is Refusal.DUPLICATE else None
+    if known is not None:  # another process added it meanwhile
+        return known, False
+    if result is Refusal.TOTAL:
+        raise CapReached(f"{name} has all {caps.max_total} candidates it may have: raise max_total_jobs")
+    if result is Refusal.DUPLICATE:
+        raise SearchError(f"{name} has a candidate with these values already: give skip_if_exists=True")
+    raise SearchError(f"{name}: {result.value}")
 
 
 def _scheduled(added: Added, proposal: Proposal) -> ScheduledJob:

@@ -17,7 +17,7 @@ from tenuto.search.archive import Elite
 from tenuto.search.candidates import Candidates, salt_of
 from tenuto.search.decisions import Bounds
 from tenuto.search.evolution_scheduler import EvolutionScheduler
-from tenuto.search.export import candidate_rows
+from tenuto.search.export import flat_rows
 from tenuto.search.job_scheduler import Console
 from tenuto.search.map_elites_sampler import MapElitesSampler
 from tenuto.search.opening import default_workspace, open_database
@@ -51,7 +51,11 @@ def settings_of(evolution: Evolution) -> Settings:
         "walltime_s": evolution.walltime_s,
     }
     known: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    return dataclasses.replace(settings, search=dataclasses.replace(settings.search, **known))
+    settings = dataclasses.replace(settings, search=dataclasses.replace(settings.search, **known))
+    if evolution.workdir is None:
+        return settings
+    # A scheduler that is made with these settings alone opens the database of this search.
+    return dataclasses.replace(settings, default_workspace=str(workspace_of(evolution, settings)))
 
 
 def workspace_of(evolution: Evolution, settings: Settings) -> Path:
@@ -258,7 +262,7 @@ class OpenSearch:
             self._best(row),
             replica.archive,
             is_interrupted,
-            lambda: candidate_rows(self.store, self.name),
+            lambda: flat_rows(self.store, self.name),
         )
 
     def _best(self, row: SearchRow) -> Elite | None:

@@ -35,5 +35,5 @@ class SearchResult:
         return self.state == "PAUSED" and self.message is not None
 
     def rows(self) -> list[dict[str, Any]]:
-        """One mapping for each candidate, by number: for pandas or Polars."""
+        """One mapping for each candidate, by number, with a column for each parameter, metric and measure."""
         return self.read_rows()

@@ -78,6 +78,9 @@ class NewCandidate:
     island: int = 0
     parent: int | None = None
     priority: int = 0
+    outcome: str | None = None
+    """Of a candidate that is added with its outcome, which is not evaluated then."""
+    objective: float | None = None
 
 
 @unique

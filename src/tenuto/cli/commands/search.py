@@ -8,7 +8,7 @@ import json as jsons
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -18,9 +18,9 @@ from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SettingsError
 from tenuto.jobs.text import safe, truncate
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd
-from tenuto.search.export import artifacts_of, candidate_rows, lineage
+from tenuto.search.export import artifacts_of, candidate_rows, flat_rows, lineage
 from tenuto.search.git import Git
-from tenuto.search.manual_candidate import add_candidate
+from tenuto.search.manual_candidate import add_candidate, add_table
 from tenuto.search.opening import FILE_NAME, default_workspace, has_searches, open_database
 from tenuto.search.search_overview import SearchOverview, overview, workers
 from tenuto.search.store import Store
@@ -178,15 +178,18 @@ def _diff(before: dict[str, Any], row: dict[str, Any]) -> str | None:
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
 @workspace_option
 def export(name: str, form: str, workspace: str | None) -> None:
-    """Print every candidate of a search, by number."""
+    """Print every candidate of a search, by number; as CSV with a column for each parameter and metric."""
     with opened(workspace, name) as store:
-        rows = candidate_rows(store, name)
+        rows = candidate_rows(store, name) if form == "jsonl" else flat_rows(store, name)
     if form == "jsonl":
         for row in rows:
             click.echo(jsons.dumps(row))
         return
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else ["number"])
+    is_space = all(isinstance(row["values"], dict) for row in rows)
+    nested = ("measures", "metrics", *(("values",) if is_space else ()))
+    shown = [key for key in (rows[0] if rows else ("number",)) if key not in nested]
+    writer = csv.DictWriter(text, shown, extrasaction="ignore")
     writer.writeheader()
     for row in rows:
         writer.writerow({k: jsons.dumps(v) if isinstance(v, dict | list) else v for k, v in row.items()})
@@ -260,15 +263,31 @@ def priority(ctx: click.Context, name: str, number: int, value: int, workspace: 
 @command.command()
 @click.argument("name")
 @click.option("-c", "values", multiple=True, metavar="KEY=VALUE", help="A parameter, its value as JSON.")
+@click.option(
+    "--csv", "table", type=click.File(encoding="utf-8"), help="A table, its columns by name; - for stdin."
+)
 @click.option("--priority", type=int, default=0, show_default=True, help="The highest starts next.")
 @workspace_option
-def add(name: str, values: tuple[str, ...], priority: int, workspace: str | None) -> None:
-    """Add a candidate of your own to a search; a value is JSON, or a text."""
+def add(
+    name: str, values: tuple[str, ...], table: IO[str] | None, priority: int, workspace: str | None
+) -> None:
+    """Add candidates of your own to a search; a value is JSON, or a text.
+
+    A row of --csv that has an `objective` is told with it and not evaluated; rows that the search has already
+    are skipped. What `tenuto search export --format csv` printed is read as it is.
+    """
+    if (table is None) == (not values):
+        raise click.UsageError("give either -c KEY=VALUE for one candidate, or --csv FILE for several")
     settings = load_settings(foreign=SEARCH_SECTIONS)
     layout = Layout(str(workspace_path(workspace, settings)))
     with opened(workspace, name) as store:
         search = store.search(name)
         assert search is not None
+        if table is not None:
+            told, asked, skipped = add_table(store, search, layout, csv.DictReader(table), priority)
+            words = f"{told} with their outcomes, {asked} to be evaluated, {skipped} skipped"
+            tell(f"{safe(name)}: added {words}")
+            return
         number = add_candidate(store, search, layout, dict(map(_pair, values)), priority)
     tell(f"{safe(name)}: candidate {number} is added")
 

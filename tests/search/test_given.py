@@ -1,0 +1,166 @@
+"""Candidates that a person gives, with outcomes or without, tables of them, and columns of what came."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto import Param, Task
+from tenuto.errors import CapReached, SearchError
+from tenuto.search import Choice, Evolution, Integer, JobScheduler, MapElites, Outcome, Real
+from tenuto.search.export import COLUMNS, candidate_rows
+from tenuto.search.opening import FILE_NAME
+from tests.search.builders import Console
+from tests.search.terminal import tenuto
+
+
+class Slope(Task):
+    x: Param[float]
+    n: Param[int]
+    kind: Param[str]
+    pair: Param[list[float]]
+
+    def execute(self) -> Any:
+        return {"objective": self.x, "size": self.n / 10, "loss": 1 - self.x, "cost": 0.5}
+
+
+SPACE = {"x": Real(0, 1), "n": Integer(0, 9), "kind": Choice(["a", "b"]), "pair": Real(0, 1, shape=2)}
+
+
+def values(x: float = 0.5, n: int = 3) -> dict[str, Any]:
+    return {"x": x, "n": n, "kind": "b", "pair": [0.1, 0.2]}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_url: str) -> Path:
+    """A working directory whose searches lie in a database of each kind."""
+    monkeypatch.chdir(tmp_path)
+    if database_url.startswith("postgresql"):
+        monkeypatch.setenv("TENUTO_DATABASE__URL", database_url)
+    return tmp_path
+
+
+@pytest.fixture
+def search(place: Path) -> Iterator[Evolution]:
+    made = declared("one", place)
+    yield made
+    made.close()
+
+
+def declared(name: str, place: Path, total: int = 6) -> Evolution:
+    sampler = MapElites(cells=[5], ranges=[(0, 1)], measures=["size"])
+    return Evolution(name, Slope, space=SPACE, sampler=sampler, workdir=place / "ws", max_total_jobs=total)
+
+
+def test_a_job_scheduler_with_the_settings_of_a_search_works_on_its_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = Evolution("s", Slope, space=SPACE, workdir="ws", max_total_jobs=4, max_unfinished_jobs=3)
+    scheduler = JobScheduler(made.settings, Console(), made.sampler, made.experiment_id)
+    assert scheduler.schedule_jobs(0, total_scheduled_jobs=0) == 3
+    assert scheduler.count_unfinished_jobs() == 3
+    assert (tmp_path / "ws" / FILE_NAME).exists()
+    assert not (tmp_path / "workspace").exists()
+    scheduler.close()
+    made.close()
+
+
+def test_a_candidate_that_exists_is_skipped_whatever_the_caps(search: Evolution) -> None:
+    number = search.enqueue(values(), skip_if_exists=True)
+    with pytest.raises(SearchError, match="skip_if_exists"):
+        search.enqueue(values())
+    for at in range(5):
+        search.enqueue(values(at / 10))
+    assert search.enqueue(values(), skip_if_exists=True) == number
+    with pytest.raises(CapReached):
+        search.enqueue(values(0.9), skip_if_exists=True)
+
+
+def test_a_known_outcome_is_told_and_never_evaluated_nor_handed_on(place: Path, search: Evolution) -> None:
+    number = search.add(values(), Outcome(7.0, {"size": 0.9}, cost=3, metrics={"loss": 0}))
+    result = search.run(slots=2)
+    row = next(row for row in result.rows() if row["number"] == number)
+    assert (row["status"], row["objective"], row["worker"], row["cost"]) == ("SUCCEEDED", 7.0, None, 0.0)
+    assert result.best is not None
+    assert (result.best.objective, result.best.number) == (7.0, number)
+    assert result.cost == 2.5
+    other = declared("two", place, total=1)
+    other.enqueue(values())
+    taken = other.run(slots=1)
+    other.close()
+    assert taken.best is not None
+    assert (taken.best.objective, taken.reused) == (0.5, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (float("nan"), "finite"),
+        (1.0, "measure"),
+        (Outcome(1.0, [0.1, 0.2]), "2 measures"),
+        (Outcome(1.0, [0.1], failure="bad"), "bad"),
+        ("much", "not an Outcome"),
+        (None, "not an Outcome"),
+        (Outcome(1.0, [0.1], cost=-1), "below 0"),
+    ],
+)
+def test_an_outcome_that_cannot_be_used_leaves_nothing_behind(
+    search: Evolution, given: Any, words: str
+) -> None:
+    with pytest.raises(SearchError, match=words):
+        search.add(values(), given)
+    with pytest.raises(SearchError, match="'x'"):
+        search.add({"n": 1}, 1.0)
+    assert search.result().scheduled == 0
+
+
+def test_rows_and_csv_have_a_column_for_each_parameter_metric_and_measure(
+    place: Path, search: Evolution
+) -> None:
+    rows = search.run(slots=2).rows()
+    assert tuple(candidate_rows(search.open().store, "one")[0]) == COLUMNS
+    assert all(row["x"] == row["values"]["x"] == row["objective"] for row in rows)
+    assert all([row["pair[0]"], row["pair[1]"]] == row["values"]["pair"] for row in rows)
+    assert all(row["size"] == row["measures"][0] and row["loss"] == row["metrics"]["loss"] for row in rows)
+    printed = tenuto(place, "search", "export", "one", "--format", "csv", "-w", "ws").stdout
+    table = list(csv.DictReader(io.StringIO(printed)))
+    assert [float(row["x"]) for row in table] == [row["x"] for row in rows]
+    assert not {"values", "metrics", "measures"} & set(table[0])
+
+
+def test_a_table_is_added_whole_or_not_at_all(place: Path, search: Evolution) -> None:
+    search.run(slots=2)
+    exported = tenuto(place, "search", "export", "one", "--format", "csv", "-w", "ws").stdout
+    (place / "known.csv").write_text(exported)
+    (place / "wrong.csv").write_text(
+        'x,n,kind,pair,objective,size\n0.1,1,a,"[0, 0]",1,0\n0.1,77,a,"[0, 0]",1,0\n'
+    )
+    (place / "mixed.csv").write_text(
+        'x,n,kind,pair,objective,size\n0.11,1,a,"[0, 0]",9,0.1\n0.12,1,a,"[0, 0]",,\n'
+    )
+    other = declared("two", place, total=20)
+    other.enqueue(values())
+
+    def add(file: str) -> Any:
+        return tenuto(place, "search", "add", "two", "--csv", file, "-w", "ws")
+
+    refused = add("wrong.csv")
+    assert refused.returncode != 0
+    assert "line 3" in refused.stderr
+    assert "n=77" in refused.stderr
+    (place / "wide.csv").write_text("x,n\n1,2,3\n")
+    assert "line 2 has more cells" in add("wide.csv").stderr
+    assert other.result().scheduled == 1
+    assert "added 6 with their outcomes, 0 to be evaluated, 0 skipped" in add("known.csv").stderr
+    assert "added 0 with their outcomes, 0 to be evaluated, 6 skipped" in add("known.csv").stderr
+    assert "added 1 with their outcomes, 1 to be evaluated, 0 skipped" in add("mixed.csv").stderr
+    result = other.run(slots=2)
+    other.close()
+    assert result.best is not None
+    assert result.best.objective == 9
