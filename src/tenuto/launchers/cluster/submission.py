@@ -170,7 +170,8 @@ def write_answer(files: Files, place: Place, job: str) -> None:
 
 def script_of(dialect: Dialect, python: str, place: Place, time_s: float | None, index: str) -> str:
     """The script that the system runs: one runner, which finds its attempt by the index of its task."""
-    runner = shlex.join([python, *PLAIN, ENTRY, "--claim", python, place.manifest])
+    kind = "--kept-claim" if dialect.keeps_shell else "--claim"
+    runner = shlex.join([python, *PLAIN, ENTRY, kind, python, place.manifest])
     runner += f" {index} " + ("-" if time_s is None else f"{time_s:g}")
     return script_around(dialect, place, runner, index)
 
