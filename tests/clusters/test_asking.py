@@ -117,3 +117,44 @@ def test_an_array_is_throttled(monkeypatch: pytest.MonkeyPatch, name: str, word:
 def test_a_system_that_cannot_throttle_says_so() -> None:
     with pytest.raises(InvalidSetting, match=r"clusters.lsf.throttle: LSF has no word for it"):
         dialect_of("lsf", ClusterSettings(dialect="lsf", throttle=3))
+
+
+GROWS = """
+[slurm.partitions.small]
+memory = "8G"
+time = "2d"
+
+[slurm.partitions.big]
+memory = "48G"
+time = "1h"
+
+[slurm.partitions.gpu]
+memory = "12G"
+gpus = 2
+gpu_memory = "32G"
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "grown", "partition", "expected"),
+    [
+        ("cpu(mem=4G)", "cpu(mem=16G)", "big", "--mem=16384M"),
+        ("cpu(mem=4G)", "cpu(mem=64G)", "big", "--mem=49152M"),
+        ("cpu(mem=4G) & duration=1d", "cpu(mem=16G) & duration=1d", "gpu", "--mem=12288M"),
+        ("cpu(mem=4G) & cuda(mem=24G)", "cpu(mem=16G)", "gpu", "--mem=12288M"),
+        ("cpu(mem=4G) & cuda", "cpu(mem=8G)", "gpu", "--gpus=1"),
+    ],
+)
+def test_needs_that_grow_choose_a_partition_anew_and_ask_for_no_more_than_one_has(
+    tmp_path: Path, first: str, grown: str, partition: str, expected: str
+) -> None:
+    placed = launcher_of(settings_of(tmp_path, GROWS)).adapted(Requirement.parse(first).alternatives[0])
+    after = placed.adapted(placed.held(Requirement.parse(grown).alternatives[0]))
+    assert after.options.partition == partition
+    assert expected in after.arguments()
+
+
+def test_needs_that_grow_stay_in_a_partition_that_a_script_chose(tmp_path: Path) -> None:
+    chosen = launcher_of(settings_of(tmp_path, GROWS), ClusterOptions(partition="small"))
+    after = chosen.adapted(chosen.held(Requirement.parse("cpu(mem=16G)").alternatives[0]))
+    assert (after.options.partition, after.options.memory_bytes) == ("small", 8 * G)

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -191,3 +191,89 @@ def test_a_master_that_is_killed_loses_no_job(scripts: Scripts, grid_engine: Pri
     finally:
         grid_engine.again("qmaster")
     assert names(scripts) == ["h0", "h1"]
+
+
+STARVES = """
+GROUP = "/sys/fs/cgroup/memory/tenuto-test-" + HERE.name
+
+class Starves(Task):
+    __requires__ = "cpu(mem=100M)"
+    __retry__ = "memory: mem*2 to 300M"
+    def execute(self):
+        note(f"attempt {self.job_attempt}")
+        if self.job_attempt > 1:
+            return "enough"
+        os.makedirs(GROUP)
+        Path(GROUP, "memory.limit_in_bytes").write_text("80M")
+        Path(f"/proc/{os.getppid()}/oom_score_adj").write_text("1000")  # the kernel kills the runner first
+        for pid in (os.getppid(), os.getpid()):
+            Path(GROUP, "cgroup.procs").write_text(str(pid))
+        self.kept = b"x" * (90 << 20)
+        time.sleep(60)
+
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        starved = Starves.C().submit()
+    assert starved.result() == "enough"
+"""
+
+
+@pytest.mark.parametrize("site", ["sge", "ssh"], indirect=True)
+def test_a_runner_that_is_killed_for_want_of_memory_grows(
+    scripts: Scripts, require: Callable[[str], None]
+) -> None:
+    require("memory cgroups")
+    if not os.path.isdir("/sys/fs/cgroup/memory"):
+        pytest.skip("the control group of the test is one of version 1; NOT tested here")
+    try:
+        scripts.ended(scripts.start(STARVES), 0)
+    finally:
+        Path(f"/sys/fs/cgroup/memory/tenuto-test-{scripts.directory.name}").rmdir()
+    (launch,) = scripts.workspace.glob("jobs/*/*/.tenuto/launch.json")
+    found = json.loads(launch.read_text())
+    assert [(one["reason"], one["memory_bytes"] >> 20) for one in found["earlier"]] == [("MEMORY", 100)]
+    assert found["instructions"]["limits"]["memory_bytes"] == 200 << 20
+    assert scripts.ledger() == ["attempt 1", "attempt 2"]
+
+
+LARGE = """
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        Note.C(name="fits").submit(requires="cpu(mem=100M)")
+        Note.C(name="large").submit(requires="cpu(mem=900T)")
+"""
+
+
+@pytest.mark.parametrize("site", ["sge"], indirect=True)
+def test_memory_can_be_asked_of_grid_engine_and_what_no_host_has_is_refused(scripts: Scripts) -> None:
+    said = scripts.ended(scripts.start(LARGE), 1)
+    assert "900T of memory are asked for, and no host has more than" in said
+    assert names(scripts) == ["fits"]
+
+
+GROWS = """
+class Hungry(Task):
+    __requires__ = "cpu(mem=100M)"
+    __retry__ = "memory: mem*2 to 800M"
+    def execute(self):
+        note(f"attempt {self.job_attempt}")
+        self.kept = bytearray(600 << 20)
+
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        Hungry.C().submit()
+"""
+
+
+@pytest.mark.parametrize("site", ["sge"], indirect=True)
+def test_a_need_grows_to_what_the_largest_partition_has_and_no_further(scripts: Scripts) -> None:
+    settings = scripts.directory / "config" / "tenuto" / "tenuto.toml"
+    settings.write_text(settings.read_text() + '[clusters.sge.partitions."main.q"]\nmemory = "150M"\n')
+    said = scripts.ended(scripts.start(GROWS), 1)
+    assert "mem*2 to 800M is held to 150M, the most that a partition of sge has" in said
+    (launch,) = scripts.workspace.glob("jobs/*/*/.tenuto/launch.json")
+    found = json.loads(launch.read_text())
+    assert [one["memory_bytes"] >> 20 for one in found["earlier"]] == [100]
+    assert found["instructions"]["limits"]["memory_bytes"] == 150 << 20
+    assert [(job["state"], job["reason"]) for job in scripts.jobs()] == [("error", "memory")]
+    assert scripts.ledger() == ["attempt 1", "attempt 2"]

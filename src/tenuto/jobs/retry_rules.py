@@ -7,17 +7,22 @@ Loaded when the first task has one; `scheduler.decisions` decides by them.
 
 from __future__ import annotations
 
+import logging
 import math
 from statistics import median
 from typing import Any
 
 from tenuto.errors import RequirementError
 from tenuto.jobs.nearest import newest
+from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.requirements import LONGEST, RequirementReader, refuse, size_text, time_text
 from tenuto.scheduler.decisions import Allowance, Cause, Growth, RetryRules, Rule
+from tenuto.scheduler.jobs import held
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.markers import Marker, read_markers
 from tenuto.workspace.ports import Files
+
+logger = logging.getLogger("tenuto.jobs")
 
 MOST_COUNT = 1000
 MOST_LEARNED = 200
@@ -60,6 +65,23 @@ def check_growth(rules: RetryRules, needs: Allowance, said: str) -> None:
                 f"{told}: the job begins with {amount(rule.growth.need, begins)}; raise the bound behind 'to'"
             )
             raise RequirementError(told, "", 0)
+
+
+def held_rules(rules: RetryRules, launcher: Launcher, name: str) -> RetryRules:
+    """The rules, none of which grows beyond what the launcher can give; of `name`, for a warning."""
+    for cause in Cause:
+        rule = rules.rule(cause)
+        if rule is None or rule.growth is None:
+            continue
+        need, most = rule.growth.need, rule.growth.most
+        asked = Allowance(int(most)) if need == _NEEDS["mem"] else Allowance(duration_s=most)
+        held_to = getattr(held(launcher, asked), need)
+        if held_to < most:
+            told = f"{name}: {cause.value}: {written(rule)} is held to {amount(need, held_to)}"
+            logger.warning("%s, the most that a partition of %s has", told, launcher.name)
+            growth = rule.growth._replace(most=held_to)
+            rules = rules._replace(**{cause.value: rule._replace(growth=growth)})
+    return rules
 
 
 def needs_used(files: Files, layout: Layout, task_id: str) -> Allowance:

@@ -162,8 +162,9 @@ def _rules(task: Any, submission: SubmitOptions, defaults: Defaults, placed: Pla
             f"{class_name(task)}: {said} says what follows a timeout, and submit(max_retries=) does too: "
             "leave one of them out"
         )
-    retry_rules.check_growth(rules, _needs(placed), said)
-    return rules
+    needs = _needs(placed)
+    retry_rules.check_growth(rules, needs, said)
+    return retry_rules.held_rules(rules, placed.launcher, class_name(task))
 
 
 def _needs(placed: Placement) -> Allowance:

@@ -19,7 +19,7 @@ from tenuto.lifecycle.base_job import CounterChange
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
 from tenuto.light import late
-from tenuto.scheduler.decisions import NO_RETRY, NO_RULES, NO_TRIES, RetryLimits
+from tenuto.scheduler.decisions import NO_RETRY, NO_RULES, NO_TRIES, Allowance, RetryLimits
 from tenuto.scheduler.entries import Entry, JobDependency
 from tenuto.scheduler.job_html import job_html
 from tenuto.scheduler.owners import Owner
@@ -40,6 +40,7 @@ from tenuto.workspace.records import LaunchRecord, StopRecord
 
 if TYPE_CHECKING:
     from tenuto.launchers import requirements
+    from tenuto.launchers.requirements import Alternative
     from tenuto.scheduler.callers import PendingAnswer
     from tenuto.scheduler.scheduler import Scheduler
 else:
@@ -330,13 +331,13 @@ class Job(Entry):
         if self.retry.rules == NO_RULES:
             return
         needs = self.retry.needs_of(self.tries)
+        if self.launcher.external and any(need is not None for need in needs):
+            needs = held(self.launcher, needs)
+            self.launcher = self.launcher.adapted(_asked(needs))
         if needs.memory_bytes is not None:
             self.limits = self.limits._replace(memory_bytes=needs.memory_bytes)
         if needs.duration_s is not None:
             self.limits = self.limits._replace(walltime_s=needs.duration_s)
-        if self.launcher.external and any(need is not None for need in needs):
-            asked = requirements.Alternative(duration_s=needs.duration_s, memory_bytes=needs.memory_bytes)
-            self.launcher = self.launcher.adapted(asked)
 
     def result(self) -> Any:
         """What the task returned, once it is done; waits for that."""
@@ -411,3 +412,16 @@ class Job(Entry):
     def _count_for(self, owner: Owner, change: CounterChange) -> None:
         if self.scheduler is not None:
             self.scheduler.counts(owner).add(change)
+
+
+def _asked(needs: Allowance) -> Alternative:
+    return requirements.Alternative(duration_s=needs.duration_s, memory_bytes=needs.memory_bytes)
+
+
+def held(launcher: Launcher, needs: Allowance) -> Allowance:
+    """Needs that grew, held to what a launcher can give at most, if it knows that."""
+    hold: Callable[[Alternative], Alternative] | None = getattr(launcher, "held", None)
+    if hold is None or all(need is None for need in needs):
+        return needs
+    most = hold(_asked(needs))
+    return Allowance(most.memory_bytes, most.duration_s)

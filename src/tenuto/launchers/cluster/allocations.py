@@ -286,7 +286,7 @@ class Pilots:
         words += [place.manifest, signals, str(settings.pilot_cpus), f"{settings.pilot_time_s:g}"]
         variable = self._follower.dialect.variables.get("job", "")
         words += [f"{settings.pilot_idle_s:g}", f"{settings.beat_s:g}", variable]
-        script = submission.script_around(settings, place, shlex.join(words))
+        script = submission.script_around(self._follower.dialect, place, shlex.join(words))
         files.write(place.script, script.encode())
         options = replace(self._options, cpus=settings.pilot_cpus, time_s=settings.pilot_time_s)
         dialect = self._follower.dialect

@@ -208,6 +208,8 @@ class Dialect:
     """Have at most `{n}` tasks of an array run at once; said for `{throttle}` of `submit_words`."""
     limit_words: tuple[str, ...] = ()
     """Options of a job without a time limit: have its runner told of one by the signal USR1."""
+    keeps_shell = False
+    """True: the script waits for its runner, since the system says the same of all that was killed."""
     ours: tuple[str, ...] = ()
     """Options that the launcher itself sets, or that would change what an answer means."""
     never_starts: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,7 @@ from tenuto.launchers.cluster.tracked import Answer, ClusterProcess, Handed
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.manifest import Header
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.requirements import Alternative, Gpu, Host, Match, Requirement, unfit
+from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement, unfit
 from tenuto.settings import load_settings
 from tenuto.settings.clusters import ClusterSettings, PartitionSettings
 from tenuto.workspace.claims import is_claimed
@@ -137,6 +137,10 @@ class ClusterLauncher:
         """The options that a script chose, by their names,"""
         self._kept: frozenset[str] = frozenset()
         """and those of them that no requirement changes."""
+        self._gpus: Gpus | None = None
+        """The GPUs that a requirement asked for: options do not say their memory."""
+        self._is_placed = False
+        """True if the partition was chosen by what jobs need."""
         self._python = self.settings.python or sys.executable
         submitter = ClusterSubmitter(self.cluster, self.settings, self._python, self.grace_s)
         self._pilots: dict[tuple[str, ClusterOptions], Pilots] = {}
@@ -171,11 +175,11 @@ class ClusterLauncher:
 
     def adapted(self, alternative: Alternative) -> ClusterLauncher:
         """This launcher, asking the system for what a requirement says; else `LauncherNotFound`."""
-        options, offered = self.options, self.settings.partitions or {}
+        options, offered = self.options, self._offered()
         problem = self.dialect.unsayable(alternative)
-        if offered and "partition" not in self._said:
-            options = replace(options, partition=self._partition(alternative))
-        elif problem is not None and options.partition not in offered:
+        if offered and self._may_choose():
+            options = replace(options, partition=self._partition(self._needs(alternative), offered))
+        elif problem is not None and not offered:
             raise LauncherNotFound(problem)
         options = options.adapted(alternative, self._kept)
         if options == self.options and not self._kept:
@@ -184,7 +188,47 @@ class ClusterLauncher:
         said = self._said | options.said() - self.options.said()
         slots = slots_of(options, self.settings, self._most_jobs)
         limits = limits_of(options, self.grace_s)
-        return self._copy(options=options, slots=slots, limits=limits, _said=said, _kept=frozenset())
+        return self._copy(
+            options=options,
+            slots=slots,
+            limits=limits,
+            _said=said,
+            _kept=frozenset(),
+            _gpus=alternative.gpus or self._gpus,
+            _is_placed=bool(offered) and self._may_choose(),
+        )
+
+    def held(self, alternative: Alternative) -> Alternative:
+        """An alternative whose memory, or else its duration, is held to the most that a partition has.
+
+        For needs that grow: what no partition holds is not asked for.
+        """
+        hosts, needs = list(self._offered().values()), self._needs(alternative)
+        if not hosts or any(unfit(needs, host) is None for host in hosts):
+            return alternative
+        for need, limit in (("memory_bytes", "memory_bytes"), ("duration_s", "max_duration_s")):
+            rest: Any = replace(needs, **{need: None})
+            found = [getattr(host, limit) for host in hosts if unfit(rest, host) is None]
+            if found and getattr(alternative, need) is not None:
+                changes: Any = {need: max(found)}
+                return replace(alternative, **changes)
+        return alternative
+
+    def _may_choose(self) -> bool:
+        """True unless a script chose the partition."""
+        return self._is_placed or "partition" not in self._said
+
+    def _offered(self) -> dict[str, Host]:
+        """The partitions that jobs may use, as far as the settings tell of them."""
+        offered = {name: host_of(told) for name, told in (self.settings.partitions or {}).items()}
+        own = self.options.partition
+        return offered if self._may_choose() else {name: offered[name] for name in offered if name == own}
+
+    def _needs(self, alternative: Alternative) -> Alternative:
+        """What jobs need that ask for an alternative besides what this launcher says."""
+        asked = self.options.adapted(alternative, self._kept)
+        gpus = alternative.gpus or self._gpus or (Gpus(count=asked.gpus) if asked.gpus else None)
+        return Alternative(asked.time_s, asked.cpus, asked.memory_bytes, gpus)
 
     def firm(self) -> ClusterLauncher:
         """This launcher, whose own options no requirement changes: a script chose it for one task."""
@@ -195,10 +239,8 @@ class ClusterLauncher:
         launcher.__dict__.update(self.__dict__, **changes)
         return launcher
 
-    def _partition(self, alternative: Alternative) -> str:
+    def _partition(self, alternative: Alternative, hosts: Mapping[str, Host]) -> str:
         """The partition of the settings that an alternative fits best; else `LauncherNotFound`."""
-        offered = self.settings.partitions or {}
-        hosts = {name: host_of(told) for name, told in offered.items()}
         found = {name: match for name, host in hosts.items() if (match := match_of(alternative, host))}
         if found:
             return max(found, key=lambda name: found[name].score)
@@ -377,7 +419,7 @@ class ClusterSubmitter:
         header = self._header(orders)
         lines = [handed.order for handed in orders]
         index = self._dialect.index_expression(is_array=len(orders) > 1)
-        script = submission.script_of(self._settings, self._python, place, options.time_s, index)
+        script = submission.script_of(self._dialect, self._python, place, options.time_s, index)
         submission.write(files, place, header, lines, script)
         name = submission.job_name(self._dialect, lines, place)
         arguments = self._dialect.arguments(options, self._grace_s)

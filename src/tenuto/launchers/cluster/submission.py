@@ -26,8 +26,7 @@ from tenuto.launchers.manifest import (
     read_order,
     setup_path,
 )
-from tenuto.launchers.runner.terms import ENTRY, PLAIN, SETUP_FAILED
-from tenuto.settings.clusters import ClusterSettings
+from tenuto.launchers.runner.terms import ENTRY, PLAIN, SETUP_FAILED, STARVED
 from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.derive_table import ClusterSays
 from tenuto.workspace.json_bytes import from_json
@@ -68,6 +67,15 @@ exec 1>&3 2>&4 3>&- 4>&-
 `exit`. A shell that is told to end has no failed setup (0 in bash; 138 and 143, of a command of the setup's):
 the batch system says why, and its word counts before the exit code.
 """
+
+
+_KEPT = """tenuto_kills() {{ grep -s '^oom_kill ' /proc/vmstat; }}
+tenuto_before=$(tenuto_kills)
+{runner}tenuto_code=$?
+[ $tenuto_code = 137 ] && [ "$(tenuto_kills)" != "$tenuto_before" ] && exit {code}
+exit $tenuto_code
+"""
+"""A runner for which the shell waits, to tell whether the kernel killed it for want of memory."""
 
 
 class Place(NamedTuple):
@@ -160,23 +168,26 @@ def write_answer(files: Files, place: Place, job: str) -> None:
     files.replace(place.answer, f"{job}\n".encode(), durable=False)
 
 
-def script_of(settings: ClusterSettings, python: str, place: Place, time_s: float | None, index: str) -> str:
+def script_of(dialect: Dialect, python: str, place: Place, time_s: float | None, index: str) -> str:
     """The script that the system runs: one runner, which finds its attempt by the index of its task."""
-    runner = shlex.join([python, *PLAIN, ENTRY, "--claim", python, place.manifest])
+    kind = "--kept-claim" if dialect.keeps_shell else "--claim"
+    runner = shlex.join([python, *PLAIN, ENTRY, kind, python, place.manifest])
     runner += f" {index} " + ("-" if time_s is None else f"{time_s:g}")
-    return script_around(settings, place, runner, index)
+    return script_around(dialect, place, runner, index)
 
 
-def script_around(settings: ClusterSettings, place: Place, runner: str, index: str | None = None) -> str:
-    """A script that runs the setup, and then becomes a runner.
+def script_around(dialect: Dialect, place: Place, runner: str, index: str | None = None) -> str:
+    """A script that runs the setup, and then becomes a runner, or keeps it.
 
     `index`: given if a setup that fails has the same runner mark its attempt. The exit code 78 has the
     driver do so where the runner cannot: there is no Python without the setup, or a pilot has many attempts.
     Dash would drop the functions that bash exports, such as `module`.
     """
+    settings = dialect.settings
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     begin = f"#!{shell}{' -l' if settings.login_shell else ''}\n"
-    start = " ".join(["exec", *map(shlex.quote, settings.wrap or ()), f"{runner}\n"])
+    start = " ".join([*map(shlex.quote, settings.wrap or ()), f"{runner}\n"])
+    start = _KEPT.format(runner=start, code=STARVED) if dialect.keeps_shell else f"exec {start}"
     if not settings.setup:
         return begin + start
     said = f"{shlex.quote(setup_path(place.manifest, ''))}{index or 0}"

@@ -19,7 +19,7 @@ from tenuto.launchers.local import resolve
 from tenuto.launchers.manifest import Order, setup_failure, setup_path
 from tenuto.launchers.observation import Observer, Seen, Sighting
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.runner.terms import SETUP_FAILED, STALE
+from tenuto.launchers.runner.terms import SETUP_FAILED, STALE, STARVED
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.attempt_files import read_launch, read_pid
 from tenuto.workspace.claims import Claim, Claimer, claimer, keep_claim
@@ -266,6 +266,9 @@ class TrackedAttempt:
             said = setup_path(self.found.place.manifest, self.found.position)
             message = setup_failure(self._machine.files, said).message
             return Sighting(Seen.ENDED, SETUP_FAILED, JobFailureStatus.FAILED, message)
+        if is_exit and self.row.exit_code == STARVED:
+            message = f"its runner was killed for want of memory (job {self.shown_job} of {title})"
+            return Sighting(Seen.ENDED, STARVED, JobFailureStatus.MEMORY, message)
         if self.found is not None and self.found.is_pilot and meaning.says is ClusterSays.ENDED:
             message = f"its pilot ended: {self._text(self.row)}"
             is_confirmed = meaning.confirmed

@@ -123,7 +123,7 @@ class _Cancellation:
         """What was raised in the task, which may have caught it."""
         self.over = False
 
-    def settle(self) -> dict[str, bool]:
+    def settle(self) -> dict[str, Any]:
         """Before a good end is reported: TERM is ignored from now on, or it would take the report back.
 
         What the report is to say of the two ways in which a good end may be half of one.

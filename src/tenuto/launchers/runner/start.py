@@ -18,10 +18,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tenuto.light import late
 
 if TYPE_CHECKING:
+    import signal
+
+    from tenuto.launchers import kernel
     from tenuto.launchers.payload import assignment, process_end
     from tenuto.launchers.runner import attempt, claimed, terms
     from tenuto.launchers.warm import parent_process, spare_payload, spare_runner
 else:
+    signal = late("signal")
+    kernel = late("tenuto.launchers.kernel")
     attempt = late("tenuto.launchers.runner.attempt")
     claimed = late("tenuto.launchers.runner.claimed")
     terms = late("tenuto.launchers.runner.terms")
@@ -38,8 +43,10 @@ def start(kind: str, *arguments: str) -> NoReturn:
         process_end.leave(exit_code, fully=True)
     if kind == "--spare-payload":
         process_end.leave(spare_payload.be_spare(*arguments))
-    if kind == "--claim":
+    if kind in ("--claim", "--kept-claim"):
         _look_in_standard_library()
+        if kind == "--kept-claim":  # the batch system kills its shell, and not the session of its own
+            kernel.die_with_parent(signal.SIGKILL)
         _end(os.getpid(), claimed.run, *arguments)
     if kind == "--warm":
         parent = parent_process.Parent(*map(int, arguments))

@@ -65,9 +65,11 @@ STALE = 75
 """Another runner has the job by now; nothing was touched."""
 SETUP_FAILED = 78
 """Of the script around a runner: the lines of shell that run before each job failed, and nothing was run."""
+STARVED = 79
+"""Of the script around a runner: the kernel killed the runner for want of memory."""
 UNMARKED = 143
 """Of an external attempt: the cluster ended it without a reason that the runner knows; there is no marker."""
-NO_MARKER = (BROKEN, REFUSED, UNRECORDED, STALE, SETUP_FAILED, UNMARKED)
+NO_MARKER = (BROKEN, REFUSED, UNRECORDED, STALE, SETUP_FAILED, STARVED, UNMARKED)
 """Codes of runners that have probably written no marker."""
 
 

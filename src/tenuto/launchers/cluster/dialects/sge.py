@@ -5,7 +5,7 @@ Asks and tells; decides nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from xml.etree import ElementTree
 
@@ -14,12 +14,21 @@ from tenuto.launchers.cluster.dialect import (
     MEANINGS,
     ClusterError,
     Dialect,
+    JobScript,
     Meaning,
     QueueRow,
+    SubmissionAnswer,
+    SubmissionOutcome,
     first_line,
 )
+from tenuto.launchers.requirements import about_size, size_text
 
 _UNKNOWN_JOB = "not found"
+_OVER_MEMORY = "h_vmem"
+"""The limit by which execd kills a job; else its accounting says the same of it as of a deleted one."""
+_BY_LOAD = "mem_free="
+"""A request for what hosts report as their load, which `-w e` takes for one that no host can meet."""
+_SIZE = re.compile(r"([\d.]+)([KMGTkmgt]?)")
 _UNFIT = re.compile(r"[\s/:@\\*?]")
 """Characters that no name of a job may have."""
 
@@ -57,9 +66,15 @@ class GridEngineDialect(Dialect):
     list_words = ("qstat", "-g", "d", "-xml", "-u", "{user}")
     end_words = ("qacct", "-j", "{ids}")
     end_late_s = 15.0
-    states: Mapping[str, str] = {"failed 37": "timeout", "failed 100": "cancelled", "exited": "exited"}
+    states: Mapping[str, str] = {
+        "failed 37": "timeout",
+        "failed 100": "cancelled",
+        "exited": "exited",
+        _OVER_MEMORY: "memory",
+    }
     cancel_words = ("qdel", "{ids}")
     throttle_words = ("-tc", "{n}")
+    keeps_shell = True
     ours = ("-t", "-N", "-o", "-e", "-j", "-S", "-sy", "-te", "-wd", "-cw", "-r")
     never_starts = ("E", "h")
     foreign_variables = ("JOB_ID", "JOB_NAME", "SGE_TASK_", "SGE_STDOUT_", "SGE_STDERR_", "SGE_JOB_")
@@ -67,6 +82,34 @@ class GridEngineDialect(Dialect):
     def job_name(self, text: str) -> str:
         text = _UNFIT.sub("_", text)
         return text if text[:1].isalpha() else f"j{text}"
+
+    def submit(self, job: JobScript) -> SubmissionAnswer:
+        """Queues a job; one that asks for memory is checked before, since `-w e` would refuse it anywhere."""
+        if self.settings.submit is not None or not any(word.startswith(_BY_LOAD) for word in job.options):
+            return super().submit(job)
+        try:
+            problem = self.why_refused(job.options)
+        except ClusterError as error:
+            return SubmissionAnswer(SubmissionOutcome.LATER, str(error))
+        if problem is not None:
+            return SubmissionAnswer(self.outcome(problem), problem)
+        return super().submit(job._replace(options=[*job.options, "-w", "n"]))
+
+    def why_refused(self, arguments: Sequence[str]) -> str | None:
+        words, asked = [*arguments], 0.0
+        for place in reversed(range(1, len(words))):
+            if words[place].startswith(_BY_LOAD):
+                asked = _bytes(words[place].removeprefix(_BY_LOAD))
+                del words[place - 1 : place + 1]
+        done = self.run(["qsub", "-w", "v", *words], ASK_S, "true\n")
+        if done.returncode:
+            return first_line(done.stderr).removeprefix("Unable to run job: ")
+        hosts = self.asked(["qhost"]).stdout.splitlines()
+        largest = max((_bytes(line.split()[7]) for line in hosts[2:] if len(line.split()) > 7), default=0.0)
+        if asked > largest > 0:
+            said = f"{size_text(int(asked))} of memory are asked for"
+            return f"{said}, and no host has more than {about_size(int(largest))}"
+        return None
 
     def _read_meaning(self, state: str) -> Meaning:
         """States are letters: `qw hqw Eqw` wait, whatever else runs, and `failed N` tells of an end."""
@@ -117,6 +160,12 @@ def _rows(job: ElementTree.Element) -> Iterator[QueueRow]:
             yield QueueRow(f"{number}_{index}" if index else number, state, state, None, None, name)
 
 
+def _bytes(text: str) -> float:
+    """A size as Grid Engine writes it: `600M` of a request, `268.020MB` of the accounting."""
+    found = _SIZE.match(text)
+    return float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ") if found else 0.0
+
+
 def _ended_row(block: str) -> QueueRow:
     """One job of qacct's: names and values, one on each line."""
     fields = dict(line.partition(" ")[::2] for line in block.splitlines() if " " in line)
@@ -132,4 +181,7 @@ def _ended_row(block: str) -> QueueRow:
     job = told["jobnumber"] if task in ("", "undefined") else f"{told['jobnumber']}_{task}"
     exit_code = int(code) if code.isdecimal() and int(code) < 128 else None
     state = "exited" if failed == "0" else f"failed {failed}"
+    limit = re.search(rf"\b{_OVER_MEMORY}=(\S+?)(?:,|\s|$)", told.get("category", ""))
+    if failed == "100" and limit and _bytes(told.get("maxvmem", "")) >= _bytes(limit[1]):
+        state = _OVER_MEMORY
     return QueueRow(job, state, "", ended, exit_code, told.get("jobname", ""))

@@ -74,6 +74,7 @@ class SshDialect(Dialect):
     list_words = ("ps",)
     end_late_s = 5.0
     largest = 1
+    keeps_shell = True
     options: Mapping[str, str] = {
         "time": "",
         "cores": "cores={n}",
