@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from tenuto.errors import TenutoError
-from tenuto.jobs.directories import is_real_directory
+from tenuto.jobs.directories import MovedJobs, is_real_directory
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import JobActed, Outcome
 from tenuto.lifecycle.states import JobState
@@ -108,6 +108,7 @@ def move(machine: Machine, layout: Layout, one: PlannedMove, *, really: bool) ->
                 machine.files.link(source, target)
         machine.files.replace(old.params, one.params, durable=True)
         machine.files.make_directory(layout.task(one.now.task_id))
+        MovedJobs(machine.files, layout).note(one.former, one.now)
         machine.files.rename(old.directory, new.directory)
         machine.files.symlink(new.directory, old.directory)
     machine.files.remove(one.record)
