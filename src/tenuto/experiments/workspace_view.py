@@ -249,7 +249,9 @@ class WorkspaceView(RunsView, JobsView):
 
     def runs_of(self, key: JobKey) -> list[RunView]:
         """The runs that asked for a job, newest first, also under a name that it had before."""
-        found = {run.name: run for one in (key, *self.moved.former(key)) for run in super().runs_of(one)}
+        found = {run.name: run for run in RunsView.runs_of(self, key)}
+        for one in self.moved.former(key):
+            found |= {run.name: run for run in RunsView.runs_of(self, one)}
         return sorted(found.values(), key=lambda run: (run.live, run.run_id), reverse=True)
 
     def job(self, key: JobKey) -> Row:

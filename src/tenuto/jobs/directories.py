@@ -51,7 +51,7 @@ class MovedJobs:
     """Which jobs of a workspace were moved to other names, for readers of lists that have the former ones."""
 
     def __init__(self, files: Files, layout: Layout) -> None:
-        self._files, self._path = files, layout.moved
+        self._files, self._layout, self._path = files, layout, layout.moved
         self._seen: FileStat | None = None
         self._now: dict[JobKey, JobKey] = {}
 
@@ -69,16 +69,23 @@ class MovedJobs:
         return [one for one in self.read() if one != key and self.present(one) == key]
 
     def read(self) -> dict[JobKey, JobKey]:
-        """By former key, the one that followed; read again when a job was moved since."""
+        """By former key, the one that followed; read again when a job was moved since.
+
+        A line is written before its job is moved: it holds once no directory is left under the former key.
+        """
         try:
             found = self._files.stat(self._path)
-            if found != self._seen:
+            if found is not None and found != self._seen:
                 contents = [line.content or {} for line in read_lines(self._files, self._path)]
-                self._now = dict(filter(None, map(_moved, contents)))
-                self._seen = found
+                lines = dict(filter(None, map(_moved, contents)))
+                self._now = {key: now for key, now in lines.items() if not self._is_there(key)}
+                self._seen = found if len(self._now) == len(lines) else None
         except OSError:
             pass  # what is known so far holds
         return self._now
+
+    def _is_there(self, key: JobKey) -> bool:
+        return is_real_directory(self._files, self._layout.job(*key).directory)
 
     def note(self, former: JobKey, now: JobKey) -> None:
         """Have a job be found under another key from now on."""

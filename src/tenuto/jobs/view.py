@@ -62,7 +62,11 @@ class JobsView:
         self.layout = layout
         self.machine = machine
         self._files = machine.files
-        self.moved = MovedJobs(machine.files, layout)
+
+    @cached_property
+    def moved(self) -> MovedJobs:
+        """The jobs that lie under other keys than runs from before have."""
+        return MovedJobs(self._files, self.layout)
 
     @cached_property
     def inquiry(self) -> Inquiry:
