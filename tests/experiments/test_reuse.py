@@ -315,6 +315,9 @@ def test_running_again_means_an_empty_directory(place: Place) -> None:
     (job / "checkpoint").write_text("by hand")
     assert out(place, "--rerun", "state=done and task~Keep") == "v2\n"
     assert out(place, "--rerun", "task~Other") == "v2\n"
+    for filter, is_said in [("task~Other", True), ("task~Keep", False)]:
+        done = run(tenuto("run", "--rerun", filter, place.directory / "script.py"), place.directory)
+        assert ("no job that was submitted is of that kind" in done.stderr) is is_said, done.stderr
     wrong = run(tenuto("run", "--rerun", "task~(", place.directory / "script.py"), place.directory)
     assert wrong.returncode == 2
     assert not (job / ".tenuto" / "aside").exists()

@@ -199,6 +199,9 @@ class RunContext:
         state, message = outcome(run, error, fails_fast=xp.fails_fast)
         run.finish(state, message, xp.carbon())
         xp.notes = notes_of(run, self._submissions.validity, self._submissions.former)
+        rerun = self._submissions.rerun
+        if rerun is not None and (note := rerun.note(run.jobs.values())) is not None:
+            xp.notes.append(note)
         if self._reporter is not None:
             self._reporter.closed(xp, state)
         done = sum(job.state is JobState.DONE for job in run.jobs.values())

@@ -78,10 +78,11 @@ class Submissions:
         self._mode = mode
         self._hooks = hooks
         self.carbon_plan = carbon_plan(settings.carbon)
+        self.rerun = None if rerun is None else RerunFilter(scheduler.machine.files, rerun)
         self.validity = Validity(
             scheduler.machine,
             rerun_changed=reruns_changed,
-            reruns=None if rerun is None else RerunFilter(scheduler.machine.files, rerun),
+            reruns=self.rerun,
             checks_outputs=settings.check_outputs,
         )
         self._shared = SharedThings(scheduler.machine, self.validity)

@@ -76,10 +76,24 @@ class WorkspaceView(RunsView, JobsView):
         return ListedPart(self._sound(list(found.values())), offset, bad_lines)
 
     def _sound(self, lines: Sequence[JobLine]) -> list[JobLine]:
-        """Of what a list says the jobs of this workspace."""
+        """Of what a list says the jobs of this workspace, under the names that they have now."""
+        if self.moved.read():
+            lines = self._under_present_names(lines)
         tasks = {line.task_id for line in lines}
         sound = {task_id for task_id in tasks if self._task_is_sound(task_id)}
         return [line for line in lines if line.task_id in sound and is_job_id(line.job_id)]
+
+    def _under_present_names(self, lines: Sequence[JobLine]) -> list[JobLine]:
+        ids = {one.job_id: self.moved.present(one).job_id for one in self.moved.read()}
+        found: dict[str, JobLine] = {}
+        for line in lines:
+            now = self.moved.present(JobKey(line.task_id, line.job_id))
+            depends_on = tuple(ids.get(one, one) for one in line.depends_on)
+            uses = tuple(ids.get(one, one) for one in line.uses)
+            found[now.job_id] = line._replace(
+                task_id=now.task_id, job_id=now.job_id, depends_on=depends_on, uses=uses
+            )
+        return list(found.values())
 
     def _list_of(self, run: RunView) -> RunPaths | None:
         """The paths of a run whose list can be read."""
@@ -140,8 +154,10 @@ class WorkspaceView(RunsView, JobsView):
     def _lines_about(self, run: RunView, job_ids: Collection[str]) -> list[JobLine]:
         """The lines of some jobs of a run, and of those that depend on them; no other is decoded."""
         paths = self._list_of(run)
+        former = [one.job_id for one in self.moved.read() if self.moved.present(one).job_id in job_ids]
+        named = [*job_ids, *former]
         try:
-            return self._sound(lines_about(self._files, paths, job_ids)) if paths is not None else []
+            return self._sound(lines_about(self._files, paths, named)) if paths is not None else []
         except OSError:
             return []
 
@@ -191,7 +207,8 @@ class WorkspaceView(RunsView, JobsView):
     def asked_for(self, run: RunView) -> set[JobKey]:
         """The jobs that a run asked for; by its list and by its links."""
         listed = {JobKey(line.task_id, line.job_id) for line in self.lines(run)}
-        return listed.union(job_keys(self._files, self.layout.run(run.experiment_id, run.run_id).jobs))
+        linked = job_keys(self._files, self.layout.run(run.experiment_id, run.run_id).jobs)
+        return listed.union(map(self.moved.present, linked))
 
     def orphans(self) -> list[Row]:
         """Finished jobs of no run: their runs were pruned. Those of a search or a service are none."""
@@ -229,6 +246,13 @@ class WorkspaceView(RunsView, JobsView):
         return dict(sorted(found.items()))
 
     # One job
+
+    def runs_of(self, key: JobKey) -> list[RunView]:
+        """The runs that asked for a job, newest first, also under a name that it had before."""
+        found = {run.name: run for run in RunsView.runs_of(self, key)}
+        for one in self.moved.former(key):
+            found |= {run.name: run for run in RunsView.runs_of(self, one)}
+        return sorted(found.values(), key=lambda run: (run.live, run.run_id), reverse=True)
 
     def job(self, key: JobKey) -> Row:
         """One job, as its newest run sees it."""

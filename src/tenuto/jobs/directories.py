@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from tenuto.jobs.key import JobKey
-from tenuto.workspace.layout import is_job_id, name_of_directory
-from tenuto.workspace.ports import FileKind, Files
+from tenuto.workspace.layout import Layout, is_job_id, name_of_directory
+from tenuto.workspace.lines import read_lines, seal
+from tenuto.workspace.ports import FileKind, Files, FileStat
 
 _MOST_ENTRIES = 200_000
 
@@ -43,6 +45,63 @@ def job_keys(files: Files, path: str) -> Iterator[JobKey]:
             for name in entries(files, f"{path}/{directory}"):
                 if is_job_id(name):
                     yield JobKey(task_id, name)
+
+
+class MovedJobs:
+    """Which jobs of a workspace were moved to other names, for readers of lists that have the former ones."""
+
+    def __init__(self, files: Files, layout: Layout) -> None:
+        self._files, self._layout, self._path = files, layout, layout.moved
+        self._seen: FileStat | None = None
+        self._now: dict[JobKey, JobKey] = {}
+
+    def present(self, key: JobKey) -> JobKey:
+        """The key under which a job lies now, however often it was moved."""
+        known = self.read()
+        for _ in range(len(known)):
+            if key not in known:
+                break
+            key = known[key]
+        return key
+
+    def former(self, key: JobKey) -> list[JobKey]:
+        """The keys that a job had before."""
+        return [one for one in self.read() if one != key and self.present(one) == key]
+
+    def read(self) -> dict[JobKey, JobKey]:
+        """By former key, the one that followed; read again when a job was moved since.
+
+        A line is written before its job is moved: it holds once no directory is left under the former key.
+        """
+        try:
+            found = self._files.stat(self._path)
+            if found is not None and found != self._seen:
+                contents = [line.content or {} for line in read_lines(self._files, self._path)]
+                lines = dict(filter(None, map(_moved, contents)))
+                self._now = {key: now for key, now in lines.items() if not self._is_there(key)}
+                self._seen = found if len(self._now) == len(lines) else None
+        except OSError:
+            pass  # what is known so far holds
+        return self._now
+
+    def _is_there(self, key: JobKey) -> bool:
+        return is_real_directory(self._files, self._layout.job(*key).directory)
+
+    def note(self, former: JobKey, now: JobKey) -> None:
+        """Have a job be found under another key from now on."""
+        file = self._files.open_append(self._path)
+        try:
+            file.append(seal({"former": list(former), "now": list(now)}))
+            file.sync()
+        finally:
+            file.close()
+
+
+def _moved(content: dict[str, Any]) -> tuple[JobKey, JobKey] | None:
+    keys = [content.get("former"), content.get("now")]
+    if all(isinstance(key, list) and len(key) == 2 and is_job_id(str(key[1])) for key in keys):
+        return JobKey(*map(str, keys[0] or ())), JobKey(*map(str, keys[1] or ()))
+    return None
 
 
 def directory_size(files: Files, path: str) -> int:

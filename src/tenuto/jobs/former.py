@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from tenuto.errors import TenutoError
-from tenuto.jobs.directories import is_real_directory
+from tenuto.jobs.directories import MovedJobs, is_real_directory
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import JobActed, Outcome
 from tenuto.lifecycle.states import JobState
@@ -19,7 +19,7 @@ from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.deprecation import former_keys
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import JobPaths, Layout
-from tenuto.workspace.ports import Machine
+from tenuto.workspace.ports import FileKind, Machine
 
 _LARGEST = 64 << 20
 _LINKED = ("done", "out", "err", "py")
@@ -31,15 +31,21 @@ class FormerJobs:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        self._moved: dict[str, MovedJobs] = {}
+        """By workspace."""
         self.found: dict[JobKey, JobKey] = {}
         """By the key of a job that is reused, the key that it would have now."""
 
     def key(self, layout: Layout, task: Any, now: JobKey) -> JobKey:
         """The key of the job to use for a task: a former one if it is done, and the present one is not."""
-        for former in [JobKey(*one) for one in former_keys(task)]:
-            if former != now and self._is_done(layout.job(*former)) and not self._is_done(layout.job(*now)):
-                self.found[former] = now
-                return former
+        moved = self._moved.setdefault(layout.root, MovedJobs(self._machine.files, layout))
+        others = [JobKey(*one) for one in former_keys(task)]
+        if now in moved.read():  # the script is from before, or the task has its former name again
+            others.append(moved.present(now))
+        for other in others:
+            if other != now and self._is_done(layout.job(*other)) and not self._is_done(layout.job(*now)):
+                self.found[other] = now
+                return other
         return now
 
     def record(self, layout: Layout, task: Any, job: Job) -> None:
@@ -57,7 +63,8 @@ class FormerJobs:
         )
 
     def _is_done(self, paths: JobPaths) -> bool:
-        return self._machine.files.stat(paths.done) is not None
+        files = self._machine.files
+        return files.stat(paths.done) is not None and is_real_directory(files, paths.directory)
 
 
 class PlannedMove(NamedTuple):
@@ -86,12 +93,24 @@ def planned_moves(machine: Machine, layout: Layout) -> Iterator[PlannedMove]:
 
 
 def move(machine: Machine, layout: Layout, one: PlannedMove, *, really: bool) -> JobActed:
-    """Move the directory of a job, and leave a link: runs from before, and jobs that used it, find it."""
+    """Move the directory of a job, and leave a link: runs from before, and jobs that used it, find it.
+
+    A move that was cut short is gone on with by the next one: its record is removed last.
+    """
+    files = machine.files
     old, new = layout.job(*one.former), layout.job(*one.now)
-    if not is_real_directory(machine.files, old.directory):
-        machine.files.remove(one.record)
+    moved = JobActed(one.former, Outcome.MOVED, f"to {one.now}")
+    there, place = files.stat(old.directory), files.stat(new.directory)
+    if there is None and place is not None and MovedJobs(files, layout).present(one.former) == one.now:
+        if really:  # killed before it left the link
+            files.symlink(new.directory, old.directory)
+            files.remove(one.record)
+        return moved
+    if there is None or there.kind is not FileKind.DIRECTORY:
+        files.remove(one.record)
         return JobActed(one.former, Outcome.GONE, "it has no directory any more")
-    if machine.files.stat(new.directory) is not None:
+    is_back = place is not None and place.kind is FileKind.LINK  # it has a former name of its own again
+    if place is not None and not is_back:
         return JobActed(one.former, Outcome.IN_USE, f"{one.now} is there already: remove one of the two")
     if not really:
         return JobActed(one.former, Outcome.WOULD_MOVE, f"to {one.now}")
@@ -104,11 +123,14 @@ def move(machine: Machine, layout: Layout, one: PlannedMove, *, really: bool) ->
         for kind in _LINKED:
             source = f"{old.directory}/{old.script_name}.{kind}"
             target = f"{old.directory}/{new.script_name}.{kind}"
-            if machine.files.stat(source) is not None and machine.files.stat(target) is None:
-                machine.files.link(source, target)
-        machine.files.replace(old.params, one.params, durable=True)
-        machine.files.make_directory(layout.task(one.now.task_id))
-        machine.files.rename(old.directory, new.directory)
-        machine.files.symlink(new.directory, old.directory)
-    machine.files.remove(one.record)
-    return JobActed(one.former, Outcome.MOVED, f"to {one.now}")
+            if files.stat(source) is not None and files.stat(target) is None:
+                files.link(source, target)
+        files.replace(old.params, one.params, durable=True)
+        files.make_directory(layout.task(one.now.task_id))
+        MovedJobs(files, layout).note(one.former, one.now)
+        if is_back:
+            files.remove(new.directory)
+        files.rename(old.directory, new.directory)
+        files.symlink(new.directory, old.directory)
+    files.remove(one.record)
+    return moved

@@ -4,7 +4,7 @@ It reads parameters of jobs where the filter names one; the check decides what f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tenuto.jobs.parameters import read_stored
@@ -31,9 +31,11 @@ class RerunFilter:
         self.matched += found
         return found
 
-    def note(self) -> str | None:
-        """What to say at the end of a run, if anything."""
-        return None if self.matched else f"--rerun {self.filter!r}: no job that was submitted is of that kind"
+    def note(self, jobs: Iterable[Job]) -> str | None:
+        """What to say at the end of a run of these jobs: that the filter names none of them."""
+        if self.matched or any(self(job, job.marker) for job in jobs):
+            return None
+        return f"--rerun {self.filter!r}: no job that was submitted is of that kind"
 
 
 class _JobFields(Mapping[str, Any]):

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from tenuto.errors import Ambiguous, NotFound
-from tenuto.jobs.directories import job_keys
+from tenuto.jobs.directories import MovedJobs, job_keys
 from tenuto.jobs.inquiry import Inquiry
 from tenuto.jobs.job_progress import last_progress
 from tenuto.jobs.key import JobKey
@@ -64,13 +64,19 @@ class JobsView:
         self._files = machine.files
 
     @cached_property
+    def moved(self) -> MovedJobs:
+        """The jobs that lie under other keys than runs from before have."""
+        return MovedJobs(self._files, self.layout)
+
+    @cached_property
     def inquiry(self) -> Inquiry:
         """Asks the clusters that have jobs of the workspace."""
         return Inquiry(self.machine)
 
     def job_keys(self) -> Iterator[JobKey]:
         """Every job that has a directory."""
-        return job_keys(self._files, self.layout.jobs)
+        moved = self.moved.read()
+        return (key for key in job_keys(self._files, self.layout.jobs) if key not in moved)
 
     def find(self, name: str) -> list[JobKey]:
         """The jobs that a name stands for.
@@ -80,12 +86,8 @@ class JobsView:
         task, _, identity = name.rstrip("/").rpartition("/")
         task = task.rpartition("/")[2]
         keys = list(self.job_keys())
-        if task:
-            by_id = [key for key in keys if _is_task(key, task) and key.job_id.startswith(identity)]
-            return [key for key in by_id if key.job_id == identity] or by_id
-        by_id = [key for key in keys if key.job_id.startswith(identity)]
-        exact = [key for key in by_id if key.job_id == identity]
-        return exact or by_id + [key for key in keys if _is_task(key, identity) and key not in by_id]
+        found = _named(keys, task, identity) or _named(list(self.moved.read()), task, identity)
+        return list(dict.fromkeys(map(self.moved.present, found)))
 
     def find_one(self, name: str) -> JobKey:
         """The one job that a name stands for; `NotFound` or `Ambiguous` otherwise."""
@@ -192,6 +194,15 @@ class JobsView:
         ):
             number += 1
         return number
+
+
+def _named(keys: list[JobKey], task: str, identity: str) -> list[JobKey]:
+    if task:
+        by_id = [key for key in keys if _is_task(key, task) and key.job_id.startswith(identity)]
+        return [key for key in by_id if key.job_id == identity] or by_id
+    by_id = [key for key in keys if key.job_id.startswith(identity)]
+    exact = [key for key in by_id if key.job_id == identity]
+    return exact or by_id + [key for key in keys if _is_task(key, identity) and key not in by_id]
 
 
 def _is_task(key: JobKey, name: str) -> bool:

@@ -294,6 +294,11 @@ class Layout:
         """Which jobs are to be moved to the present names of their tasks."""
         return f"{self.root}/.renamed"
 
+    @property
+    def moved(self) -> str:
+        """Which jobs were moved so, one a line: runs from before have them under their former names."""
+        return f"{self.root}/.moved.jsonl"
+
     def renamed_job(self, task_id: str, job_id: str) -> str:
         """The record of one such job."""
         return f"{self.renamed}/{directory_name(task_id)}-{checked_job_id(job_id)}.json"
