@@ -257,8 +257,20 @@ class Operations:
         offered = self._parts.services.get(row.service)
         if offered is None:
             return f"service {row.service} is not offered any more"
-        waiting = await self._parts.sql(self._parts.requests.waiting, row.service, row.user_id)
-        return waiting_message(row.user_id, waiting, offered.quota, row.service)
+        active = await self._parts.sql(self._parts.requests.active, row.service)
+        return waiting_message(row.user_id, active, offered.quota, row.service)
+
+    async def wait(self, row: JobRow) -> tuple[int | None, int | None]:
+        """The place of a queued job in its queue, and when it is expected to start, in milliseconds.
+
+        None of a job that does not wait, and where it is not known.
+        """
+        offered = self._parts.services.get(row.service)
+        if row.state is not ServiceState.QUEUED or offered is None:
+            return None, None
+        line = await self._parts.sql(self._parts.requests.line, row)
+        places = offered.places(self._parts.book.well(offered.nodes))
+        return line.position, line.expected_start(offered.quota, places)
 
     async def progress(self, row: JobRow) -> str | None:
         """What a running job said last of its progress; None if it said nothing, or its node is silent."""

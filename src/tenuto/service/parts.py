@@ -4,6 +4,7 @@ Holds values and other rooms' objects; decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -35,6 +36,10 @@ class Offered:
     settings: OfferedSettings = field(default_factory=OfferedSettings)
     inputs: tuple[Input, ...] = ()
     """What uploads for its command have; without a command they have a `run.sh`."""
+
+    def places(self, slots: Mapping[str, int]) -> int:
+        """How many of its jobs nodes with so many slots run at once."""
+        return sum(slots[node] // self.settings.cpus for node in self.nodes if node in slots)
 
     def refuse_files(self, received: Received) -> None:
         """Refuses an upload whose files are not those that the service asks for."""
