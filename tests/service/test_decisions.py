@@ -178,6 +178,8 @@ def test_a_start_is_expected_by_what_ran_lately() -> None:
     late = QueueView("a", 4, queued, running, lately, 10_000)
     assert late.position == 6
     assert late.expected_start(Quota(5, 10), 2) == 39_000, "in the third round"
-    assert late.expected_start(Quota(1, 10), 100) == 69_000, "one after the other"
+    assert late.expected_start(Quota(1, 10), 100) == 59_000, "one after the other"
+    at_node = line._replace(active=[ActiveJob("a", 4_000), ActiveJob("a", None)])
+    assert at_node.expected_start(Quota(5, 10), 1) == 24_000, "after the one that waits at the node"
     assert line.expected_start(Quota(5, 10), 0) is None, "no node is well"
     assert line._replace(runs_ms=()).expected_start(Quota(5, 10), 2) is None

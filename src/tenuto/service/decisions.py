@@ -140,11 +140,11 @@ class QueueView(NamedTuple):
 
 def _free_at(active: Sequence[ActiveJob], places: int, position: int, run_ms: int, now: int) -> int:
     """When the place for number ``position`` is free, if each job runs for ``run_ms``."""
-    ends = sorted(max((job.started_at or now) + run_ms, now) for job in active)
-    at_nodes = len(ends) - places  # they wait at their nodes, before all that are queued
-    ends = [now] * -at_nodes + ends if at_nodes < 0 else ends
-    rounds, place = divmod(position - 1 + max(at_nodes, 0), places)
-    return ends[place] + rounds * run_ms
+    ends = sorted(max(job.started_at + run_ms, now) for job in active if job.started_at is not None)
+    at_nodes = len(active) - len(ends)  # they wait at their nodes, before all that are queued
+    rounds, place = divmod(position - 1 + at_nodes, places)
+    place += len(ends) - places  # below 0: a place that is free now
+    return (now if place < 0 else ends[place]) + rounds * run_ms
 
 
 class Breaker(NamedTuple):

@@ -118,19 +118,22 @@ def competitors(connection: Connection, service: str) -> list[ActiveJob]:
     ]
 
 
-def line_of(connection: Connection, row: JobRow) -> QueueView:
-    """The queue of a job's service, as the job sees it."""
+def line_of(connection: Connection, row: JobRow, known: QueueView | None = None) -> QueueView:
+    """The queue of a job's service, as the job sees it; ``known``: as another job of it saw it just now."""
     of_service = {"of_service": row.service}
-    turn_of: dict[str, int] = {row[0]: row[1] for row in _TURNS.rows(connection, of_service)}
-    queued = {
-        user: QueuedUser(jobs, oldest, turn_of.get(user, 0))
-        for user, jobs, oldest in _QUEUED_USERS.rows(connection, of_service)
-    }
-    queued.setdefault(row.user_id, QueuedUser(1, row.id, turn_of.get(row.user_id, 0)))  # claimed just now
+    if known is None:
+        turn_of: dict[str, int] = {row[0]: row[1] for row in _TURNS.rows(connection, of_service)}
+        queued = {
+            user: QueuedUser(jobs, oldest, turn_of.get(user, 0))
+            for user, jobs, oldest in _QUEUED_USERS.rows(connection, of_service)
+        }
+        runs_ms = [max(run[0], 0) for run in _RUNS.rows(connection, of_service)]
+        now = int(_NOW.rows(connection)[0][0])
+        known = QueueView(row.user_id, 0, queued, competitors(connection, row.service), runs_ms, now)
     before = _BEFORE.rows(connection, {**of_service, "of_user": row.user_id, "job": row.id})[0][0]
-    runs_ms = [max(run[0], 0) for run in _RUNS.rows(connection, of_service)]
-    now = int(_NOW.rows(connection)[0][0])
-    return QueueView(row.user_id, before, queued, competitors(connection, row.service), runs_ms, now)
+    # One that was claimed just now, or came since: it is in no queue that is known.
+    queued = {row.user_id: QueuedUser(1, row.id, 0), **known.queued}
+    return known._replace(user=row.user_id, before=before, queued=queued)
 
 
 def active_jobs(connection: Connection, service: str) -> dict[str, int]:

@@ -136,9 +136,9 @@ class Requests:
         """The active jobs of a service."""
         return self._database.read(lambda connection: competitors(connection, service))
 
-    def line(self, row: JobRow) -> QueueView:
-        """The queue that a queued job waits in."""
-        return self._database.read(lambda connection: line_of(connection, row))
+    def line(self, row: JobRow, known: QueueView | None = None) -> QueueView:
+        """The queue that a queued job waits in; ``known``: as another job of it saw it just now."""
+        return self._database.read(lambda connection: line_of(connection, row, known))
 
     def moves_of(self, job_id: int, after: int = 0) -> list[Move]:
         """The moves of a job since the one with this id."""
