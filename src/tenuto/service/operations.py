@@ -117,6 +117,7 @@ class Operations:
             row, is_new = await parts.uploads(self._added, new, receiver)
         if is_new:
             log("upload_accepted", job=row.id, user=row.user_id, service=row.service)
+            principal.acted("uploaded", row.id)
             self._wake_sender()
         return row, row.service
 
@@ -315,6 +316,7 @@ class Operations:
             raise not_found(job_id)
         if row.state.is_final and row.state is not ServiceState.KILLED:
             raise already_ended(row)
+        principal.acted("terminated", job_id)
         if row.state.is_final:
             parts.told(row)
             self._wake_sender()

@@ -88,6 +88,10 @@ class Parts:
     uploads: Threads = field(default_factory=lambda: Threads("uploads", 4))
     """For files and their row, one after the other."""
 
+    def shown_path(self, path: str) -> str:
+        """A path of this server as its users write it."""
+        return f"{(self.settings.prefix or '').rstrip('/')}{path}"
+
     def place(self, row: JobRow) -> JobPlace:
         return self.places.job(row.directory)
 

@@ -163,11 +163,7 @@ class ServiceSource:
         row = self._job(key)
         shown = _row(row)
         sender = f"-F user_id={quote(row.user_id)} -F service={quote(row.service)}"
-        wait = self._wait(row)
-        expected = None if wait is None else wait.expected
         fields: dict[str, Any] = {
-            "position": None if wait is None else wait.position,
-            "expected_start": None if expected is None else expected.isoformat(),
             "directory": os.path.abspath(self._places.job(row.directory).directory),
             "parameters": dict(self.parameters(key)),
             "attempts": [_attempt(row, shown)] if shown.attempt else [],
@@ -176,6 +172,9 @@ class ServiceSource:
                 f"curl -o results.zip $SERVER/download/{row.id}",
             ],
         }
+        if (wait := self._wait(row)) is not None:
+            expected = None if wait.expected is None else wait.expected.isoformat()
+            fields |= {"position": wait.position, "expected_start": expected}
         return Detail(shown, fields)
 
     def why(self, key: str) -> Why:
