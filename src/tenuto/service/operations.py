@@ -275,7 +275,8 @@ class Operations:
         if row.state is not ServiceState.QUEUED or offered is None:
             return None, None
         line = await self._line(row)
-        places = offered.places(self._parts.book.well(offered.nodes))
+        book = self._parts.book
+        places = offered.places(book.well(node for node in offered.nodes if node in book.nodes))
         return line.position, line.expected_start(offered.quota, places)
 
     async def _line(self, row: JobRow) -> QueueView:
