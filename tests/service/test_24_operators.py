@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import signal
 import subprocess
 import sys
@@ -193,3 +195,39 @@ def test_services_and_nodes_are_read_anew_on_a_signal(tmp_path: Path, start: Sta
     node.signal(signal.SIGHUP)
     eventually(lambda: " reload_failed " in node.log)
     assert node.get("/health").status == 200
+
+
+def test_a_log_line_names_the_token_behind_each_act(tmp_path: Path, start: Start) -> None:
+    def token(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tenuto", "token", *words]
+        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60)
+
+    made = token("create", "--user", "ada", "--json")
+    known = json.loads(made.stdout)
+    assert f"token_made token={known['id']} user=ada scopes=" in made.stderr
+    assert known["token"] not in made.stderr
+    assert "token_made token=2" in token("create", "--user", "bob").stderr
+    assert "token_revoked token=2" in token("revoke", "2").stderr
+    (tmp_path / "tenuto.toml").write_text('[service]\ntrusted_proxies = ["127.0.0.1"]\n')
+    server = start("serve", "--with-node", "--sandbox", "none", "--auth", "tokens")
+    ada = {"Authorization": f"Bearer {known['token']}", "X-Forwarded-For": "192.0.2.7"}
+    server.upload(user="ada", headers=ada)
+    assert server.get("/download/1?wait=30", **ada).status == 200
+    assert server.get("/download_partial/1", **ada).status == 200
+    assert server.get("/jobs/1/files/out.txt", **ada).status == 200
+    assert server.request("HEAD", "/download/1", headers=ada).status == 200
+    assert server.get("/jobs/1/files/no.txt", **ada).status == 404
+    server.upload("sleep 60\n", user="ada", headers=ada)
+    assert server.post("/terminate/2", **ada).status in (200, 202)
+    assert server.post("/terminate/1", **ada).status == 409
+    audited = re.findall(r" (uploaded|downloaded|terminated) (job=.*)", server.log)
+    who = "user=ada token=1 address=192.0.2.7"
+    assert audited == [
+        ("uploaded", f"job=1 {who}"),
+        ("downloaded", f"job=1 {who}"),
+        ("downloaded", f"job=1 {who}"),
+        ("downloaded", f"job=1 file=out.txt {who}"),
+        ("uploaded", f"job=2 {who}"),
+        ("terminated", f"job=2 {who}"),
+    ]
+    assert known["token"] not in server.log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import ssl
@@ -77,7 +78,9 @@ def nginx(directory: Path, upstream: str) -> Iterator[int]:
 def test_jobs_pass_through_nginx_with_tls(tmp_path: Path, start: Start) -> None:
     if shutil.which("nginx") is None or shutil.which("openssl") is None:
         pytest.skip("nginx or openssl is not installed")
-    (tmp_path / "tenuto.toml").write_text('[service]\nhosts = ["jobs.example.org"]\n')
+    (tmp_path / "tenuto.toml").write_text(
+        '[service]\nhosts = ["jobs.example.org"]\ntrusted_proxies = ["127.0.0.1"]\nprefix = "/tenuto"\n'
+    )
     server = start("serve", "--with-node", "--sandbox", "none")
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -85,7 +88,9 @@ def test_jobs_pass_through_nginx_with_tls(tmp_path: Path, start: Start) -> None:
 
         def asked(path: str, data: bytes | None = None, **headers: str) -> bytes:
             host = {"Host": f"jobs.example.org:{port}"}
-            request = urllib.request.Request(f"https://127.0.0.1:{port}{path}", data, {**host, **headers})
+            request = urllib.request.Request(
+                f"https://127.0.0.1:{port}/tenuto{path}", data, {**host, **headers}
+            )
             with urllib.request.urlopen(request, timeout=60, context=context) as answer:
                 content: bytes = answer.read()
             return content
@@ -104,6 +109,13 @@ def test_jobs_pass_through_nginx_with_tls(tmp_path: Path, start: Start) -> None:
         assert b'"id":1' in asked("/upload", large, **browser)
         assert asked("/download/1?wait=30")[:2] == b"PK"
         assert b"event: end" in asked("/jobs/1/logs?follow=true")
+        assert b'href="swagger"' in asked("", Accept="text/html"), "sent on to where its links are right"
+        assert f"https://jobs.example.org:{port}/tenuto/upload".encode() in asked("/swagger")
+        failed = body(field("user_id", "1"), field("service", "example"), file("run.sh", b"exit 3\n"))
+        asked("/upload", failed, **browser)
+        assert b"/tenuto/jobs/2/logs?stream=stderr" in asked("/jobs/2?wait=30")
+        assert json.loads(asked("/openapi.json"))["servers"] == [{"url": "/tenuto"}]
+    assert server.get("/health").status == 200, "without the proxy, too"
 
 
 def test_every_alert_names_figures_that_there_are() -> None:

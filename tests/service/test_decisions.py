@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.service.decisions import (
+    ActiveJob,
     Beats,
     Breaker,
     Queue,
+    QueuedUser,
+    QueueView,
     Quota,
     Rest,
-    Waiting,
     back_off_s,
     next_jobs,
     waiting_message,
@@ -91,12 +93,17 @@ def test_a_user_who_comes_later_waits_for_one_job_of_the_other_at_most() -> None
     assert served == ["second", "first", "second", "first", "second", "first"]
 
 
+def _active(users: str, running: int) -> list[ActiveJob]:
+    """Jobs of these users, of which the first ones run."""
+    return [ActiveJob(user, 0 if n < running else None) for n, user in enumerate(users)]
+
+
 def test_a_waiting_job_says_what_it_waits_for() -> None:
     quota = Quota(2, 3)
-    assert waiting_message("1", Waiting(2, 2, 2, 2), quota, "dock") == "user 1 has 2 of 2 jobs running"
-    assert waiting_message("1", Waiting(1, 1, 3, 3), quota, "dock") == "service dock has 3 of 3 jobs running"
-    assert waiting_message("1", Waiting(1, 0, 2, 0), quota, "dock") == "waits to be sent to a node"
-    said = waiting_message("1", Waiting(2, 1, 2, 1), quota, "dock")
+    assert waiting_message("1", _active("11", 2), quota, "dock") == "user 1 has 2 of 2 jobs running"
+    assert waiting_message("1", _active("122", 3), quota, "dock") == "service dock has 3 of 3 jobs running"
+    assert waiting_message("1", _active("12", 0), quota, "dock") == "waits to be sent to a node"
+    said = waiting_message("1", _active("11", 1), quota, "dock")
     assert said == "user 1 has 2 of 2 jobs at nodes, 1 of them running"
 
 
@@ -144,3 +151,35 @@ def test_a_server_is_still_while_it_shows_the_same_beat_by_our_own_clock() -> No
     assert beats.is_still("b", 60.0, 10.0)
     beats.look({"a": 13_600}, 65.0)
     assert beats.is_still("a", 65.0, 10.0)
+
+
+@given(situations())
+def test_the_place_of_a_job_is_that_in_which_it_is_claimed(
+    situation: tuple[list[Queue], Quota, int],
+) -> None:
+    queues = [queue for queue in situation[0] if queue.jobs]
+    queued = {queue.user: QueuedUser(len(queue.jobs), queue.jobs[0], queue.turn) for queue in queues}
+    active = [ActiveJob(queue.user, None) for queue in queues for _ in range(queue.active)]
+    order = next_jobs(queues, Quota(10_000, 10_000), 0, 10_000)
+    for queue in queues:
+        for before, job in enumerate(queue.jobs):
+            line = QueueView(queue.user, before, queued, active, (), 0)
+            assert order[line.position - 1] == job
+
+
+def test_a_start_is_expected_by_what_ran_lately() -> None:
+    queued = {"a": QueuedUser(5, 10, 1), "b": QueuedUser(1, 20, 0)}
+    running = [ActiveJob("a", 4_000), ActiveJob("a", 9_000)]
+    lately = (9_000, 10_000, 11_000, 1, 90_000)
+    line = QueueView("b", 0, queued, running, lately, 10_000)
+    assert line.position == 1
+    assert line.expected_start(Quota(5, 10), 2) == 14_000, "the first of the two ends then"
+    assert line.expected_start(Quota(5, 10), 3) == 10_000, "a slot is free"
+    late = QueueView("a", 4, queued, running, lately, 10_000)
+    assert late.position == 6
+    assert late.expected_start(Quota(5, 10), 2) == 39_000, "in the third round"
+    assert late.expected_start(Quota(1, 10), 100) == 59_000, "one after the other"
+    at_node = line._replace(active=[ActiveJob("a", 4_000), ActiveJob("a", None)])
+    assert at_node.expected_start(Quota(5, 10), 1) == 24_000, "after the one that waits at the node"
+    assert line.expected_start(Quota(5, 10), 0) is None, "no node is well"
+    assert line._replace(runs_ms=()).expected_start(Quota(5, 10), 2) is None

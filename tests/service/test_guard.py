@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from starlette.types import Scope
 
-from tenuto.service.guard import complaint
+from tenuto.errors import InvalidSetting
+from tenuto.service.guard import Proxies, complaint
 from tenuto.service.routes.common import MOST_KNOWN, Rates, Strikes
 from tenuto.web.hosts import host_names, host_of, is_loopback
 from tests.parts.answers import NO_HOSTS
@@ -89,3 +91,48 @@ def test_strikes_are_forgiven_after_a_while() -> None:
     assert strikes.wait_s("1.2.3.4", 3.0) == 57
     assert strikes.wait_s("5.6.7.8", 3.0) == 0
     assert strikes.wait_s("1.2.3.4", 60.0) == 0
+
+
+def _seen(proxies: Proxies, client: str = "127.0.0.1", path: str = "/jobs", **said: str) -> Scope:
+    headers = [(b"host", b"inside:5000")]
+    headers += [(f"x-forwarded-{name}".encode(), value.encode()) for name, value in said.items()]
+    return proxies.seen_through(
+        {"type": "http", "scheme": "http", "path": path, "client": (client, 1), "headers": headers}
+    )
+
+
+def _told(scope: Scope) -> tuple[str, str, list[bytes]]:
+    hosts = [value for name, value in scope["headers"] if name == b"host"]
+    return scope["client"][0], scope["scheme"], hosts
+
+
+def test_a_trusted_proxy_names_the_client_and_the_host() -> None:
+    proxies = Proxies(trusted=["127.0.0.1", "10.0.0.0/8", "::1"])
+    public = {"proto": "https", "host": "jobs.example.org"}
+    as_said = ("192.0.2.7", "https", [b"jobs.example.org"])
+    for client in ("127.0.0.1", "::ffff:127.0.0.1", "::1", "10.1.2.3"):
+        assert _told(_seen(proxies, client, **{"for": "192.0.2.7"}, **public)) == as_said
+    # What a client wrote itself stands before what the nearest proxy that is no friend's wrote.
+    assert _told(_seen(proxies, **{"for": "6.6.6.6, 192.0.2.7, 10.0.0.1"}, **public)) == as_said
+    assert _told(_seen(proxies, **{"for": "nobody, 10.0.0.1"}))[0] == "10.0.0.1"
+    assert _told(_seen(proxies, proto="gopher")) == ("127.0.0.1", "http", [b"inside:5000"])
+
+
+def test_other_senders_are_not_believed() -> None:
+    public = {"for": "192.0.2.7", "proto": "https", "host": "jobs.example.org"}
+    for proxies in (Proxies(), Proxies(trusted=["10.0.0.1"])):
+        assert _told(_seen(proxies, "203.0.113.1", **public)) == ("203.0.113.1", "http", [b"inside:5000"])
+
+
+def test_a_prefix_may_be_there_or_cut_off_by_the_proxy() -> None:
+    proxies = Proxies("/tenuto/")
+    for path in ("/jobs", "/tenuto/jobs"):
+        seen = _seen(proxies, path=path)
+        assert (seen["root_path"], seen["path"]) == ("/tenuto", "/tenuto/jobs")
+    assert _seen(proxies, path="/tenutox")["path"] == "/tenuto/tenutox"
+
+
+@pytest.mark.parametrize(("prefix", "trusted"), [("tenuto", ""), ("/a b", ""), ("//x", ""), (None, "proxy")])
+def test_settings_of_proxies_that_cannot_be_are_refused(prefix: str | None, trusted: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"service\.(prefix|trusted_proxies)"):
+        Proxies(prefix, [trusted] if trusted else [])

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from tenuto.database import Database, now_ms
 from tenuto.errors import InvalidValue, NotFound
+from tenuto.service.log import log
 from tenuto.service.names import is_service, is_user
 from tenuto.service.tables import tokens
 
@@ -41,6 +42,14 @@ class Principal(NamedTuple):
     scopes: frozenset[Scope]
     services: frozenset[str] | None = None
     """The services that its token may ask for; None: all."""
+    token: int | None = None
+    """The id of its token."""
+    address: str = ""
+
+    def acted(self, action: str, job: int, **fields: object) -> None:
+        """Logs what was done to a job, and who did it."""
+        who = {"user": self.user, "token": self.token, "address": self.address}
+        log(action, job=job, **fields, **{name: value for name, value in who.items() if value})
 
     def may_ask_for(self, service: str) -> bool:
         """Whether uploads for a service are allowed."""
@@ -177,7 +186,7 @@ class Tokens:
 
     def principal(self, token: str) -> Principal | None:
         """Who a token belongs to; None if it is wrong, old or revoked."""
-        query = select(tokens.c.user_id, tokens.c.scopes, tokens.c.services).where(
+        query = select(tokens.c.id, tokens.c.user_id, tokens.c.scopes, tokens.c.services).where(
             tokens.c.digest == digest_of(token),
             tokens.c.revoked_at.is_(None),
             tokens.c.expires_at.is_(None) | (tokens.c.expires_at > now_ms()),
@@ -186,7 +195,7 @@ class Tokens:
         if found is None:
             return None
         services = None if found.services is None else frozenset(found.services.split(","))
-        return Principal(found.user_id, scopes_of(found.scopes), services)
+        return Principal(found.user_id, scopes_of(found.scopes), services, found.id)
 
 
 def bearer(header: str | None) -> str | None:

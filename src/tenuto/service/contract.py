@@ -134,6 +134,12 @@ class JobBody(_Body):
     progress: str | None = Field(
         default=None, description="What it said last of its progress, while it runs; not in lists."
     )
+    position: int | None = Field(
+        default=None, description="Its place in the queue of its service, from 1; not in lists."
+    )
+    expected_start: str | None = Field(
+        default=None, description="When it will start, if all goes on as lately; null: not known."
+    )
 
 
 class FileBody(_Body):

@@ -58,29 +58,93 @@ def next_jobs(queues: Sequence[Queue], quota: Quota, active: int, most: int) -> 
     return tuple(chosen)
 
 
-class Waiting(NamedTuple):
-    """What a queued job competes with: active jobs, and how many of them run."""
+class ActiveJob(NamedTuple):
+    """An active job of a service, which a queued one competes with."""
 
-    user_active: int
-    user_running: int
-    active: int
-    running: int
+    user: str
+    started_at: int | None
+    """In milliseconds, once it runs."""
 
 
-def waiting_message(user: str, waiting: Waiting, quota: Quota, service: str) -> str:
+def waiting_message(user: str, active: Sequence[ActiveJob], quota: Quota, service: str) -> str:
     """Why a queued job of a user is not sent."""
-    if waiting.user_active >= quota.runs_per_user:
-        has = _active(waiting.user_active, waiting.user_running, quota.runs_per_user)
-        return f"user {user} has {has}"
-    if waiting.active >= quota.max_runs:
-        return f"service {service} has {_active(waiting.active, waiting.running, quota.max_runs)}"
+    own = [job for job in active if job.user == user]
+    if len(own) >= quota.runs_per_user:
+        return f"user {user} has {_active(own, quota.runs_per_user)}"
+    if len(active) >= quota.max_runs:
+        return f"service {service} has {_active(active, quota.max_runs)}"
     return "waits to be sent to a node"
 
 
-def _active(active: int, running: int, most: int) -> str:
-    if running == active:
-        return f"{active} of {most} jobs running"
-    return f"{active} of {most} jobs at nodes, {running} of them running"
+def _active(active: Sequence[ActiveJob], most: int) -> str:
+    running = sum(job.started_at is not None for job in active)
+    if running == len(active):
+        return f"{running} of {most} jobs running"
+    return f"{len(active)} of {most} jobs at nodes, {running} of them running"
+
+
+class QueuedUser(NamedTuple):
+    """The queued jobs of one user for one service: how many, and the oldest."""
+
+    jobs: int
+    oldest: int
+    turn: int
+    """When the user was served last; 0 for never."""
+
+
+class QueueView(NamedTuple):
+    """The queue of a service at one instant, as a job in it sees it."""
+
+    user: str
+    before: int
+    """Older queued jobs of the same user."""
+    queued: Mapping[str, QueuedUser]
+    active: Sequence[ActiveJob]
+    runs_ms: Sequence[int]
+    """How long jobs of the service ran that completed lately."""
+    now: int
+
+    @property
+    def position(self) -> int:
+        """The place of the job in the order of `next_jobs`, from 1; what comes in later may change it."""
+        has: dict[str, int] = {}
+        for job in self.active:
+            has[job.user] = has.get(job.user, 0) + 1
+
+        def rank(user: str) -> tuple[int, int, int]:
+            # Of users at one level the one with most active jobs is first: its turn there is its first one.
+            return -has.get(user, 0), self.queued[user].turn, self.queued[user].oldest
+
+        level = has.get(self.user, 0) + self.before
+        place = self.before + 1
+        for user, queue in self.queued.items():
+            if user != self.user:
+                is_before = rank(user) < rank(self.user)
+                place += min(queue.jobs, max(level + is_before - has.get(user, 0), 0))
+        return place
+
+    def expected_start(self, quota: Quota, places: int) -> int | None:
+        """When the job will start, if all go on as those before; None if that is not known.
+
+        ``places``: jobs of the service that its nodes run at once.
+        """
+        most = min(places, quota.max_runs)
+        if not self.runs_ms or most <= 0:
+            return None
+        run_ms = sorted(self.runs_ms)[len(self.runs_ms) // 2]
+        own = [job for job in self.active if job.user == self.user]
+        free_at = _free_at(self.active, most, self.position, run_ms, self.now)
+        own_at = _free_at(own, quota.runs_per_user, self.before + 1, run_ms, self.now)
+        return max(free_at, own_at)
+
+
+def _free_at(active: Sequence[ActiveJob], places: int, position: int, run_ms: int, now: int) -> int:
+    """When the place for number ``position`` is free, if each job runs for ``run_ms``."""
+    ends = sorted(max(job.started_at + run_ms, now) for job in active if job.started_at is not None)
+    at_nodes = len(active) - len(ends)  # they wait at their nodes, before all that are queued
+    rounds, place = divmod(position - 1 + at_nodes, places)
+    place += len(ends) - places  # below 0: a place that is free now
+    return (now if place < 0 else ends[place]) + rounds * run_ms
 
 
 class Breaker(NamedTuple):

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from sqlalchemy import BindParameter, Connection, bindparam, func, insert, select, text, update
 
 from tenuto.database import Prepared, now_ms
-from tenuto.service.decisions import LONGEST_WAIT_S, Queue, Quota
-from tenuto.service.tables import IS_ACTIVE, QUEUED, jobs, turns
+from tenuto.lifecycle.service import ServiceState
+from tenuto.service.decisions import LONGEST_WAIT_S, ActiveJob, Queue, QueuedUser, QueueView, Quota
+from tenuto.service.rows import JobRow
+from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, jobs, turns
 
 LONGEST_WAIT_MS = int(2 * LONGEST_WAIT_S * 1000)
 """No job is told to wait for longer: one that seems to was queued before the clock was set back."""
@@ -73,6 +75,65 @@ _SET_TURN = Prepared(
     update(turns).where(turns.c.service == _OF_SERVICE, turns.c.user_id == _OF_USER).returning(turns.c.turn)
 )
 _ADD_TURN = Prepared(insert(turns))
+_COMPETITORS = Prepared(
+    select(jobs.c.user_id, jobs.c.started_at, jobs.c.state).where(IS_ACTIVE, jobs.c.service == _OF_SERVICE)
+)
+_QUEUED_USERS = Prepared(
+    select(jobs.c.user_id, func.count(), func.min(jobs.c.id))
+    .where(QUEUED, jobs.c.service == _OF_SERVICE)
+    .group_by(jobs.c.user_id)
+)
+_BEFORE = Prepared(
+    select(func.count()).where(
+        QUEUED,
+        jobs.c.service == _OF_SERVICE,
+        jobs.c.user_id == _OF_USER,
+        jobs.c.id < bindparam("job"),
+    )
+)
+LATELY = 500
+"""Of so many jobs that ended last, of all services, those of one service tell how long its jobs run."""
+_LATELY = (
+    select(jobs.c.service, jobs.c.state, jobs.c.started_at, jobs.c.ended_at)
+    .where(HAS_ENDED)
+    .order_by(jobs.c.ended_at.desc())
+    .limit(LATELY)
+    .subquery()
+)
+_RUNS = Prepared(
+    select(_LATELY.c.ended_at - _LATELY.c.started_at).where(
+        _LATELY.c.service == _OF_SERVICE,
+        _LATELY.c.state == ServiceState.COMPLETED.value,
+        _LATELY.c.started_at.is_not(None),
+    )
+)
+_NOW = Prepared(select(now_ms()))
+
+
+def competitors(connection: Connection, service: str) -> list[ActiveJob]:
+    """The active jobs of a service."""
+    return [
+        ActiveJob(user, started_at if state == ServiceState.RUNNING.value else None)
+        for user, started_at, state in _COMPETITORS.rows(connection, {"of_service": service})
+    ]
+
+
+def line_of(connection: Connection, row: JobRow, known: QueueView | None = None) -> QueueView:
+    """The queue of a job's service, as the job sees it; ``known``: as another job of it saw it just now."""
+    of_service = {"of_service": row.service}
+    if known is None:
+        turn_of: dict[str, int] = {row[0]: row[1] for row in _TURNS.rows(connection, of_service)}
+        queued = {
+            user: QueuedUser(jobs, oldest, turn_of.get(user, 0))
+            for user, jobs, oldest in _QUEUED_USERS.rows(connection, of_service)
+        }
+        runs_ms = [max(run[0], 0) for run in _RUNS.rows(connection, of_service)]
+        now = int(_NOW.rows(connection)[0][0])
+        known = QueueView(row.user_id, 0, queued, competitors(connection, row.service), runs_ms, now)
+    before = _BEFORE.rows(connection, {**of_service, "of_user": row.user_id, "job": row.id})[0][0]
+    # One that was claimed just now, or came since: it is in no queue that is known.
+    queued = {row.user_id: QueuedUser(1, row.id, 0), **known.queued}
+    return known._replace(user=row.user_id, before=before, queued=queued)
 
 
 def active_jobs(connection: Connection, service: str) -> dict[str, int]:

@@ -303,7 +303,8 @@ class Getter:
         to = _ENDS[status.state]
         message = TERMINATED if to is ServiceState.KILLED else status.message
         if to is ServiceState.FAILED and packed is not None:
-            message = f"{message}; its stderr: /jobs/{row.id}/logs?stream=stderr"
+            path = parts.shown_path(f"/jobs/{row.id}/logs?stream=stderr")
+            message = f"{message}; its stderr: {path}"
         values = {
             "exit_code": status.exit_code,
             "result_bytes": packed.bytes if packed else None,

@@ -4,7 +4,9 @@ Plain ASGI, so that streams pass untouched; what a principal may do is in `acces
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
@@ -13,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.clock import Randomness
+from tenuto.errors import InvalidSetting
 from tenuto.service.contract import ErrorCode, error_json
 from tenuto.service.log import log, logger
 from tenuto.web.hosts import host_names, is_served
@@ -28,6 +31,7 @@ REQUEST_ID = "tenuto.request_id"
 """Where a request's id is found in its scope."""
 OWN_HEAD = "/download/"
 """Begins the only path that has a HEAD of its own, which does not wait for the job."""
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 INTERNAL = "Something went wrong here; the log has it under {}"
 
 
@@ -70,6 +74,64 @@ def _is_foreign(headers: dict[bytes, list[str]], host: str) -> bool:
     return any(urlsplit(origin).netloc.lower() != host.lower() for origin in headers.get(b"origin", []))
 
 
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Proxies:
+    """The proxies in front of a server: the path that they show it at, and which of them are believed."""
+
+    def __init__(self, prefix: str | None = None, trusted: Iterable[str] = ()) -> None:
+        """`InvalidSetting` for a prefix that is no path, and for what is neither address nor network."""
+        self.prefix = (prefix or "").rstrip("/")
+        if self.prefix and not _PREFIX.fullmatch(self.prefix):
+            raise InvalidSetting(f"service.prefix: {prefix!r} is no path such as /tenuto")
+        try:
+            self._trusted = [ipaddress.ip_network(one, strict=False) for one in trusted]
+        except ValueError as error:
+            raise InvalidSetting(
+                f"service.trusted_proxies: {error}; give addresses or networks, such as 127.0.0.1"
+            ) from None
+
+    def seen_through(self, scope: Scope) -> Scope:
+        """A request as its sender made it, below the prefix or above it; others' words are not believed."""
+        path = scope["path"]
+        if self.prefix and (path == self.prefix or path.startswith(f"{self.prefix}/")):
+            path = path[len(self.prefix) :]
+        if self.prefix:
+            scope = {**scope, "root_path": self.prefix, "path": f"{self.prefix}{path}"}
+        client = scope.get("client")
+        sender = None if client is None else _address(client[0])
+        if sender is None or not self._is_trusted(sender):
+            return scope
+        said: dict[bytes, list[str]] = {}
+        for name, value in scope["headers"]:
+            if name.startswith(b"x-forwarded-"):
+                said.setdefault(name, []).extend(value.decode("latin-1").split(","))
+        for word in reversed(said.get(b"x-forwarded-for", [])):  # the nearest proxy wrote the last one
+            address = _address(word.strip())
+            if address is None or not self._is_trusted(sender):
+                break
+            sender = address
+        scheme = said.get(b"x-forwarded-proto", [""])[-1].strip().lower()
+        headers = scope["headers"]
+        if host := said.get(b"x-forwarded-host", [""])[-1].strip():
+            headers = [(name, value) for name, value in headers if name != b"host"]
+            headers.append((b"host", host.encode("latin-1")))
+        scheme = scheme if scheme in ("http", "https") else scope.get("scheme", "http")
+        return {**scope, "client": (str(sender), 0), "scheme": scheme, "headers": headers}
+
+    def _is_trusted(self, address: IpAddress) -> bool:
+        return any(address in network for network in self._trusted)
+
+
+def _address(text: str) -> IpAddress | None:
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
 class Guard:
     """The outermost layer of a server or node."""
 
@@ -81,12 +143,14 @@ class Guard:
         randomness: Randomness,
         observe: Callable[[Scope, int, float], None] | None = None,
         monotonic: Callable[[], float],
+        proxies: Proxies | None = None,
     ) -> None:
         self._app = app
         self._hosts = host_names(hosts)
         self._randomness = randomness
         self._observe = observe
         self._monotonic = monotonic
+        self._proxies = proxies or Proxies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -95,7 +159,8 @@ class Guard:
             return
         request_id = self._randomness.nonce()[:16]
         began = self._monotonic()
-        is_head = scope["method"] == "HEAD" and not scope["path"].startswith(OWN_HEAD)
+        scope, prefix = self._proxies.seen_through(scope), self._proxies.prefix
+        is_head = scope["method"] == "HEAD" and not scope["path"].startswith(prefix + OWN_HEAD)
         answer = _Answer(send, request_id, is_head=is_head)
         if is_head:  # the answer to a GET, without its body
             scope = {**scope, "method": "GET"}
@@ -104,6 +169,8 @@ class Guard:
             found = complaint(scope["method"], scope["query_string"], scope["headers"], self._hosts)
             if found is not None:
                 await answer.error(found.code, found.message)
+            elif prefix and scope["path"] == prefix:  # links of a page are read from where it lies
+                await answer.redirect(f"{prefix}/")
             else:
                 await self._app(scope, receive, answer.send)
         except (ClientDisconnect, _HeadersSent):
@@ -152,6 +219,12 @@ class _Answer:
         elif message["type"] == "http.response.body":
             self.is_complete = not message.get("more_body", False)
         await self._send(message)
+
+    async def redirect(self, to: str) -> None:
+        headers = [(b"location", to.encode()), (b"content-length", b"0")]
+        await self.send({"type": "http.response.start", "status": 308, "headers": headers})
+        if not self._is_head:
+            await self.send({"type": "http.response.body", "body": b""})
 
     async def error(self, code: ErrorCode, message: str) -> None:
         body = json.dumps(error_json(code, message)).encode()

@@ -96,7 +96,7 @@ def documentation_page(described: Mapping[str, Any], base_url: str) -> str:
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<title>{escape(info['title'])}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{escape(info['title'])}</h1><p>{escape(info.get('description', ''))} ",
-        f"Version {escape(info['version'])}; for programs: <a href='/openapi.json'>openapi.json</a>.</p>",
+        f"Version {escape(info['version'])}; for programs: <a href='openapi.json'>openapi.json</a>.</p>",
         "<h2>Routes</h2>",
     ]
     for path, methods in described["paths"].items():

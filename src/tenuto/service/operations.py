@@ -13,7 +13,7 @@ from tenuto.errors import DatabaseError, NodeError, RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Principal
 from tenuto.service.contract import ErrorCode
-from tenuto.service.decisions import waiting_message
+from tenuto.service.decisions import QueueView, waiting_message
 from tenuto.service.log import log
 from tenuto.service.names import is_idempotency_key, is_user, numbered_user
 from tenuto.service.parts import Parts
@@ -39,6 +39,9 @@ LOOK_AGAIN_S = 5.0
 """A waiter reads its row again after so long, on average, though no move woke it."""
 PROGRESS_S = 2.0
 """A node that takes longer to say how far a job is, is not waited for."""
+QUICK_LINE_S = 0.1
+KEEP_LINE = 20.0
+"""A queue that took longer to read is kept for so many times as long as it took more."""
 UPLOADED = "Job successfully uploaded"
 
 
@@ -59,6 +62,8 @@ class Operations:
         self._wake_sender = wake_sender
         self._end = end
         self.is_draining = False
+        self._lines: dict[str, tuple[QueueView, float]] = {}
+        """The queue of a service as it was read last, and until when it is taken for that."""
         settings = parts.settings
         self._limits = UploadLimits(
             settings.max_upload_bytes,
@@ -112,6 +117,7 @@ class Operations:
             row, is_new = await parts.uploads(self._added, new, receiver)
         if is_new:
             log("upload_accepted", job=row.id, user=row.user_id, service=row.service)
+            principal.acted("uploaded", row.id)
             self._wake_sender()
         return row, row.service
 
@@ -257,8 +263,32 @@ class Operations:
         offered = self._parts.services.get(row.service)
         if offered is None:
             return f"service {row.service} is not offered any more"
-        waiting = await self._parts.sql(self._parts.requests.waiting, row.service, row.user_id)
-        return waiting_message(row.user_id, waiting, offered.quota, row.service)
+        active = await self._parts.sql(self._parts.requests.active, row.service)
+        return waiting_message(row.user_id, active, offered.quota, row.service)
+
+    async def wait(self, row: JobRow) -> tuple[int | None, int | None]:
+        """The place of a queued job in its queue, and when it is expected to start, in milliseconds.
+
+        None of a job that does not wait, and where it is not known.
+        """
+        offered = self._parts.services.get(row.service)
+        if row.state is not ServiceState.QUEUED or offered is None:
+            return None, None
+        line = await self._line(row)
+        book = self._parts.book
+        places = offered.places(book.well(node for node in offered.nodes if node in book.nodes))
+        return line.position, line.expected_start(offered.quota, places)
+
+    async def _line(self, row: JobRow) -> QueueView:
+        """The queue of a job: its cost grows with the jobs in it, and a long one is not read each time."""
+        clock = self._parts.clock
+        known, until = self._lines.get(row.service, (None, 0.0))
+        began = clock.monotonic()
+        line = await self._parts.sql(self._parts.requests.line, row, known if began < until else None)
+        if began >= until:
+            ended = clock.monotonic()
+            self._lines[row.service] = (line, ended + KEEP_LINE * max(ended - began - QUICK_LINE_S, 0.0))
+        return line
 
     async def progress(self, row: JobRow) -> str | None:
         """What a running job said last of its progress; None if it said nothing, or its node is silent."""
@@ -287,6 +317,7 @@ class Operations:
             raise not_found(job_id)
         if row.state.is_final and row.state is not ServiceState.KILLED:
             raise already_ended(row)
+        principal.acted("terminated", job_id)
         if row.state.is_final:
             parts.told(row)
             self._wake_sender()

@@ -4,6 +4,7 @@ Holds values and other rooms' objects; decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -35,6 +36,10 @@ class Offered:
     settings: OfferedSettings = field(default_factory=OfferedSettings)
     inputs: tuple[Input, ...] = ()
     """What uploads for its command have; without a command they have a `run.sh`."""
+
+    def places(self, slots: Mapping[str, int]) -> int:
+        """How many of its jobs nodes with so many slots run at once."""
+        return sum(slots[node] // self.settings.cpus for node in self.nodes if node in slots)
 
     def refuse_files(self, received: Received) -> None:
         """Refuses an upload whose files are not those that the service asks for."""
@@ -82,6 +87,10 @@ class Parts:
     files: Threads = field(default_factory=lambda: Threads("files", 4))
     uploads: Threads = field(default_factory=lambda: Threads("uploads", 4))
     """For files and their row, one after the other."""
+
+    def shown_path(self, path: str) -> str:
+        """A path of this server as its users write it."""
+        return f"{(self.settings.prefix or '').rstrip('/')}{path}"
 
     def place(self, row: JobRow) -> JobPlace:
         return self.places.job(row.directory)

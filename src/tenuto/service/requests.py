@@ -17,11 +17,13 @@ from sqlalchemy import Connection, delete, func, select, text, update
 from tenuto.database import Database, Prepared, announce, now_ms
 from tenuto.database.members import MemberKind, members
 from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState, check_move
-from tenuto.service.decisions import Quota, Waiting, next_jobs
+from tenuto.service.decisions import ActiveJob, QueueView, Quota, next_jobs
 from tenuto.service.fair_share import (
     active_jobs,
+    competitors,
     is_queued,
     jobs_at_nodes,
+    line_of,
     queued_jobs,
     queues_of,
     set_turn,
@@ -130,22 +132,13 @@ class Requests:
             query = query.where(jobs.c.id < page.before)
         return self._database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
 
-    def waiting(self, service: str, user_id: str) -> Waiting:
-        """How many jobs are active, of the user and of the service, and how many of them run."""
-        query = select(jobs.c.user_id, jobs.c.state, func.count()).where(IS_ACTIVE, jobs.c.service == service)
-        query = query.group_by(jobs.c.user_id, jobs.c.state)
+    def active(self, service: str) -> list[ActiveJob]:
+        """The active jobs of a service."""
+        return self._database.read(lambda connection: competitors(connection, service))
 
-        def once(connection: Connection) -> Waiting:
-            found = connection.execute(query).all()
-            running = ServiceState.RUNNING.value
-            return Waiting(
-                sum(n for user, _, n in found if user == user_id),
-                sum(n for user, state, n in found if user == user_id and state == running),
-                sum(n for _, _, n in found),
-                sum(n for _, state, n in found if state == running),
-            )
-
-        return self._database.read(once)
+    def line(self, row: JobRow, known: QueueView | None = None) -> QueueView:
+        """The queue that a queued job waits in; ``known``: as another job of it saw it just now."""
+        return self._database.read(lambda connection: line_of(connection, row, known))
 
     def moves_of(self, job_id: int, after: int = 0) -> list[Move]:
         """The moves of a job since the one with this id."""

@@ -24,7 +24,7 @@ from tenuto.service.cleaner import Cleaner
 from tenuto.service.data_owner import DataDirectory, OwnedData, open_data
 from tenuto.service.decisions import Beats
 from tenuto.service.getter import Getter
-from tenuto.service.guard import Guard
+from tenuto.service.guard import Guard, Proxies
 from tenuto.service.log import log
 from tenuto.service.metrics import Metrics
 from tenuto.service.node_notes import note_nodes
@@ -124,6 +124,7 @@ class Server:
     def app(self) -> ASGIApp:
         """The server as an ASGI application."""
         settings = self._plan.settings
+        proxies = Proxies(settings.prefix, settings.trusted_proxies)
         api = FastAPI(
             title=TITLE,
             version=self._plan.version,
@@ -132,6 +133,7 @@ class Server:
             docs_url=None,
             redoc_url=None,
             exception_handlers=HANDLERS,
+            servers=[{"url": proxies.prefix}] if proxies.prefix else None,
             generate_unique_id_function=operation_id,
         )
         api.state.routers = (upload.router, download.router, jobs.router, watching.router, info.router)
@@ -147,6 +149,7 @@ class Server:
             randomness=self._machine.randomness,
             observe=self._observe,
             monotonic=self._machine.clock.monotonic,
+            proxies=proxies,
         )
 
     def _observe(self, scope: Scope, status: int, took_s: float) -> None:

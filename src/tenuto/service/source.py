@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 from tenuto.clock import SystemClock
 from tenuto.database import Database
@@ -28,10 +28,12 @@ from tenuto.jobs.source import (
     Panels,
     Target,
 )
+from tenuto.jobs.text import duration
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.service import ServiceState
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.service.archive import read_archived_log
+from tenuto.service.decisions import Quota, waiting_message
 from tenuto.service.history import History
 from tenuto.service.places import DataPlaces
 from tenuto.service.queue_panel import node_panel, queue_panel
@@ -62,6 +64,14 @@ RECENT_MS = 24 * 3600 * 1000
 """How long an ended job is listed without being asked for."""
 _READ_AGAIN = 100
 """Moves before a feed was opened in which a gap may still be filled."""
+
+
+class _Wait(NamedTuple):
+    """What a queued job waits for."""
+
+    message: str
+    position: int
+    expected: datetime | None
 
 
 class ServiceSource:
@@ -162,6 +172,9 @@ class ServiceSource:
                 f"curl -o results.zip $SERVER/download/{row.id}",
             ],
         }
+        if (wait := self._wait(row)) is not None:
+            expected = None if wait.expected is None else wait.expected.isoformat()
+            fields |= {"position": wait.position, "expected_start": expected}
         return Detail(shown, fields)
 
     def why(self, key: str) -> Why:
@@ -169,9 +182,31 @@ class ServiceSource:
         sentences = [f"{row.state.value}: {row.state.meaning}"]
         if row.message:
             sentences.append(row.message)
+        wait = self._wait(row)
+        if wait is not None:
+            if wait.message and not row.message:
+                sentences.append(wait.message)
+            sentences.append(f"its place in the queue of {row.service} is {wait.position}")
+            if wait.expected is not None:
+                left = duration(max((wait.expected - SystemClock().now()).total_seconds(), 0.0))
+                sentences.append(f"it is expected to start in {left}, if jobs take as long as lately")
         if row.exit_code is not None:
             sentences.append(f"its run.sh ended with exit code {row.exit_code}")
         return Why(tuple(sentences))
+
+    def _wait(self, row: JobRow) -> _Wait | None:
+        """Where a queued job stands; None of one that does not wait."""
+        if row.state is not ServiceState.QUEUED:
+            return None
+        line, settings = self._requests.line(row), self._offered.get(row.service)
+        if settings is None:
+            return _Wait("", line.position, None)
+        quota = Quota(settings.runs_per_user, settings.max_runs)
+        message = waiting_message(row.user_id, line.active, quota, row.service)
+        noted = {name: note.slots or 0 for name, note in self._history.nodes().items()}
+        named = [str(node) for node in settings.nodes] or list(noted)
+        places = sum(noted.get(node, 0) // settings.cpus for node in named)
+        return _Wait(message, line.position, _instant(line.expected_start(quota, places)))
 
     def log(self, key: str, stream: str, earlier: int) -> Log:
         return ServiceLog(self._job(key), _STREAMS[stream], self._places)

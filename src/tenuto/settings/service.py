@@ -81,6 +81,14 @@ class ServiceSettings:
     hosts: tuple[str, ...] = setting(
         TEXTS, (), "Names that requests may call the server by, besides its address."
     )
+    prefix: str | None = setting(
+        optional(TEXT), None, "The path below which a proxy shows the server, such as `/tenuto`."
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        TEXTS,
+        (),
+        "Addresses or networks of proxies whose `X-Forwarded-For`, `-Proto` and `-Host` count.",
+    )
     queued_per_user: int = setting(
         integer(1), 1000, "Jobs of one user that may wait in the queue; further uploads are refused."
     )

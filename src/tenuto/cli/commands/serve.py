@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 
@@ -19,14 +21,16 @@ from tenuto.service.configuration import (
     remote_nodes,
     server_address,
 )
+from tenuto.service.guard import Proxies
 from tenuto.service.http_server import ServedApp, run
 from tenuto.service.local_node import LocalNode
 from tenuto.service.log import log, log_to_stderr
 from tenuto.service.node.node import EmbeddedNode, NodePlan
 from tenuto.service.nodes import Node
+from tenuto.service.parts import Offered
 from tenuto.service.server import Server, ServerPlan, server_data
 from tenuto.service.tables import MIGRATIONS
-from tenuto.settings import load_settings, process_environment
+from tenuto.settings import Settings, load_settings, process_environment
 from tenuto.settings.service import SERVER_SECTIONS
 from tenuto.workspace.machine import this_machine
 
@@ -61,27 +65,12 @@ def command(
     """Offer services over HTTP: users upload files with a run.sh, and get a ZIP of results."""
     given = {"host": host, "port": port, "data": data, "database": db, "auth": auth, "compat": compat}
     arguments = arguments_of("service", given) | arguments_of("node", {"sandbox": sandbox})
-    settings = load_settings(arguments, foreign=SERVER_SECTIONS)
-    service = settings.service
-    found = offered(settings, services, with_node=with_node)
-    address = server_address(service, (tls_cert, tls_key))
-    refuse_strangers(address, service.auth, is_insecure=insecure)
-    refuse_unusable(database_of(service), MIGRATIONS)
-    machine = this_machine()
-    nodes: dict[str, Node] = {}
-    embedded: EmbeddedNode | None = None
-    server_plan = ServerPlan(service, database_of(service), found, __version__)
-    plan: NodePlan | None = None
-    if with_node:
-        exposed = service.auth == "tokens" or not address.is_loopback
-        under, tls = service.data.absolute(), (tls_cert, tls_key)
-        plan = node_plan(settings, process_environment(), under=under, is_exposed=exposed, tls=tls)
-    owned = server_data(server_plan, machine)  # before a node touches anything there
-    if plan is not None:
-        embedded = EmbeddedNode(plan, machine)
-        nodes[plan.name] = LocalNode(embedded)
-    nodes |= remote_nodes(settings, found, None if embedded is None else embedded.name)
-    server = Server(server_plan, nodes, machine, owned)
+    tls = (tls_cert, tls_key)
+    offer = _Offer(arguments, services, with_node)
+    settings, found = offer.read()
+    address = server_address(settings.service, tls)
+    refuse_strangers(address, settings.service.auth, is_insecure=insecure)
+    server, embedded = _assembled(offer, settings, found, tls)
 
     async def start() -> None:
         if embedded is not None:
@@ -93,17 +82,53 @@ def command(
         log("ready", url=url, services=",".join(found))
         click.echo(f"tenuto: serving on {url}")
 
-    def reload() -> None:
-        try:
-            anew = load_settings(arguments, foreign=SERVER_SECTIONS)
-            offers = offered(anew, services, with_node=with_node)
-            named = remote_nodes(anew, offers, None if embedded is None else embedded.name)
-        except (TenutoError, OSError) as error:
-            log("reload_failed", 40, why=str(error))
-            return
-        server.reload(offers, named)
-        log("reloaded", services=",".join(offers), nodes=",".join(server.parts.book.nodes))
-
     log_to_stderr(log_form)
+    reload = partial(_reload, offer, server, None if embedded is None else embedded.name)
     served = ServedApp(server.app(), start, ready, server.drain, server.close, reload)
-    asyncio.run(run(served, address, machine.clock))
+    asyncio.run(run(served, address, this_machine().clock))
+
+
+class _Offer(NamedTuple):
+    """What the command line says of the settings, which are read anew on SIGHUP."""
+
+    arguments: dict[str, Any]
+    services: tuple[str, ...]
+    with_node: bool
+
+    def read(self) -> tuple[Settings, dict[str, Offered]]:
+        settings = load_settings(self.arguments, foreign=SERVER_SECTIONS)
+        return settings, offered(settings, self.services, with_node=self.with_node)
+
+
+def _assembled(
+    offer: _Offer, settings: Settings, found: dict[str, Offered], tls: tuple[Path | None, Path | None]
+) -> tuple[Server, EmbeddedNode | None]:
+    """The server, and the node inside it; refuses what cannot work before anything is touched."""
+    service, machine = settings.service, this_machine()
+    Proxies(service.prefix, service.trusted_proxies)
+    refuse_unusable(database_of(service), MIGRATIONS)
+    server_plan = ServerPlan(service, database_of(service), found, __version__)
+    plan: NodePlan | None = None
+    if offer.with_node:
+        exposed = service.auth == "tokens" or not server_address(service, tls).is_loopback
+        under = service.data.absolute()
+        plan = node_plan(settings, process_environment(), under=under, is_exposed=exposed, tls=tls)
+    owned = server_data(server_plan, machine)  # before a node touches anything there
+    nodes: dict[str, Node] = {}
+    embedded = None if plan is None else EmbeddedNode(plan, machine)
+    if embedded is not None:
+        nodes[embedded.name] = LocalNode(embedded)
+    nodes |= remote_nodes(settings, found, None if embedded is None else embedded.name)
+    return Server(server_plan, nodes, machine, owned), embedded
+
+
+def _reload(offer: _Offer, server: Server, embedded: str | None) -> None:
+    """Reads services, nodes and quotas anew; settings that are wrong change nothing."""
+    try:
+        anew, offers = offer.read()
+        named = remote_nodes(anew, offers, embedded)
+    except (TenutoError, OSError) as error:
+        log("reload_failed", 40, why=str(error))
+        return
+    server.reload(offers, named)
+    log("reloaded", services=",".join(offers), nodes=",".join(server.parts.book.nodes))

@@ -17,6 +17,7 @@ from tenuto.errors import NotFound
 from tenuto.jobs.text import safe_lines
 from tenuto.service.access import TokenRow, Tokens, scopes_of, services_of
 from tenuto.service.configuration import database_of
+from tenuto.service.log import log, log_to_stderr
 from tenuto.service.routes.common import instant
 from tenuto.service.tables import MIGRATIONS, opened
 from tenuto.settings import load_settings
@@ -89,6 +90,8 @@ def create(
         id, token = tokens.create(user, scopes, expires, note, allowed)
     finally:
         database.close()
+    log_to_stderr("text")
+    log("token_made", token=id, user=user, scopes=scope)
     click.echo(json.dumps({"id": id, "token": token}) if as_json else token)
 
 
@@ -124,6 +127,8 @@ def revoke(id: int, db: str | None) -> None:
         tokens.revoke(id)
     finally:
         database.close()
+    log_to_stderr("text")
+    log("token_revoked", token=id)
 
 
 def _plain(row: TokenRow) -> dict[str, object]:

@@ -101,13 +101,13 @@ class Front:
 
     async def principal(self, request: Request) -> Principal:
         """The principal that sent a request; raises `RequestRefused` for a token that is missing or wrong."""
+        address = request.client.host if request.client else ""
         if self.tokens is None:
-            return EVERYBODY
+            return EVERYBODY._replace(address=address)
         token = bearer(request.headers.get("authorization"))
         found = None if token is None else await self.parts.sql(self.tokens.principal, token)
         now = self.parts.clock.monotonic()
         if found is None:
-            address = request.client.host if request.client else ""
             log("token_refused", 30, address=address)
             wait_s = self.strikes.wait_s(address, now) if token is not None else 0.0
             if wait_s:
@@ -122,7 +122,7 @@ class Front:
             raise RequestRefused(
                 ErrorCode.RATE_LIMITED.value, "Too many requests; try again later", retry_after_s=wait_s
             )
-        return found
+        return found._replace(address=address)
 
 
 async def front_of(request: Request) -> Front:

@@ -134,7 +134,10 @@ async def download(
     request: Request, id: JobId, front: FrontOf, principal: MayRead, wait: Wait = 0.0
 ) -> Response:
     row = await front.operations.get_final(id, principal, wait)
-    return await _answer(request, front, row)
+    answer = await _answer(request, front, row)
+    if isinstance(answer, ResultResponse):
+        principal.acted("downloaded", row.id)
+    return answer
 
 
 @router.head(
@@ -195,8 +198,11 @@ async def download_partial(request: Request, id: JobId, front: FrontOf, principa
             elif row.result_sha256 is not None:  # the cleaner was just here
                 raise _no(ErrorCode.CLEANED, "The files of the job were removed after their time", row)
             raise _no(ErrorCode.NOT_STARTED, "The job left no files", row)
+        principal.acted("downloaded", row.id)
         return ResultResponse(descriptor, row)
-    return await _partial(front, row)
+    answer = await _partial(front, row)
+    principal.acted("downloaded", row.id)
+    return answer
 
 
 @router.get(
@@ -229,9 +235,9 @@ async def one_file(
     row, descriptor = await _ended(front, id, principal)
     found = await front.parts.files(open_file, descriptor, path)
     if found is None:
-        raise _no(
-            ErrorCode.NOT_FOUND, f"The job left no file {path[:200]!a}; /jobs/{id}/files lists them", row
-        )
+        listed = front.parts.shown_path(f"/jobs/{id}/files")
+        raise _no(ErrorCode.NOT_FOUND, f"The job left no file {path[:200]!a}; {listed} lists them", row)
+    principal.acted("downloaded", row.id, file=path)
     name = quote(path.rpartition("/")[2], safe="")
     headers = {
         "content-disposition": f"attachment; filename*=UTF-8''{name}",
@@ -245,10 +251,9 @@ async def _ended(front: Front, id: int, principal: Principal) -> tuple[JobRow, i
     """A job that has ended, and a descriptor of its result."""
     row = await front.operations.get(id, principal)
     if not row.state.is_final:
+        partial = front.parts.shown_path(f"/download_partial/{id}")
         raise _no(
-            ErrorCode.NOT_STARTED,
-            "The job has not ended; /download_partial has its files as they are now",
-            row,
+            ErrorCode.NOT_STARTED, f"The job has not ended; {partial} has its files as they are now", row
         )
     if row.state is ServiceState.CLEANED:
         raise _no(ErrorCode.CLEANED, "The files of the job were removed after their time", row)

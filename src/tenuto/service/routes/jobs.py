@@ -27,6 +27,7 @@ from tenuto.service.routes.common import (
     MayRead,
     MaySubmit,
     errors,
+    instant,
     job_body,
     status_json,
 )
@@ -91,9 +92,13 @@ async def jobs(
 )
 async def job(id: JobId, front: FrontOf, principal: MayRead, wait: Wait = 0.0) -> JobBody:
     row = await front.operations.get_final(id, principal, wait)
-    body = job_body(row, await front.operations.message(row))
-    said = await front.operations.progress(row)
-    return body if said is None else body.model_copy(update={"progress": said})
+    position, expected_ms = await front.operations.wait(row)
+    more = {
+        "progress": await front.operations.progress(row),
+        "position": position,
+        "expected_start": instant(expected_ms),
+    }
+    return job_body(row, await front.operations.message(row)).model_copy(update=more)
 
 
 @router.post(
