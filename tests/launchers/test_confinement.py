@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from tenuto.errors import UnsafeService
+from tenuto.jobs.metrics import read_points
 from tenuto.launchers.confinement import Guest, Sandbox, SandboxMode, bwrap, choose, passed_on
 from tenuto.launchers.instructions import Command, Confinement, Instructions, instruct
 from tenuto.launchers.leftovers import STAMP
@@ -73,6 +75,20 @@ def test_a_command_sees_which_attempt_it_is(bench: JobBench, ended: Ended) -> No
     job.open_attempt()
     ended(job)
     assert out(job)[-1] == "2"
+
+
+def test_a_command_appends_metrics_to_the_file_that_it_is_told(bench: JobBench, ended: Ended) -> None:
+    lines = """echo '{"name": "loss", "value": 0.5}' >> "$JOB_METRICS"
+cd /
+echo '{"name": "loss", "value": "nan"}' >> "$JOB_METRICS"
+exit 1"""
+    job = bench.command("sh", "-c", lines)
+    ended(job)
+    job.open_attempt()
+    ended(job)
+    points = read_points(job.paths.directory)["loss"]
+    assert [point.step for point in points] == [0, 1, 2, 3], "a step that is not given counts up"
+    assert [math.isnan(point.value) for point in points] == [False, True, False, True]
 
 
 def test_the_instructions_of_a_plain_command_are_what_they_were() -> None:

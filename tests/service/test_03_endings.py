@@ -55,7 +55,9 @@ def test_the_environment_of_a_payload_is_clean(shared: Process) -> None:
     job = shared.run("env | cut -d= -f1 > env.txt; " + who + "! read -t 1 x\n")
     made = zipfile.ZipFile(io.BytesIO(shared.get(f"/download/{job['id']}").body))
     names = set(made.read("env.txt").decode().split())
-    allowed = set("PATH LANG TZ HOME JOB_ID JOB_SERVICE JOB_USER_ID JOB_ATTEMPT PWD SHLVL _ OLDPWD".split())
+    allowed = set(
+        "PATH LANG TZ HOME JOB_ID JOB_SERVICE JOB_USER_ID JOB_ATTEMPT JOB_METRICS PWD SHLVL _ OLDPWD".split()
+    )
     extra = {name for name in names - allowed if not name.startswith("LC_")}
     assert extra <= {"_TENUTO_ATTEMPT"}, extra
     first, where, home = made.read("who.txt").decode().splitlines()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import urllib.request
+import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from tenuto.jobs.metrics import points_in
 from tests.service.servers import WAIT_S, Process, eventually
 
 
@@ -80,3 +83,24 @@ def test_figures_are_counted(shared: Process) -> None:
     assert 'tenuto_service_uploads_total{outcome="accepted",service="example"}' in text
     assert 'tenuto_service_node_up{node="local"} 1.0' in text
     assert 'tenuto_service_http_seconds_bucket{code="201",le="0.005",route="/upload"}' in text
+
+
+def test_the_result_has_the_metrics_that_a_program_appended(shared: Process, tmp_path: Path) -> None:
+    line = '{"name": "loss", "value": 0.5}'
+    id = shared.upload(f"cd /; for i in 1 2; do echo '{line}' >> \"$JOB_METRICS\"; done\n").json["id"]
+    eventually(lambda: shared.job(id)["status"] == "Completed")
+    (tmp_path / "result.zip").write_bytes(shared.get(f"/download/{id}").body)
+    with zipfile.ZipFile(tmp_path / "result.zip") as result:
+        points = points_in(result.read(".tenuto/metrics.jsonl"))
+    assert [(point.step, point.value) for point in points["loss"]] == [(0, 0.5), (1, 0.5)]
+
+
+def test_metrics_that_are_a_link_to_another_file_are_left_out(shared: Process, tmp_path: Path) -> None:
+    secret = tmp_path / "metrics.jsonl"
+    secret.write_text('{"name": "secret", "value": 1}\n')
+    for script in (f"ln -s {secret} $JOB_METRICS\n", f"rmdir .tenuto && ln -s {tmp_path} .tenuto\n"):
+        id = shared.upload(script).json["id"]
+        eventually(lambda id=id: shared.job(id)["status"] == "Completed")
+        (tmp_path / "result.zip").write_bytes(shared.get(f"/download/{id}").body)
+        with zipfile.ZipFile(tmp_path / "result.zip") as result:
+            assert ".tenuto/metrics.jsonl" not in result.namelist()

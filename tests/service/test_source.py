@@ -246,3 +246,21 @@ def test_a_running_job_can_be_ended_from_a_monitor(source: ServiceSource, group:
     assert source.act(Action.KILL, [target], dry_run=True, by="x")[0].outcome is ActedAs.WOULD_KILL
     assert source.act(Action.KILL, [target], dry_run=False, by="x")[0].outcome is ActedAs.ASKED
     assert source.act(Action.RETRY, [target], dry_run=False, by="x")[0].outcome is ActedAs.REFUSED
+
+
+def test_metrics_come_from_the_result_or_from_the_node_of_the_server(
+    source: ServiceSource, group: str, tmp_path: Path
+) -> None:
+    line = '{"name": "loss", "value": 0.5}\n'
+    with zipfile.ZipFile(tmp_path / "data" / "jobs" / "d0" / "result.zip", "a") as result:
+        result.writestr(".tenuto/metrics.jsonl", line * 2)
+    rows = {row.state: row for chunk in source.rows(group) for row in chunk}
+    running = rows[JobState.RUNNING]
+    live = tmp_path / "data" / "node" / "jobs" / "payload" / "3-x" / "work" / ".tenuto"
+    live.mkdir(parents=True)
+    assert source.metrics(running.key) == {}
+    assert source.metrics_stamp(running.key) is None
+    (live / "metrics.jsonl").write_text(line)
+    assert source.metrics_stamp(running.key) is not None
+    assert [point.value for point in source.metrics(running.key)["loss"]] == [0.5]
+    assert [point.step for point in source.metrics(rows[JobState.DONE].key)["loss"]] == [0, 1]

@@ -4,6 +4,7 @@ Only regular files are packed: links, pipes, sockets and devices are named as sk
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -234,7 +235,9 @@ def _files_of(prefix: str, directory: int, source: Source, skipped: _Skipped) ->
     below: list[str] = []
     for name in _names(directory, source.bounds.files, prefix, skipped):
         path = prefix + name
-        if not is_packable(name) or (not prefix and name == OWN_DIRECTORY):
+        if path == OWN_DIRECTORY and _holds_logs_alone(directory, source):
+            continue
+        if not is_packable(name) or path == OWN_DIRECTORY:
             skipped.add(path, "its name could harm a program that unpacks it")
             continue
         try:
@@ -264,6 +267,18 @@ def _files_of(prefix: str, directory: int, source: Source, skipped: _Skipped) ->
             yield from _files_of(f"{prefix}{name}/", child, source, skipped)
         finally:
             os.close(child)
+
+
+def _holds_logs_alone(directory: int, source: Source) -> bool:
+    """True if the payload left in its `.tenuto` only what is packed as a log, such as its metrics."""
+    try:
+        own = os.open(OWN_DIRECTORY, _OPEN | os.O_DIRECTORY, dir_fd=directory)
+    except OSError:  # a link, or a file
+        return False
+    try:
+        return source.logs.keys() >= set(os.listdir(own))
+    finally:
+        os.close(own)
 
 
 def _names(directory: int, most_files: int, prefix: str, skipped: _Skipped) -> list[str]:
@@ -320,12 +335,35 @@ def _shown(path: str) -> str:
 
 def _open_log(name: str, path: str, log_bytes: int | None) -> _Found | None:
     try:
-        descriptor = os.open(path, _OPEN)
+        descriptor = _opened_log(path)
     except OSError:
         return None
     status = os.fstat(descriptor)
     gap = None if log_bytes is None else log_gap(status.st_size, log_bytes)
     return _Found(name, descriptor, status, gap)
+
+
+def _opened_log(path: str) -> int:
+    """Opens a log. A payload may have put a link or a pipe in its place, or in that of its directory: that
+    raises `FileNotFoundError`, as if there was none.
+    """
+    above, name = os.path.split(path)
+    missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    try:
+        directory = os.open(above, _OPEN | os.O_DIRECTORY)
+    except OSError:
+        raise missing from None
+    try:
+        descriptor = os.open(name, _OPEN, dir_fd=directory)
+    except OSError:
+        raise missing from None
+    finally:
+        os.close(directory)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(descriptor)
+        raise missing
+    return descriptor
 
 
 def _add(archive: zipfile.ZipFile, found: _Found) -> Iterator[None]:
@@ -368,7 +406,7 @@ def read_log(path: str, offset: int, limit: int, log_bytes: int) -> LogPiece:
 
     Raises `FileNotFoundError`.
     """
-    descriptor = os.open(path, _OPEN)
+    descriptor = _opened_log(path)
     try:
         gap = log_gap(os.fstat(descriptor).st_size, log_bytes)
         return _piece(lambda at, most: os.pread(descriptor, most, at), gap, offset, limit, 0)

@@ -14,6 +14,7 @@ from tenuto.clock import SystemClock
 from tenuto.database import Database
 from tenuto.database.late_ids import LateIds
 from tenuto.errors import NotFound
+from tenuto.jobs.metrics import points_in
 from tenuto.jobs.row import Detail, Group, Result, Row, Why, row_key
 from tenuto.jobs.source import (
     CHUNK_ROWS,
@@ -32,14 +33,16 @@ from tenuto.jobs.text import duration
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.service import ServiceState
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.service.archive import read_archived_log
+from tenuto.service.archive import read_archived_log, read_log
 from tenuto.service.decisions import Quota, waiting_message
 from tenuto.service.history import History
+from tenuto.service.names import OWN_DIRECTORY
 from tenuto.service.places import DataPlaces
 from tenuto.service.queue_panel import node_panel, queue_panel
 from tenuto.service.requests import MOVES_CHANNEL, Requests
 from tenuto.service.rows import JobRow
 from tenuto.settings.service import OfferedSettings
+from tenuto.workspace.layout import METRICS
 from tenuto.workspace.points import Points
 
 _STATES: Mapping[ServiceState, tuple[JobState, JobFailureStatus | None]] = {
@@ -212,11 +215,11 @@ class ServiceSource:
         return ServiceLog(self._job(key), _STREAMS[stream], self._places)
 
     def metrics(self, key: str) -> Points:
-        self._job(key)
-        return {}
+        log = ServiceLog(self._job(key), METRICS, self._places)
+        return points_in(log.read(0, _MOST))
 
     def metrics_stamp(self, key: str) -> object:
-        return None
+        return ServiceLog(self._job(key), METRICS, self._places).size() or None
 
     def moments(self, group: str) -> Iterator[Moment]:
         after = 0
@@ -326,9 +329,10 @@ class ServiceLog:
             return b"" if found is None else found.data
         if self._live is None or not os.path.exists(self._live):
             return b""
-        with open(self._live, "rb") as log:
-            log.seek(offset)
-            return log.read(limit)
+        try:
+            return read_log(self._live, offset, limit, _MOST).data
+        except FileNotFoundError:
+            return b""
 
     def ended(self) -> bool:
         return self._row.state.is_final
@@ -338,9 +342,9 @@ def _embedded_log(data: str, job_id: int, stream: str) -> str | None:
     """The log of a payload of the embedded node; None if the job runs elsewhere."""
     payloads = f"{data}/node/jobs/payload"
     names = os.listdir(payloads) if os.path.isdir(payloads) else []
-    ending = "out" if stream == "stdout" else "err"
+    ends = {"stdout": "payload.out", "stderr": "payload.err", METRICS: f"work/{OWN_DIRECTORY}/{METRICS}"}
     return next(
-        (f"{payloads}/{name}/payload.{ending}" for name in names if name.startswith(f"{job_id}-")), None
+        (f"{payloads}/{name}/{ends[stream]}" for name in names if name.startswith(f"{job_id}-")), None
     )
 
 

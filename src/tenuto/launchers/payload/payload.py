@@ -31,6 +31,8 @@ else:
     python_task = late("tenuto.launchers.payload.python_task")
 
 ATTEMPT = "JOB_ATTEMPT"
+METRICS_FILE = "JOB_METRICS"
+"""Names the file to which a program may append lines of metrics."""
 """The variable that tells a command which try at the job it is, from 1; a Python task asks its job."""
 _COPY_BYTES = 1 << 20
 
@@ -91,7 +93,7 @@ def run_payload(payload: Payload) -> int:
         return CANNOT_EXECUTE
     program = payload.instructions.program
     if program is not None:
-        variables = added_variables(payload.instructions, payload.launch)
+        variables = added_variables(payload.instructions, payload.launch, payload.paths)
         return run_command(program, reporter, variables, payload.parent)
     return python_task.run_task(payload.assignment, reporter)
 
@@ -100,7 +102,7 @@ def _settle_in(payload: Payload) -> None:
     os.setpgid(0, 0)
     for standard, log in enumerate(payload.logs, start=1):
         os.dup2(log, standard)
-    os.environ.update(added_variables(payload.instructions, payload.launch))
+    os.environ.update(added_variables(payload.instructions, payload.launch, payload.paths))
     settle_in(
         payload.paths.directory,
         memory=payload.memory,
@@ -109,11 +111,13 @@ def _settle_in(payload: Payload) -> None:
     )
 
 
-def added_variables(instructions: Instructions, launch: LaunchRecord) -> dict[str, str]:
+def added_variables(instructions: Instructions, launch: LaunchRecord, paths: JobPaths) -> dict[str, str]:
     """The variables that the job has besides the inherited ones."""
     variables = {**instructions.environment, STAMP: launch.nonce}
     if instructions.command is not None:
         variables[ATTEMPT] = str(launch.attempt)
+        if instructions.program is not None and instructions.program.confinement is None:
+            variables.setdefault(METRICS_FILE, paths.metrics)
     return variables
 
 

@@ -40,11 +40,11 @@ def run_by_hand(paths: JobPaths) -> int:
         return _refused(f"the job is running (process {holders}); nothing was started")
     instructions = Instructions.of(launch)
     report = open_report()
-    os.environ.update(added_variables(instructions, launch))
+    os.environ.update(added_variables(instructions, launch, paths))
     os.chdir(paths.directory)
     os.set_inheritable(lock.fileno(), True)  # a command takes the lock with it
     if instructions.program is not None:
-        return run_command(instructions.program, None, added_variables(instructions, launch))
+        return run_command(instructions.program, None, added_variables(instructions, launch, paths))
     assignment = Assignment(
         paths.directory,
         paths.script_name,

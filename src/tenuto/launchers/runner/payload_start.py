@@ -123,7 +123,7 @@ def _start_afresh(payload: Payload, python: str) -> int:
             memory_bytes=payload.instructions.limits.memory_bytes,
             nonce=payload.launch.nonce,
         ),
-        {**os.environ, **added_variables(payload.instructions, payload.launch)},
+        {**os.environ, **added_variables(payload.instructions, payload.launch, payload.paths)},
         file_actions=[
             *((os.POSIX_SPAWN_DUP2, log, standard) for standard, log in enumerate(payload.logs, start=1)),
             *((os.POSIX_SPAWN_DUP2, fd, fd) for fd in passed),  # or they would be closed

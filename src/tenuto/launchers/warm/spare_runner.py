@@ -94,7 +94,7 @@ class Interpreter:
             "assignment": payload.assignment.fields(),
             "memory_bytes": payload.instructions.limits.memory_bytes,
             "nonce": payload.launch.nonce,
-            "variables": added_variables(payload.instructions, payload.launch),
+            "variables": added_variables(payload.instructions, payload.launch, payload.paths),
             "changes": self.changes,
         }
         try:

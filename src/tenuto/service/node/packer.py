@@ -13,14 +13,17 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from tenuto.service.archive import Bounds, Packed, PackingStopped, Source, write_zip
+from tenuto.service.names import OWN_DIRECTORY
 from tenuto.service.node.payloads import PayloadRow
-from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.layout import METRICS, JobPaths
 from tenuto.workspace.modes import FILE_MODE
 
 WORK = "work"
 """The directory of a payload's program, below the job's."""
 RESULT = "result.zip"
 STARTED = "begun"
+POINTS = METRICS
+"""The log of the metrics that a payload appends, in a directory of its own in `work`."""
 SMALL_BYTES = 64 << 20
 """Of a result that is packed while large ones are."""
 
@@ -49,7 +52,8 @@ class Place(NamedTuple):
 
     @property
     def logs(self) -> dict[str, str]:
-        return {"stdout": self.paths.out, "stderr": self.paths.err}
+        points = f"{self.work}/{OWN_DIRECTORY}/{POINTS}"
+        return {"stdout": self.paths.out, "stderr": self.paths.err, POINTS: points}
 
 
 def source(

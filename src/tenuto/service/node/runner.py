@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -34,6 +35,7 @@ from tenuto.service.archive import (
     tree_bytes,
 )
 from tenuto.service.log import log
+from tenuto.service.names import OWN_DIRECTORY
 from tenuto.service.node.packer import (
     SMALL_BYTES,
     PackingOrder,
@@ -511,6 +513,8 @@ def _moved(directory: str, place: Place) -> None:
     if os.path.isdir(place.work):
         return
     try:
+        with suppress(FileExistsError):
+            os.mkdir(os.path.join(directory, OWN_DIRECTORY), 0o700)
         os.rename(directory, place.work)
     except FileNotFoundError:
         raise NodeRefusal("the files of the job are gone") from None

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from tenuto.launchers.confinement import Guest, Sandbox, SandboxMode
 from tenuto.launchers.instructions import Command, Confinement, Limits
+from tenuto.launchers.payload.payload import METRICS_FILE
 from tenuto.scheduler.work import TaskWork
 from tenuto.service.archive import MOST_BYTES
-from tenuto.service.names import RUN_SCRIPT
-from tenuto.service.node.packer import STARTED, WORK, Place
+from tenuto.service.names import OWN_DIRECTORY, RUN_SCRIPT
+from tenuto.service.node.packer import POINTS, STARTED, WORK, Place
 from tenuto.service.node.payloads import PayloadRow
 from tenuto.tasks import CommandTask
 from tenuto.tasks.live import seal
@@ -113,6 +114,7 @@ def payload_work(
         "JOB_ID": row.job_id or str(row.id),
         "JOB_SERVICE": row.service,
         "JOB_USER_ID": row.user_id,
+        METRICS_FILE: f"{sandbox.home(guest)}/{OWN_DIRECTORY}/{POINTS}",
     }
     if terms.cpus > 1:
         own |= {"JOB_CPUS": str(terms.cpus), "OMP_NUM_THREADS": str(terms.cpus)}
