@@ -5,7 +5,7 @@ Commands, the page, the terminal and notebooks stand on it; it shows nothing its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from tenuto.jobs.metrics import MetricColumn, metric_column, metric_rows
 from tenuto.jobs.query import KINDS, Question, find, group_names, unknown_names
 from tenuto.jobs.result_table import ResultReader, ResultRow, by_tags, result_of
 from tenuto.jobs.row import Detail, Group, Row, Why, group_key
-from tenuto.jobs.source import Acted, Action, Source, Target
+from tenuto.jobs.source import Acted, Action, Source, Target, newest_first, newest_listed
 from tenuto.jobs.usage import JobUsage, usage_of
 from tenuto.lifecycle.owner_names import Door, OwnerName
 from tenuto.lifecycle.states import JobState
@@ -118,13 +118,21 @@ class Catalogue:
         chunks = (
             chunk for source in self.sources for chunk in (source.every() if every else source.listed())
         )
-        return _newest_first(row for chunk in chunks for row in chunk)
+        return newest_first(row for chunk in chunks for row in chunk)
+
+    def newest(self, most: int) -> tuple[list[Row], int]:
+        """The first `most` of what `jobs` gives, and how many it would give; made for very many jobs."""
+        others = [newest_listed(one, most) for one in self.sources if one is not self.experiments]
+        found = [self.experiments.newest(most), *others]
+        return newest_first(row for rows, _ in found for row in rows[::-1])[:most], sum(
+            total for _, total in found
+        )
 
     def jobs_of(self, group: Group) -> list[Row]:
         """The jobs of a group, the newest first."""
         source = self.source(group.group)
         rows = [row for chunk in source.rows(group.group) for row in chunk]
-        return _newest_first({row.key: row for row in rows}.values())
+        return newest_first({row.key: row for row in rows}.values())
 
     def group(self, name: str, *, kind: str | None = None) -> Group:
         """The newest group that a person calls so: an experiment, one of its runs, a search or a service.
@@ -348,18 +356,6 @@ def _action(action: Action | str) -> Action:
     except ValueError:
         known = ", ".join(one.value for one in Action)
         raise BadQuestion(f"{action!r:.40} is no action: it is one of {known}") from None
-
-
-def _newest_first(rows: Iterable[Row]) -> list[Row]:
-    """Rows by when they were asked for; one that no group lists counts by its start."""
-
-    def age(row: Row) -> float:
-        known = row.submitted or row.started or row.ended
-        return -known.timestamp() if known is not None else 0.0
-
-    last_first = [*rows]
-    last_first.reverse()
-    return sorted(last_first, key=age)
 
 
 def _short(key: str) -> str:

@@ -40,6 +40,8 @@ from tenuto.jobs.source import (
     Panels,
     Source,
     Target,
+    newest_first,
+    newest_listed,
 )
 from tenuto.jobs.stop import kill
 from tenuto.lifecycle.events import (
@@ -135,6 +137,11 @@ class ExperimentSource(Source):
             rows = [row for row in self.view.jobs(run) if row.key not in known]
             known.update(row.key for row in rows)
             yield rows
+
+    def newest(self, most: int) -> tuple[list[Row], int]:
+        """Of the jobs that `listed` gives the newest, `most` at most, and how many there are in all."""
+        found = self.view.newest_jobs(most)
+        return newest_listed(self, most) if found is None else (newest_first(found[0])[:most], found[1])
 
     def every(self) -> Iterator[Sequence[Row]]:
         listed = self.view.listed() if self.beside else set()

@@ -19,7 +19,7 @@ from tenuto.jobs.sight import Depth, Sight
 from tenuto.jobs.view import JobDetail, JobsView
 from tenuto.lifecycle.owner_names import OwnerName, run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.workspace.jobslist import JobLine, lines_about, listed_jobs, read_jobs
+from tenuto.workspace.jobslist import JobLine, lines_about, listed_jobs, newest_listed, read_jobs
 from tenuto.workspace.layout import is_job_id
 from tenuto.workspace.ports import FileKind
 from tenuto.workspace.run_paths import RunPaths
@@ -121,6 +121,28 @@ class WorkspaceView(RunsView, JobsView):
         seen = {line.job_id: self.look(JobKey(line.task_id, line.job_id)) for line in lines}
         standing = self.standings(lines, seen, run)
         return [self.listed_row(line, standing[line.job_id], run) for line in lines]
+
+    def newest_jobs(self, most: int) -> tuple[list[Row], int] | None:
+        """Of the last run of each experiment the jobs submitted last, `most` of each run, and how many all
+        have; no other directory is looked at. None where a list has something that only `jobs` understands.
+        """
+        rows: list[Row] = []
+        known: set[bytes] = set()
+        for run in self.find_runs(None):
+            paths = self._list_of(run)
+            try:
+                found = newest_listed(self._files, paths, most, known) if paths is not None else None
+            except OSError:
+                return None
+            if found is None or len(self._sound(found.jobs)) != len(found.jobs):
+                return None
+            seen = [(line, self.look(JobKey(line.task_id, line.job_id))) for line in found.jobs]
+            if all(is_settled(line, sight, live=run.live) for line, sight in seen):
+                rows += [self.listed_row(line, sight, run) for line, sight in seen]
+            else:
+                rows += self._some_jobs(run, {line.job_id for line in found.jobs})
+            known |= found.names
+        return rows, len(known)
 
     def failed_jobs(self, name: str | None) -> dict[JobKey, int]:
         """The failed jobs of a run, or of the last run of each experiment, and the attempts that failed.

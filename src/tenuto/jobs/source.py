@@ -4,7 +4,7 @@ Pure and light: no files, no door, no face.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum, unique
 from typing import Any, NamedTuple, Protocol
@@ -17,6 +17,24 @@ from tenuto.workspace.points import Points
 
 CHUNK_ROWS = 500
 """How many rows `Source.rows` gives at most at a time."""
+
+
+def newest_first(rows: Iterable[Row]) -> list[Row]:
+    """Rows by when they were asked for; one that no group lists counts by its start."""
+
+    def age(row: Row) -> float:
+        known = row.submitted or row.started or row.ended
+        return -known.timestamp() if known is not None else 0.0
+
+    last_first = [*rows]
+    last_first.reverse()
+    return sorted(last_first, key=age)
+
+
+def newest_listed(source: Source, most: int) -> tuple[list[Row], int]:
+    """Of the jobs that a source lists the newest, `most` at most, and how many there are in all."""
+    rows = newest_first(row for chunk in source.listed() for row in chunk)
+    return rows[:most], len(rows)
 
 
 class Moment(NamedTuple):

@@ -4,6 +4,7 @@ A submission survives a power loss once its line is synced, which happens in gro
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 from tenuto.errors import NotRegularFile
 from tenuto.lifecycle.events import is_tag
 from tenuto.lifecycle.states import TransientMode
-from tenuto.workspace.lines import read_lines, seal
+from tenuto.workspace.lines import read_lines, seal, sealed_lines, unseal
 from tenuto.workspace.ports import Appender, Files
 from tenuto.workspace.records import Fields
 from tenuto.workspace.run_paths import RunPaths
@@ -119,6 +120,48 @@ def read_jobs(files: Files, run: RunPaths) -> JobsRead:
         else:
             jobs[job.job_id] = job
     return JobsRead(list(jobs.values()), bad_lines)
+
+
+_FIRST, _SECOND = b'{"job_id":"', b'","task_id":"'
+"""How each line begins, and what follows the id."""
+_REPEATS = 4
+"""How many times as many lines are kept as jobs are wanted, since a job may have several."""
+
+
+class NewestListed(NamedTuple):
+    """The jobs of a list that were submitted last, in its order, and the names of all."""
+
+    jobs: list[JobLine]
+    names: set[bytes]
+
+
+def newest_listed(files: Files, run: RunPaths, most: int, known: Collection[bytes]) -> NewestListed | None:
+    """The last jobs of a list that are not `known`, `most` at most; only their lines are decoded.
+
+    None where that is not certain: a line begins otherwise, or a few jobs were submitted again and again.
+    """
+    names: set[bytes] = set()
+    last: deque[tuple[bytes, bytes]] = deque(maxlen=most * _REPEATS)
+    try:
+        for line in sealed_lines(files, run.jobs_list):
+            end = line.find(_SECOND)
+            if end < 0 or not line.startswith(_FIRST):
+                return None
+            name = line[len(_FIRST) : line.find(b'"', end + len(_SECOND))]
+            names.add(name)
+            if name not in known:
+                last.append((name, line))
+    except (FileNotFoundError, NotADirectoryError, NotRegularFile):
+        return NewestListed([], names)
+    found: dict[bytes, JobLine] = {}
+    try:
+        for name, line in reversed(last):
+            if name not in found and len(found) < most:
+                found[name] = _from_fields(Fields(unseal(line)))
+    except ValueError:
+        return None
+    is_whole = len(found) == most or len(last) < most * _REPEATS
+    return NewestListed(list(found.values())[::-1], names) if is_whole else None
 
 
 def lines_about(files: Files, run: RunPaths, job_ids: Collection[str]) -> list[JobLine]:

@@ -33,11 +33,16 @@ def seal(content: dict[str, Any]) -> bytes:
     return line
 
 
+def is_sealed(line: bytes) -> bool:
+    """Whether a complete line, newline included, is as `seal` made it; nothing is decoded."""
+    return line[-_CHECKSUM_LENGTH:] == _CHECKSUM % crc32(line[:-_CHECKSUM_LENGTH])
+
+
 def unseal(line: bytes) -> dict[str, Any] | None:
     """The object of a complete line, newline included; None if it is not as `seal` made it."""
-    body = line[:-_CHECKSUM_LENGTH]
-    if line[-_CHECKSUM_LENGTH:] != _CHECKSUM % crc32(body):
+    if not is_sealed(line):
         return None
+    body = line[:-_CHECKSUM_LENGTH]
     try:
         content = from_json(body + b"}")
     except ValueError:
@@ -59,6 +64,18 @@ def last_line(files: Files, path: str) -> Line:
         if start == 0 or begin or length > 2 * LINE_LIMIT:
             return Line(unseal(data[begin:end]) if end else None, start + end)
         length *= 4
+
+
+def sealed_lines(files: Files, path: str) -> Iterator[bytes]:
+    """The complete lines that are as `seal` made them, newline included and not decoded."""
+    offset, pending = 0, b""
+    while chunk := files.read_range(path, offset, _CHUNK):
+        offset += len(chunk)
+        *complete, pending = (pending + chunk).split(b"\n")
+        for text in complete:
+            if is_sealed(line := text + b"\n"):
+                yield line
+        pending = pending if len(pending) <= LINE_LIMIT else b""
 
 
 def read_lines(files: Files, path: str, offset: int = 0, *, naming: Collection[bytes] = ()) -> Iterator[Line]:

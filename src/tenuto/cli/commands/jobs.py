@@ -60,21 +60,24 @@ def command(
         raise click.UsageError("--run and --all exclude each other")
     question = question_of(filter_, sort)
     catalogue = open_catalogue(workspace)
-    jobs = jobs_of(catalogue, run, every=every)
-    found = chosen(catalogue, question, jobs)
-    shown = found[: shown_limit(limit, as_json=as_json)]
+    most = shown_limit(limit, as_json=as_json)
+    if most is not None and run is None and not (every or question.filter or question.sort):
+        shown, total = catalogue.newest(most)
+        known = total
+    else:
+        jobs = jobs_of(catalogue, run, every=every)
+        found = chosen(catalogue, question, jobs)
+        shown, total, known = found[:most], len(found), len(jobs)
     now = catalogue.now()
     if as_json:
         print_json([plain_row(job, now) for job in shown])
         return
     if not shown:
-        note(
-            f"none of {len(jobs)} jobs matches" if jobs else "there are no jobs; --all shows older ones, too"
-        )
+        note(f"none of {known} jobs matches" if known else "there are no jobs; --all shows older ones, too")
         return
     show_jobs(shown, now, varying_names(catalogue, shown))
-    if len(shown) < len(found):
-        note(f"{len(shown)} of {len(found)} jobs; raise --limit to see more")
+    if len(shown) < total:
+        note(f"{len(shown)} of {total} jobs; raise --limit to see more")
 
 
 Names = Mapping[str, Mapping[str, str]]
