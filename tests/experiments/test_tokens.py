@@ -122,7 +122,7 @@ def settings_in(tmp_path: Path) -> Settings:
 @pytest.mark.parametrize("count", [0, -1, 1.5, True, "2", 100_001])
 def test_a_count_that_makes_no_sense_is_refused(tmp_path: Path, count: object) -> None:
     with experiment(tmp_path / "ws", "x", settings=settings_in(tmp_path)) as xp:
-        with pytest.raises(TokenError, match="token 'a'"):
+        with pytest.raises(TokenError, match=r"token 'a'|token\(count=\)"):
             xp.token("a", count)  # type: ignore[arg-type]
         token = xp.token("a", 2)
         if count != 100_001:

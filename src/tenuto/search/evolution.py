@@ -16,6 +16,7 @@ from tenuto.search.programs import Programs
 from tenuto.search.repository import DEFAULT_MEASURES, DEFAULT_RANGES, Repository
 from tenuto.search.spaces import Domain
 from tenuto.search.study import domain_of
+from tenuto.tasks.arguments import guarded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +37,7 @@ _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 _LONGEST_NAME = 64
 
 
+@guarded
 class Evolution:
     """A search: which task evaluates a candidate, what may vary, who proposes, and when it ends.
 

@@ -14,6 +14,7 @@ from tenuto.search.outcome import Outcome
 from tenuto.search.plain_samplers import Remembering
 from tenuto.search.proposals import InFlight, Proposal, Setup
 from tenuto.search.spaces import Choice, Integer, Numeric, Space
+from tenuto.tasks.arguments import guarded
 
 if TYPE_CHECKING:
     from random import Random
@@ -22,6 +23,7 @@ optuna: Any = late("optuna")
 _KINDS = {"tpe": "TPESampler", "random": "RandomSampler", "gp": "GPSampler"}
 
 
+@guarded
 class OptunaSampler:
     """Optuna's TPE, random or Gaussian-process sampler, or one of your own making.
 

@@ -19,6 +19,7 @@ from tenuto.search.proposals import (
     proposals,
 )
 from tenuto.search.spaces import Dimension, Domain, Objects, Space, Untried
+from tenuto.tasks.arguments import guarded
 
 
 def domain_of(
@@ -36,6 +37,7 @@ def domain_of(
     )
 
 
+@guarded
 class Study:
     """Asks a sampler for candidates and tells it their outcomes, in any order."""
 

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any, TypeVar, overload
 
 from tenuto.errors import DeclarationError, MissingValue
+from tenuto.tasks.arguments import guarded
 from tenuto.tasks.base import ConfigBase, caller, caller_depth, class_name, state_of
 from tenuto.tasks.config import Config, Replacing, copyconfig
 from tenuto.tasks.identity import former_digest, former_identity
@@ -30,6 +31,7 @@ def deprecate(target: type[T]) -> Any: ...
 def deprecate(target: Callable[[Any, Any], None]) -> Any: ...
 @overload
 def deprecate(*, replace: bool) -> Callable[[type[T]], type[T]]: ...
+@guarded
 def deprecate(target: Any = None, *, replace: bool = False) -> Any:
     """Marks a class, or the method that translates an old parameter, as superseded.
 

@@ -49,6 +49,7 @@ def grid(
     labels, tags = _labels(choices), {name: _tag_values(values) for name, values in choices.items()}
     chosen_seeds = _seeds(base, seeds)
     configs = []
+    whole_number(sample_seed, "grid(sample_seed=)")
     for places in _combinations(_groups(choices, zip), sample, sample_seed):
         config = copyconfig(base)
         for name, values in choices.items():
@@ -76,7 +77,7 @@ def _made(value: Any) -> Any:
 def _values(base: ConfigBase, name: str, values: Iterable[Any]) -> list[Any]:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ParameterError(
-            f"grid of {class_name(base)}: {name!r} needs a list or range of values, not {values!r}, "
+            f"grid(vary=) of {class_name(base)}: {name!r} needs a list or range of values, not {values!r}, "
             f"at {caller()}"
         )
     found = [_made(value) for value in values]
@@ -90,16 +91,15 @@ def _values(base: ConfigBase, name: str, values: Iterable[Any]) -> list[Any]:
 
 def _groups(choices: Mapping[str, Sequence[Any]], together: Any) -> list[tuple[list[str], int]]:
     """The names that vary together, and how many values they have; in the order of the first of each."""
-    if together is True:
-        together = [list(choices)]
-    elif together is False or together is None:
-        together = []
-    elif isinstance(together, str) or not isinstance(together, Iterable):
-        raise refused("grid(zip=)", 'True, or names such as ["lr", "size"]', together)
-    else:
+    given = together
+    if isinstance(together, bool):
+        together = [list(choices)] if together else []
+    elif isinstance(together, Iterable) and not isinstance(together, str | bytes):
         together = list(together)
         if all(isinstance(name, str) for name in together):
             together = [together]
+    if not isinstance(together, list) or not all(isinstance(names, list | tuple) for names in together):
+        raise refused("grid(zip=)", 'True, or names such as ["lr", "size"]', given)
     named: dict[str, list[str]] = {}
     for names in map(list, together):
         for name in names:
@@ -128,7 +128,7 @@ def _combinations(
     if sample is not None:
         if whole_number(sample, "grid(sample=)", least=1) > count:
             raise ParameterError(f"grid(sample={sample}): there are only {count} combinations, at {caller()}")
-        numbers = sorted(random.Random(whole_number(seed, "grid(sample_seed=)")).sample(range(count), sample))
+        numbers = sorted(random.Random(seed).sample(range(count), sample))
     for number in numbers:
         places: dict[str, int] = {}
         for names, size in reversed(groups):
