@@ -16,7 +16,7 @@ from tenuto.experiments.source import ExperimentSource
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.metrics import metric_rows
+from tenuto.jobs.metrics import MetricColumn, metric_column, metric_rows
 from tenuto.jobs.query import KINDS, Question, find, group_names, unknown_names
 from tenuto.jobs.result_table import ResultReader, ResultRow, by_tags, result_of
 from tenuto.jobs.row import Detail, Group, Row, Why, group_key
@@ -236,26 +236,36 @@ class Catalogue:
 
         return read
 
-    def result_rows(self, rows: Sequence[Row]) -> list[ResultRow]:
-        """What those of the jobs gave that are done, with their parameters, in their order."""
-        read, files, layout = self.own_parameters(), self.view.machine.files, self.view.layout
-        return [
-            ResultRow(tagged, read(row), result)
-            for row in rows
-            if row.state is JobState.DONE
-            for result in [
-                result_of(files, layout.job(*row.job_key), row)
-                if row.door is Door.EXPERIMENTS
-                else row.result
-            ]
-            for tagged in by_tags(row)
-        ]
+    def result_rows(self, rows: Sequence[Row], metrics: Sequence[MetricColumn] = ()) -> list[ResultRow]:
+        """What those of the jobs gave that are done, with their parameters, in their order.
 
-    def results(self, filter: str = "", *, every: bool = False) -> list[dict[str, Any]]:
+        `metrics`: columns of what jobs logged; with them also jobs that are not done and logged one of them.
+        """
+        read, files, layout = self.own_parameters(), self.view.machine.files, self.view.layout
+        found: list[ResultRow] = []
+        for row in rows:
+            points = self.points(row.key) if metrics else {}
+            logged = {one.name: one.of(points) for one in metrics if one.metric in points}
+            if row.state is not JobState.DONE:
+                result = None
+                if not logged:
+                    continue
+            elif row.door is Door.EXPERIMENTS:
+                result = result_of(files, layout.job(*row.job_key), row)
+            else:
+                result = row.result
+            found += [ResultRow(tagged, read(row), result, logged) for tagged in by_tags(row)]
+        return found
+
+    def results(
+        self, filter: str = "", *, every: bool = False, metric: str | Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
         """One row for each job that is done: id, kind, group, task, its tags, parameters and what it gave.
 
-        `filter` and `every`: as of `rows`.
+        `filter` and `every`: as of `rows`. `metric`: ``loss``, ``loss:min`` or ``loss:max``, or several:
+        columns of what jobs logged; with them also jobs that are not done.
         """
+        wanted = [metric_column(one) for one in ((metric,) if isinstance(metric, str) else metric)]
         return [
             {
                 "id": row.job.id,
@@ -266,7 +276,7 @@ class Catalogue:
                 **row.job.tags,
                 **row.values,
             }
-            for row in self.result_rows(self.rows(filter, every=every))
+            for row in self.result_rows(self.rows(filter, every=every), wanted)
         ]
 
     def metrics(

@@ -101,6 +101,20 @@ def test_a_detached_run_tells_how_to_follow_it_and_goes_on(tmp_path: Path, addre
     assert re.search(r"loss +4 +0\.2 +0\.2 +1", table.stdout)
     assert run(tenuto("metrics", "--csv", "-m", "loss"), tmp_path).stdout.count("\n") == 6
     assert run(tenuto("metrics", "-m", "nothing"), tmp_path).returncode == 3
+    columns = ("-m", "loss", "-m", "loss:max", "-m", "odd", "-m", "odd:min")
+    results = run(tenuto("results", "--json", *columns), tmp_path)
+    (row,) = json.loads(results.stdout, parse_constant=pytest.fail)
+    assert row["metrics"] == {"loss": 0.2, "loss:max": 1.0, "odd": "nan", "odd:min": None}
+    assert (row["state"], row["result"]) == ("done", 1)
+    by_metric = run(tenuto("results", "--csv", "-m", "loss:min", "--columns", "loss:min"), tmp_path)
+    assert by_metric.stdout.splitlines()[0] == "task,id,loss:min"
+    assert by_metric.stdout.splitlines()[1].endswith(",0.2")
+    unknown = run(tenuto("results", "-m", "nothing"), tmp_path)
+    assert (unknown.returncode, "there are: loss, odd" in unknown.stderr) == (3, True)
+    for wrong in ("loss:mean", ":min", ""):
+        refused = run(tenuto("results", "-m", wrong), tmp_path)
+        assert refused.returncode == 2, refused.stderr
+        assert "NAME:last|min|max" in refused.stderr
 
 
 def test_a_detached_run_that_cannot_begin_says_why(tmp_path: Path) -> None:

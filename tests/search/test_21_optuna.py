@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from typing import Any
 
 import pytest
 
 from tenuto.errors import SearchError
 from tenuto.search import Choice, Integer, OptunaSampler, Outcome, Real, Study
-from tenuto.search.proposals import chance
+from tenuto.search.proposals import InFlight, Setup, chance
+from tenuto.search.spaces import Space
 from tests.search import oracle
 
 SPACE: dict[str, Any] = {
@@ -81,3 +84,45 @@ def test_21_what_optuna_has_not_is_refused() -> None:
         OptunaSampler("magic")
     with pytest.raises(SearchError, match="space"):
         Study(sampler=OptunaSampler(), start=lambda rng: 1, vary=lambda p, i, rng: 2)
+
+
+def test_21_a_study_is_kept_between_proposals_and_equals_one_built_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Any] = []
+    library = importlib.import_module("optuna")
+    create = library.create_study
+    monkeypatch.setattr(library, "create_study", lambda **options: made.append(1) or create(**options))
+    declared = OptunaSampler("tpe", n_startup_trials=4)
+    setup = Setup(Space(SPACE), True, 3)
+    kept, flying, told = declared.begin(setup), [], []
+    for number in range(1, 40):
+        anew = declared.begin(setup)
+        for one, outcome in told:
+            anew.tell(one.number, one.proposal, outcome)
+        for attempt in (0, 1):  # the second is the proposal of a candidate whose first was tried already
+            expected = anew.ask(number, chance(3, number, attempt), flying)
+            proposal = kept.ask(number, chance(3, number, attempt), flying)
+            assert proposal == expected
+        assert proposal is not None
+        flying.append(InFlight(number, proposal))
+        if len(flying) == 3:
+            one = flying.pop(number % 3)
+            outcome = None if number % 5 == 0 else Outcome(objective(one.proposal.values))
+            kept.tell(one.number, one.proposal, outcome)
+            told.append((one, outcome))
+    assert len(made) == 39 + 1
+
+
+@pytest.mark.filterwarnings("ignore:QMCSampler is experimental")
+@pytest.mark.parametrize("kind", ["CmaEsSampler", "QMCSampler"])
+def test_21_a_sampler_with_state_of_its_own_is_refused(kind: str) -> None:
+    made = OptunaSampler(lambda seed: getattr(oracle.optuna.samplers, kind)(seed=seed))
+    with pytest.raises(SearchError, match=kind):
+        Study({"x": Real(0, 1)}, made)
+
+
+def test_21_a_sampler_whose_library_is_missing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(SearchError, match="needs torch: pip install torch"):
+        Study({"x": Real(0, 1)}, OptunaSampler("gp"))

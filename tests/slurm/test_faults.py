@@ -60,15 +60,16 @@ def test_an_order_that_is_queued_twice_runs_once(driver: Driver) -> None:
     driver.shim("sbatch", LOSES_ONE_ANSWER)
     driver.shim("squeue", '[ "$(grep -c ^sbatch "$HERE/calls")" -ge 2 ] || exit 0')
     driver.close_queue()
-    process = driver.start(driver.script(NOTE))
+    process = driver.start(driver.script(NOTE.replace("Note", "Hold")))
     eventually(lambda: len(driver.in_state("PENDING")) == 2, "an order that is queued twice")
     driver.open_queue()
-    driver.ended(process)
-    assert driver.began() == ["n"]
     eventually(
-        lambda: sorted(state for _, state in driver.queue()) == ["COMPLETED", "COMPLETED"],
+        lambda: sorted(state for _, state in driver.queue()) == ["COMPLETED", "RUNNING"],
         "the end of the runner that came second, which has not failed",
     )
+    driver.release()
+    driver.ended(process)
+    assert driver.began() == ["n"]
 
 
 OFTEN = """

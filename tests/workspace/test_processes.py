@@ -19,7 +19,8 @@ from tenuto.workspace.processes import SystemProcesses
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-c", "print(flush=True); input()"]
+    # Start times are told apart by 10 ms: the child is older than that before a test goes on.
+    command = [sys.executable, "-c", "import time; time.sleep(0.02); print(flush=True); input()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -129,7 +130,6 @@ def test_a_real_pid_given_to_another_process_is_never_signalled(child: subproces
             other.kill()
             pytest.skip("somebody else was given the pid")
         try:
-            # Start times are told apart by 10 ms, and the child's interpreter took longer than that to start.
             assert SystemProcesses().liveness(old) is Liveness.DEAD
             assert SystemProcesses().open(old) is None
         finally:

@@ -4,12 +4,13 @@ Reads what came since it last looked; follows no link, and draws nothing.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tenuto.errors import NotRegularFile
+from tenuto.errors import BadQuestion, NotRegularFile
 from tenuto.jobs.row import Row
 from tenuto.workspace.layout import METRICS
 from tenuto.workspace.machine import this_machine
@@ -35,6 +36,46 @@ def points_in(data: bytes) -> dict[str, list[MetricPoint]]:
     curves = Curves()
     curves.add(data)
     return curves.sorted()
+
+
+class MetricColumn(NamedTuple):
+    """One number of a curve, as a column of results."""
+
+    metric: str
+    pick: str = "last"
+    """The last point, or the smallest or largest finite one: one of `PICKS`."""
+
+    @property
+    def name(self) -> str:
+        return self.metric if self.pick == "last" else f"{self.metric}:{self.pick}"
+
+    def of(self, points: Points) -> float | None:
+        """The number of one job's points; None if it logged no such metric, or no finite number of it."""
+        curve = points.get(self.metric, ())
+        if self.pick == "last":
+            return curve[-1].value if curve else None
+        finite = [point.value for point in curve if math.isfinite(point.value)]
+        return PICKS[self.pick](finite) if finite else None
+
+
+PICKS: dict[str, Callable[[Sequence[float]], float]] = {
+    "last": lambda values: values[-1],
+    "min": min,
+    "max": max,
+}
+"""What a column of a metric shows of a job's curve."""
+
+
+def metric_column(text: str) -> MetricColumn:
+    """The column that `loss`, `loss:min` and their like stand for; `BadQuestion` for anything else."""
+    metric, colon, pick = text.rpartition(":")
+    if not colon:
+        metric, pick = text, "last"
+    if not metric.strip() or pick not in PICKS:
+        raise BadQuestion(
+            f"{text!r:.80} is no metric: give its name, or NAME:{'|'.join(PICKS)}, as in loss:min"
+        )
+    return MetricColumn(metric.strip(), pick)
 
 
 class _Seen(NamedTuple):

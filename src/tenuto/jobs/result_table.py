@@ -34,15 +34,17 @@ class ResultRow(NamedTuple):
     """path -> value, also those of the jobs that it used, such as `trained.lr`."""
     result: Any
     """None if the task returned nothing, or nothing that can be read."""
+    metrics: Mapping[str, float | None] = {}
+    """Column -> value of the metrics that were asked for, such as `loss:min`."""
 
     @property
     def values(self) -> dict[str, Any]:
-        """The result by column: `result`, or `result.accuracy` and its like."""
-        return flat_result(self.result)
+        """The result by column: `result`, or `result.accuracy` and its like; before it the metrics."""
+        return {**self.metrics, **flat_result(self.result)}
 
     def get(self, column: str) -> Any:
-        """The cell of a column: of the result, else the tag, else the parameter of that name."""
-        if is_result(column):
+        """The cell of a column: of metrics or result, else the tag, else the parameter of that name."""
+        if column in self.metrics or is_result(column):
             return self.values.get(column)
         return self.job.tags.get(column, self.parameters.get(column))
 

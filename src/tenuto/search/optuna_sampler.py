@@ -1,10 +1,11 @@
-"""Optuna's samplers as samplers of a search: a fresh one for each proposal, on a study rebuilt from the log.
+"""Optuna's samplers as samplers of a search: a fresh one for each proposal, on a study that follows the log.
 So a proposal depends on the seed, its number and what was told, and on nothing that a restart would lose.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from random import Random
 
 optuna: Any = late("optuna")
+_STATEFUL = ("CmaEsSampler", "QMCSampler")
 _KINDS = {"tpe": "TPESampler", "random": "RandomSampler", "gp": "GPSampler"}
 
 
@@ -28,7 +30,7 @@ class OptunaSampler:
     """Optuna's TPE, random or Gaussian-process sampler, or one of your own making.
 
     `kind`: "tpe", "random", "gp", or a function of a seed that returns a sampler; `options` are passed on to
-    Optuna's. A sampler that keeps state of its own between proposals (QMC, CMA-ES) begins anew with each.
+    Optuna's. A sampler that keeps state of its own between proposals (QMC, CMA-ES) is refused.
     """
 
     def __init__(self, kind: str | Callable[[int], Any] = "tpe", **options: Any) -> None:
@@ -46,6 +48,20 @@ class OptunaSampler:
     def begin(self, setup: Setup) -> OptunaRun:
         if not isinstance(setup.domain, Space):
             raise SearchError("OptunaSampler needs a space: it cannot vary objects that functions make")
+        try:
+            if self._kind == "gp":
+                for name in ("scipy", "torch"):  # Optuna imports them at the first proposal
+                    import_module(name)
+            kind = type(self.make(0)).__name__
+        except ImportError as error:
+            missing = error.name or "Optuna"
+            remedy = "'tenuto[optuna]'" if missing == "optuna" else missing
+            raise SearchError(f"OptunaSampler needs {missing}: pip install {remedy}") from None
+        if kind in _STATEFUL:
+            raise SearchError(
+                f"OptunaSampler: {kind} keeps state between proposals, which a restart would lose; "
+                f"take 'tpe', 'gp', or RibsSampler for CMA-ES"
+            )
         return OptunaRun(self.make, setup, setup.domain)
 
     def make(self, seed: int) -> Any:
@@ -58,88 +74,115 @@ class OptunaSampler:
 
 
 class OptunaRun(Remembering):
-    """Optuna in the course of one search."""
+    """Optuna in the course of one search.
+
+    The study is kept between proposals. Its trials stand in the order of the candidates' numbers, and a trial
+    that became no candidate has failed, which no sampler counts: so a study that is built anew from what was
+    told and what is in flight proposes the same.
+    """
 
     def __init__(self, make: Callable[[int], Any], setup: Setup, space: Space) -> None:
         super().__init__(setup.maximize)
-        _check_installed()
         self._make = make
         self._space = space
         self._direction = "maximize" if setup.maximize else "minimize"
-        self._distributions = {
-            name: distribution
-            for key, dimension in space.dimensions.items()
-            for name, distribution in _distributions(key, dimension)
-        }
-        self._told: list[Any] = []
-        self._asked: tuple[Any, Any, Any] | None = None
-        """What was told and in flight at the last question, its study, and the trial that was the answer."""
+        self._told: dict[int, tuple[Proposal, Outcome | None]] = {}
+        self._study: Any = None
+        self._trials: dict[int, tuple[int, Any]] = {}
+        """Candidate -> its trial in the study, and its values."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def ask(self, number: int, rng: Random, in_flight: Sequence[InFlight]) -> Proposal | None:
+        if self._study is None:
+            self._build(in_flight)
         states = optuna.trial.TrialState
-        state = (number, len(self._told), [flying.number for flying in in_flight])
-        if self._asked is None or self._asked[0] != state:
-            study = optuna.create_study(direction=self._direction)
-            study.add_trials(self._told)
-            study.add_trials([self._trial(flying.proposal, states.RUNNING) for flying in in_flight])
-        else:  # asked for another proposal: the study, of hundreds of trials, stays
-            _, study, trial = self._asked
-            study.tell(trial, state=states.FAIL)
-        study.sampler = self._make(rng.getrandbits(32))
-        trial = study.ask(self._distributions)
-        self._asked = (state, study, trial)
-        return Proposal(self._values(trial.params))
+        for other in [other for other in self._trials if other >= number]:  # it was not taken, or is anew
+            self._study.tell(self._trials.pop(other)[0], state=states.FAIL)
+        for flying in in_flight:
+            known = self._trials.get(flying.number)
+            if known is None or known[1] != flying.proposal.values:
+                if known is not None:
+                    self._study.tell(known[0], state=states.FAIL)
+                self._append(flying.number, flying.proposal, states.RUNNING)
+        self._study.sampler = self._fresh(rng.getrandbits(32))
+        trial = self._study.ask()
+        values = {key: _suggested(trial, key, one) for key, one in self._space.dimensions.items()}
+        self._trials[number] = (trial.number, values)
+        return Proposal(values)
 
     def tell(self, number: int, proposal: Proposal, outcome: Outcome | None) -> tuple[Verdict, int | None]:
-        states = optuna.trial.TrialState
-        objective = None if outcome is None else outcome.objective
-        state = states.FAIL if objective is None else states.COMPLETE
-        self._told.append(self._trial(proposal, state, objective))
+        is_first = number not in self._told
+        self._told[number] = (proposal, outcome)
+        known = self._trials.get(number)
+        if self._study is not None and is_first and known is not None and known[1] == proposal.values:
+            self._study.tell(known[0], **_end(outcome))
+        else:
+            self._study = None  # of another process, or tried again: it has its place among the others
         return super().tell(number, proposal, outcome)
 
-    def _trial(self, proposal: Proposal, state: Any, value: float | None = None) -> Any:
-        return optuna.trial.create_trial(
-            state=state, value=value, params=self._params(proposal.values), distributions=self._distributions
+    def _fresh(self, seed: int) -> Any:
+        """A fresh sampler, which keeps from the one before what that read of all trials of the study."""
+        made = self._make(seed)
+        for name, value in vars(self._study.sampler).items():
+            if isinstance(value, optuna.search_space.IntersectionSearchSpace) and name in vars(made):
+                setattr(made, name, value)
+        return made
+
+    def _build(self, in_flight: Sequence[InFlight]) -> None:
+        self._study = optuna.create_study(direction=self._direction)
+        self._trials = {}
+        flying = {one.number: (one.proposal, None) for one in in_flight if one.number not in self._told}
+        for number, (proposal, outcome) in sorted({**self._told, **flying}.items()):
+            running = {"state": optuna.trial.TrialState.RUNNING} if number in flying else _end(outcome)
+            self._append(number, proposal, **running)
+
+    def _append(self, number: int, proposal: Proposal, state: Any, values: Any = None) -> None:
+        entries = [
+            entry
+            for key, dimension in self._space.dimensions.items()
+            for entry in _entries(key, dimension, proposal.values[key])
+        ]
+        self._trials[number] = (len(self._study.get_trials(deepcopy=False)), proposal.values)
+        self._study.add_trial(
+            optuna.trial.create_trial(
+                state=state,
+                value=values,
+                params={name: value for name, value, _ in entries},
+                distributions={name: distribution for name, _, distribution in entries},
+            )
         )
 
-    def _params(self, values: dict[str, Any]) -> dict[str, Any]:
-        params: dict[str, Any] = {}
-        for key, dimension in self._space.dimensions.items():
-            entries = _entries(dimension, values[key])
-            params |= dict(zip(_names(key, dimension), entries, strict=True))
-        return params
 
-    def _values(self, params: dict[str, Any]) -> dict[str, Any]:
-        values = {}
-        for key, dimension in self._space.dimensions.items():
-            entries = [params[name] for name in _names(key, dimension)]
-            values[key] = dimension.nested(entries) if isinstance(dimension, Numeric) else entries[0]
-        return values
+def _end(outcome: Outcome | None) -> dict[str, Any]:
+    """How a trial ended."""
+    states = optuna.trial.TrialState
+    if outcome is None or outcome.objective is None:
+        return {"state": states.FAIL}
+    return {"state": states.COMPLETE, "values": outcome.objective}
 
 
-def _check_installed() -> None:
-    try:
-        assert optuna.samplers
-    except ModuleNotFoundError:
-        raise SearchError("OptunaSampler needs Optuna: pip install 'tenuto[optuna]'") from None
+def _names(key: str, dimension: Numeric) -> list[str]:
+    return [f"{key}[{at}]" for at in range(dimension.size)] if dimension.shape else [key]
 
 
-def _names(key: str, dimension: Numeric | Choice) -> list[str]:
-    if isinstance(dimension, Numeric) and dimension.shape:
-        return [f"{key}[{at}]" for at in range(dimension.size)]
-    return [key]
+def _suggested(trial: Any, key: str, dimension: Numeric | Choice) -> Any:
+    """A value of a dimension, as a trial suggests it."""
+    if isinstance(dimension, Choice):
+        return trial.suggest_categorical(key, dimension.options)
+    suggest = trial.suggest_int if isinstance(dimension, Integer) else trial.suggest_float
+    names = _names(key, dimension)
+    return dimension.nested(
+        [suggest(name, dimension.low, dimension.high, log=dimension.log) for name in names]
+    )
 
 
-def _entries(dimension: Numeric | Choice, value: Any) -> list[Any]:
-    if isinstance(dimension, Numeric) and dimension.shape:
-        return dimension.flat(value)
-    return [value]
-
-
-def _distributions(key: str, dimension: Numeric | Choice) -> list[tuple[str, Any]]:
+def _entries(key: str, dimension: Numeric | Choice, value: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The parameters of a value, as a trial keeps them: name, value, distribution."""
     kinds = optuna.distributions
     if isinstance(dimension, Choice):
-        return [(key, kinds.CategoricalDistribution(dimension.options))]
+        yield key, value, kinds.CategoricalDistribution(dimension.options)
+        return
     kind = kinds.IntDistribution if isinstance(dimension, Integer) else kinds.FloatDistribution
-    return [(name, kind(dimension.low, dimension.high, log=dimension.log)) for name in _names(key, dimension)]
+    distribution = kind(dimension.low, dimension.high, log=dimension.log)
+    for name, number in zip(_names(key, dimension), dimension.flat(value), strict=True):
+        yield name, number, distribution

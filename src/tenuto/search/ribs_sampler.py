@@ -118,15 +118,14 @@ class RibsRun:
         self._keys: set[str] = set()
 
     def ask(self, number: int, rng: Random, in_flight: Sequence[InFlight]) -> Proposal | None:
-        flying = [one.proposal for one in in_flight if one.proposal.island]
-        place = max([self._highest, *(proposal.island - 1 for proposal in flying)]) + 1
+        place = max([self._highest, *(one.proposal.island - 1 for one in in_flight)]) + 1
         generation, at = divmod(place, self._batch)
         if generation > self._generation:
             return None  # until all of this generation were told
-        solution = numpy.concatenate(self._solutions())[at].tolist()
+        solution = self._solution(at)
         values = self._values(solution)
-        taken = {self._space.key(one.proposal.values) for one in in_flight}
-        while (key := self._space.key(values)) in taken or key in self._keys:  # equal ones are tried once
+        flying = [one.proposal.values for one in in_flight]
+        while values in flying or self._space.key(values) in self._keys:  # equal ones are tried once
             values = self._values([x + rng.gauss(0, _NUDGE) * max(abs(x), 1.0) for x in solution])
         return Proposal(values, island=place + 1)
 
@@ -141,6 +140,15 @@ class RibsRun:
         if outcome is None or outcome.objective is None:
             return Verdict.FAILED, None
         return self.archive.add(number, proposal.values, outcome.objective, point(outcome))
+
+    def _solution(self, at: int) -> list[float]:
+        """The solution at that place of this generation, of whichever emitter asked for it."""
+        for solutions in self._solutions():
+            if at < len(solutions):
+                found: list[float] = solutions[at].tolist()
+                return found
+            at -= len(solutions)
+        raise IndexError(at)
 
     def _solutions(self) -> list[Any]:
         if self._asked is None:

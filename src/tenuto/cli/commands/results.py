@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Cell, Column, Point, bars, histogram, scatter
+from tenuto.jobs.metrics import metric_column
 from tenuto.jobs.query import order_key
 from tenuto.jobs.result_table import (
     ResultRow,
@@ -33,7 +35,6 @@ from tenuto.jobs.row import Row
 from tenuto.jobs.text import duration, safe
 from tenuto.jobs.usage import JobUsage
 from tenuto.launchers.requirements import about_size
-from tenuto.lifecycle.states import JobState
 
 PLOT_COLUMNS = 80
 AGGREGATES: dict[str, Callable[[Sequence[float]], float | None]] = {
@@ -82,6 +83,14 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float | None]] = {
     metavar="NAME,...",
     help=f"With --group: what becomes of their numbers, of {', '.join(AGGREGATES)}; mean,std by default.",
 )
+@click.option(
+    "-m",
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME[:last|min|max]",
+    help="Add a column of a metric that jobs logged, also of jobs that are not done; repeatable.",
+)
 @click.option("--usage", is_flag=True, help="Show what jobs used of what they asked for, failed ones too.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with every column.")
 @workspace_option
@@ -96,6 +105,7 @@ def command(
     plot: str | None,
     grouped: str | None,
     agg: str | None,
+    metrics: tuple[str, ...],
     usage: bool,
     as_csv: bool,
     workspace: str | None,
@@ -113,9 +123,9 @@ def command(
         raise click.UsageError("--group and --plot exclude each other")
     if agg is not None and grouped is None:
         raise click.UsageError("--agg needs --group, as in --group lr --agg mean,std")
-    if usage and (plot is not None or grouped is not None or columns is not None or sort is not None):
+    if usage and any(given is not None for given in (plot, grouped, columns, sort, *metrics)):
         raise click.UsageError("--usage goes with filters, --limit, --csv and --json alone")
-    functions = _aggregates(agg)
+    functions, wanted = _aggregates(agg), [metric_column(one) for one in metrics]
     question = question_of(filter_)
     catalogue = open_catalogue(workspace)
     jobs = jobs_of(catalogue, run, every=every)
@@ -123,8 +133,11 @@ def command(
     if usage:
         _show_usage(catalogue, found[:limit], as_json=as_json, as_csv=as_csv)
         return
-    read = catalogue.result_rows(found[::-1])
-    rows = [row for row in read if row.result is not None]
+    read = catalogue.result_rows(found[::-1], wanted)
+    rows = [row for row in read if row.values]
+    for column in wanted:
+        if rows and not any(column.name in row.metrics for row in rows):
+            raise NotFound(_no_metric(catalogue, found, column.metric))
     if not rows and not (as_json or as_csv):
         note(_nothing(len(jobs), found, read))
         return
@@ -248,6 +261,11 @@ def _nothing(jobs: int, found: Sequence[Any], read: Sequence[ResultRow]) -> str:
     return f"{len(read)} jobs are done, but none returned a result: what execute() returns is kept"
 
 
+def _no_metric(catalogue: Catalogue, jobs: Sequence[Row], name: str) -> str:
+    there = dict.fromkeys(name for row in jobs for name in catalogue.points(row.key))
+    return f"none of {len(jobs)} jobs logged {name!r}; there are: {', '.join(there) or 'none'}"
+
+
 def _ordered(rows: list[ResultRow], sort: str | None) -> tuple[list[ResultRow], str | None]:
     """The rows in the order that was asked for, or the best first, and then by which column."""
     if sort is not None:
@@ -315,13 +333,19 @@ def _plain(row: ResultRow) -> dict[str, Any]:
         "name": row.job.name,
         "kind": row.job.door.kind,
         "task": row.job.task,
-        "state": JobState.DONE.name.lower(),
+        "state": row.job.state.name.lower(),
         "experiment": row.job.experiment,
         "run": row.job.run,
         "tags": dict(row.job.tags),
         "parameters": dict(row.parameters),
         "result": row.result,
+        **({"metrics": {name: _finite(value) for name, value in row.metrics.items()}} if row.metrics else {}),
     }
+
+
+def _finite(value: float | None) -> float | str | None:
+    """A number for programs: JSON has no NaN and no infinity, which are spelled."""
+    return value if value is None or math.isfinite(value) else repr(value)
 
 
 def _csv(rows: Sequence[ResultRow], chosen: list[str] | None) -> str:

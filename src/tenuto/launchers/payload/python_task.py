@@ -231,14 +231,14 @@ def _report_result(
     stem = f"{assignment.directory}/{assignment.script_name}.result"
     try:
         form = kept(result, stem, pickles=getattr(task, "__pickle_result__", False))
-        reporter.done(form, **cancellation.settle())
+        reporter.done(form, caveats=cancellation.settle())
     except (OSError, MemoryError):
         raise  # the machine failed, and not the value
     except Exception as error:  # noqa: BLE001  libraries raise what they like
         # Hours of work may be in the job's directory: what cannot be kept does not undo what was done.
         problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {error}"
         _say(f"tenuto: {problem}; see docs/experiments.md for what can")
-        reporter.done(message=problem, flags=(RESULT_NOT_KEPT,), **cancellation.settle())
+        reporter.done(message=problem, flags=(RESULT_NOT_KEPT,), caveats=cancellation.settle())
 
 
 def kept(value: Any, stem: str, *, pickles: bool = False) -> Any:
@@ -288,7 +288,7 @@ def _left(leaving: SystemExit, reporter: ReportWriter, job: RunningJob, cancella
         if cancellation.raised is not None:
             _given_up(reporter, cancellation.raised)
         elif job.is_executing:
-            reporter.done(**cancellation.settle())
+            reporter.done(caveats=cancellation.settle())
         else:
             reporter.failed(*failures.left_early())
         return 0

@@ -65,15 +65,15 @@ class ReportWriter:
         *,
         message: str | None = None,
         flags: tuple[str, ...] = (),
-        handles_term: bool = False,
-        is_late: bool = False,
+        caveats: Mapping[str, bool] | None = None,
     ) -> None:
         """`result` is plain data; `TypeError`, `ValueError` or `RecursionError` for what JSON cannot say.
 
-        `ValueError` as well for what is too large to be read again.
+        `ValueError` as well for what is too large to be read again. `caveats`: why a good end may be none, as
+        fields of the report.
         """
         line = {"done": True, "result": result, "message": message, "flags": flags}
-        self._say({**line, "handles_term": handles_term, "is_late": is_late})
+        self._say({**line, **(caveats or {})})
 
     def failed(self, reason: JobFailureStatus, message: str) -> None:
         self._say({"reason": reason.name, "message": message})
@@ -110,8 +110,8 @@ def _said(line: Any) -> dict[str, Any]:
             "result": line["result"],
             "message": line["message"],
             "flags": tuple(line["flags"]),
-            "handles_term": line["handles_term"] is True,
-            "is_late": line["is_late"] is True,
+            "handles_term": line.get("handles_term") is True,
+            "is_late": line.get("is_late") is True,
         }
     return {"done": False, "reason": states.JobFailureStatus[line["reason"]], "message": line["message"]}
 
