@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tenuto
@@ -288,3 +289,121 @@ def test_the_settings_and_every_face_are_looked_at() -> None:
         c.where for c in CALLS
     }
     assert isinstance(Settings(), Settings)
+
+
+def evolution(**changed: Any) -> Any:
+    search = tenuto.search
+    given = {"task": Fit, "sampler": search.RandomSearch(), "space": {"x": search.Integer(1, 2)}, **changed}
+    return search.Evolution("n", **given)
+
+
+BY_HAND: dict[str, Callable[[Any], Any]] = {
+    "launcher": lambda value: Fit.C().submit(launcher=value),
+    "workspace": lambda value: Fit.C().submit(workspace=value),
+    "run_mode": lambda value: Fit.C().submit(run_mode=value),
+    "transient": lambda value: Fit.C().submit(transient=value),
+    "requires": lambda value: Fit.C().submit(requires=value),
+    "on()": lambda value: Fit.C().on("out", value),
+    "needs()": lambda value: Fit.C().needs(value),
+    "deprecate": tenuto.deprecate,
+    "task": tenuto.task,
+    "parse": tenuto.Requirement.parse,
+    "task=": lambda value: evolution(task=value),
+    "sampler=": lambda value: evolution(sampler=value),
+    "sampler": lambda value: tenuto.search.Study({"x": tenuto.search.Integer(1, 2)}, value),
+    "archive=": lambda value: tenuto.search.RibsSampler(value, [Wrong()]),
+}
+"""Parameters that are `Any` for type checkers, and take only some values."""
+WRONG = [5, b"bytes", 1.5, True, Wrong(), Wrong, [Wrong()]]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=[type(value).__name__ for value in WRONG])
+@pytest.mark.parametrize("name", BY_HAND)
+def test_what_no_annotation_says_is_refused_too(
+    name: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stack: ExitStack
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stack.enter_context(experiment("ws", "n", run_mode="dry_run"))
+    with pytest.raises((TypeError, ValueError, TenutoError)) as refusal:
+        BY_HAND[name](value)
+    assert type(refusal.value).__module__ == "tenuto.errors"
+
+
+class Elsewhere:
+    """A path of another library."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+class Named(str):
+    """A text of a library."""
+
+
+GOOD: dict[str, Callable[[Path], Any]] = {
+    "path-like": lambda path: (
+        tenuto.save(Net.C(), Elsewhere(path / "a")),
+        tenuto.load(Elsewhere(path / "a")),
+        Net.C().instance(Elsewhere(path)),
+        tenuto.Workspace(Elsewhere(path)),
+    ),
+    "subclass of text": lambda _: (
+        tenuto.param_group(Named("g")),
+        tenuto.help(Named("h")),
+        tenuto.Requirement.parse(Named("cpu(cores=1)")),
+    ),
+    "numbers of NumPy": lambda _: (
+        tenuto.progress(np.float32(0.5), np.int64(0)),
+        tenuto.log_metrics({"loss": np.float32(0.5)}, step=np.int64(3)),
+        tenuto.grid(Fit, {"x": np.arange(3)}, sample=np.int64(2), sample_seed=np.int64(1), seeds=np.int64(2)),
+        tenuto.grid(Fit, {"x": [np.int64(1)]}, seeds=np.arange(2)),
+        tenuto.search.Archive(3, np.array([[0.0, 1.0]])).add(1, {}, np.float64(1), np.array([0.5])),
+        tenuto.setmeta(Net.C(), np.True_),
+    ),
+    "iterables": lambda path: (
+        tenuto.Choices(name for name in ("a", "b")),
+        tenuto.Choices(range(3)),
+        tenuto.grid(Fit, {"x": (number for number in range(2))}, seeds=range(2)),
+        tenuto.grid(Fit, types.MappingProxyType({"x": {1: "a"}.keys()})),
+        tenuto.log_metrics(types.MappingProxyType({"loss": 1})),
+        tenuto.partial(exclude_groups=(tenuto.param_group("g"),)),
+        experiment(path, "n", project_paths=(one for one in [path])),
+        experiment(path, "n", project_paths=str(path), submit_hooks=iter(())),
+        tenuto.find_launcher("cpu(cores=1)", tags={"local"}),
+    ),
+    "none": lambda path: (
+        tenuto.progress(0.5, desc=None),
+        tenuto.log_metrics({"loss": 1.0}, step=None),
+        experiment(path, "n", port=None, launcher=None, fail_fast=None, settings=None, rerun=None),
+        tenuto.ClusterOptions(),
+        Fit.C().instance(None),
+    ),
+    "whole numbers for numbers": lambda _: (
+        tenuto.progress(1),
+        tenuto.search.Real(1, 2),
+        tenuto.search.Gaussian(1),
+        tenuto.Client("http://127.0.0.1:9", timeout_s=1),
+    ),
+    "local classes": lambda _: local_deprecation(),
+}
+"""Uses that no check of types may refuse."""
+
+
+def local_deprecation() -> None:
+    class New(Config):
+        width: Param[int] = 1
+
+    @tenuto.deprecate(New)
+    class Old(Config):
+        width: Param[int] = 1
+
+    assert tenuto.former_identity(Old.C()) is not None
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_fits_is_taken(name: str, tmp_path: Path) -> None:
+    assert name in GOOD
+    GOOD[name](tmp_path)

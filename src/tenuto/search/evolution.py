@@ -13,6 +13,7 @@ from tenuto.search.map_elites import MapElites
 from tenuto.search.outcome import check_direction
 from tenuto.search.plain_samplers import RandomSearch
 from tenuto.search.programs import Programs
+from tenuto.search.proposals import check_sampler, check_task
 from tenuto.search.repository import DEFAULT_MEASURES, DEFAULT_RANGES, Repository
 from tenuto.search.spaces import Domain
 from tenuto.search.study import domain_of
@@ -87,6 +88,9 @@ class Evolution:
             sampler = sampler if sampler is not None else _map_of_programs()
         else:
             self.domain = domain_of(space, start, vary)
+            check_task(task)
+        if sampler is not None:
+            check_sampler(sampler)
         self.declared_sampler = sampler if sampler is not None else RandomSearch()
         self.maximize = check_direction(direction)
         self.direction = direction

@@ -35,9 +35,9 @@ def member(kind: type[E], given: Any, what: str) -> E:
 
 def whole_number(given: Any, what: str, *, least: int = 0) -> int:
     """A whole number that is large enough; `ParameterError` for anything else, also for its text."""
-    if type(given) is not int or given < least:
+    if not is_whole(given) or given < least:
         raise refused(what, f"a whole number of at least {least}", given)
-    return given
+    return int(given)
 
 
 def seconds(given: Any, what: str) -> float:
@@ -327,10 +327,11 @@ def _a(name: str) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return (hasattr(type(value), "__float__") and not isinstance(value, bool)) or _is_whole(value)
+    return (hasattr(type(value), "__float__") and not isinstance(value, bool)) or is_whole(value)
 
 
-def _is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> bool:
+    """True for a whole number, also one of NumPy."""
     return hasattr(type(value), "__index__") and not isinstance(value, bool)
 
 
@@ -338,6 +339,6 @@ _PLAIN: dict[Any, tuple[str, Fits]] = {
     str: ("text", lambda value: isinstance(value, str)),
     bytes: ("bytes", lambda value: isinstance(value, bytes | bytearray)),
     bool: ("True or False", lambda value: type(value).__name__ in ("bool", "bool_")),
-    int: ("a whole number", _is_whole),
+    int: ("a whole number", is_whole),
     float: ("a number", _is_number),
 }

@@ -225,7 +225,8 @@ def assign(config: ConfigBase, name: str, value: Any) -> None:
         raise _invalid(config, name, mismatch) from None
     state = state_of(config)
     if tagged or (state.own_tags and name in state.own_tags and name in config.__dict__):
-        add_tag(config, name, value)  # a tag named after its parameter tells the parameter's value
+        told = class_name(value) if is_config(value) and not tagged else value
+        add_tag(config, name, told)  # a tag named after its parameter tells the parameter's value
     forget_digest(state)
     config.__dict__[name] = kept
 

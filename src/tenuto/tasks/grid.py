@@ -49,12 +49,12 @@ def grid(
     labels, tags = _labels(choices), {name: _tag_values(values) for name, values in choices.items()}
     chosen_seeds = _seeds(base, seeds)
     configs = []
-    whole_number(sample_seed, "grid(sample_seed=)")
+    sample_seed = whole_number(sample_seed, "grid(sample_seed=)")
     for places in _combinations(_groups(choices, zip), sample, sample_seed):
         config = copyconfig(base)
-        for name, values in choices.items():
-            place = places[name]
-            _set(config, name.split("."), values[place])
+        for name in sorted(choices, key=lambda name: name.count(".")):  # a config before what varies in it
+            _set(config, name.split("."), choices[name][places[name]])
+        for name, place in ((name, places[name]) for name in choices):
             add_tag(config, labels[name], tags[name][place])
         configs += [config] if chosen_seeds is None else [_seeded(config, seed) for seed in chosen_seeds]
     return configs
@@ -144,7 +144,7 @@ def _seeds(base: ConfigBase, given: Any) -> list[int] | None:
         raise ParameterError(
             f"grid(seeds=): {class_name(base)} is no task, at {caller()}: only jobs have seeds"
         )
-    if isinstance(given, int):
+    if hasattr(given, "__index__") and not hasattr(given, "__len__"):
         return list(range(whole_number(given, "grid(seeds=)", least=1)))
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise refused("grid(seeds=)", "a number of seeds, or a list of them", given)
