@@ -148,7 +148,7 @@ class Evolution:
         return self.open().sampler.enqueue(self.name, values, priority)
 
     def scheduler(
-        self, console: "Console | None" = None, queue: "Queue | None" = None
+        self, console: "Console | None" = None, queue: "Queue | Any | None" = None
     ) -> "EvolutionScheduler":
         """The scheduler of the search, without an agent: for programs that tick by themselves."""
         return self.open().scheduler(console, queue)
