@@ -29,6 +29,7 @@ from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_FILE
 from tenuto.settings.service import ServiceSettings
 from tenuto.settings.urls import Url
+from tenuto.tasks.arguments import guarded
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.points import Points
 
@@ -49,6 +50,7 @@ PATIENCE_S = 5.0
 _SHOWN = 8
 
 
+@guarded
 class Catalogue:
     """The jobs of one workspace: of its experiments, and of its searches and services where there are any."""
 

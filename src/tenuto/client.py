@@ -88,6 +88,9 @@ class Client:
         wants tokens; `timeout_s`: how long the server may be silent, and how long it is tried anew when it
         cannot be reached or says that it cannot work just now. `ValueError` for an argument that is neither.
         """
+        _check_type("url", url, str)
+        _check_type("token", token, str, type(None))
+        _check_type("timeout_s", timeout_s, int, float)
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url!r} is no URL of a server: give http://... or https://...")
@@ -119,6 +122,9 @@ class Client:
         `service`: which service is to run them, see `services`. `user`: the user's number, where the server
         wants no tokens. `callback`: a URL that the server calls at the end of the job. Raises `ClientError`.
         """
+        _check_type("service", service, str)
+        _check_type("user", user, str, int, type(None))
+        _check_type("callback", callback, str, type(None))
         fields = {"service": service}
         if user is not None:
             fields["user_id"] = str(user)
@@ -494,6 +500,12 @@ def _content(file: _Upload) -> Iterator[bytes]:
         raise _FileTrouble(f"{file.source} became shorter while it was uploaded")
 
 
+def _check_type(name: str, given: object, *kinds: type) -> None:
+    if not isinstance(given, kinds) or (isinstance(given, bool) and bool not in kinds):
+        wanted = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+        raise TypeError(f"{name} is {wanted}, not {given!r}")
+
+
 def _quoted(name: str) -> str:
     if any(character in "\r\n\0" for character in name):
         raise ValueError(f"{name!r} cannot be the name of a file")
@@ -502,8 +514,11 @@ def _quoted(name: str) -> str:
 
 def _gathered(files: Any) -> list[_Upload]:
     """The files of an upload by their names there; `ValueError` and `OSError` for what cannot be sent."""
-    if isinstance(files, str | bytes | os.PathLike):
-        raise TypeError(f"files are a list of paths, or name -> path or content: [{files!r}]")
+    several = not isinstance(files, str | bytes | os.PathLike) and isinstance(files, Iterable)
+    given = list(files.values() if isinstance(files, Mapping) else files) if several else []
+    if not several or not all(isinstance(one, str | bytes | bytearray | os.PathLike) for one in given):
+        raise TypeError(f"files are a list of paths, or name -> path or content, not {files!r}")
+    files = files if isinstance(files, Mapping) else given
     found: list[_Upload] = []
     if isinstance(files, Mapping):
         for name, source in files.items():

@@ -1000,3 +1000,33 @@ def test_generated_paths_of_a_set_of_configs_do_not_depend_on_its_order() -> Non
 
     assert places(list(range(20))) == places(list(reversed(range(20))))
     assert len(set(places(list(range(20))).values())) == 20
+
+
+class Polymorphic(Config):
+    size: Param[int]
+
+
+class First(Polymorphic): ...
+
+
+class Second(Polymorphic): ...
+
+
+class Chosen(Config):
+    model: Param[Polymorphic]
+
+
+@pytest.mark.parametrize("names", [["model", "model.size"], ["model.size", "model"]])
+def test_a_grid_varies_a_config_and_what_is_in_it(names: list[str]) -> None:
+    values = {"model": [First, Second], "model.size": [1, 2]}
+    made = grid(Chosen, {name: values[name] for name in names})
+    assert len(made) == 4
+    assert {(one.tags()["model"], one.tags()["size"], one.model.size) for one in made} == {
+        (model, size, size) for model in ("First", "Second") for size in (1, 2)
+    }
+
+
+def test_a_tag_of_a_parameter_tells_the_class_of_its_new_config() -> None:
+    holder = Chosen.C(model=First.C(size=1)).tag("model", "mine")
+    holder.model = Second.C(size=1)
+    assert holder.tags()["model"] == "Second"

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import NoExperiment
+from tenuto.errors import NoExperiment, TokenError
 from tenuto.experiments.checked_arguments import (
     RunMode,
     imposed_fail_fast,
@@ -44,7 +44,17 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import CounterToken, GpuToken
 from tenuto.settings import Settings, process_environment
-from tenuto.tasks.arguments import flag, function, member, refused, seconds, text, whole_number
+from tenuto.tasks.arguments import (
+    flag,
+    function,
+    guarded,
+    guarded_by,
+    member,
+    refused,
+    seconds,
+    text,
+    whole_number,
+)
 from tenuto.tasks.base import caller
 from tenuto.tasks.ports import SubmitOptions, open_submitters
 from tenuto.tasks.schema import schema_of
@@ -57,6 +67,7 @@ else:
     run_info = late("tenuto.experiments.run_info")
 
 
+@guarded
 class experiment:
     """Runs the tasks that are submitted while it is open, each once, and waits for them on leaving.
 
@@ -91,7 +102,7 @@ class experiment:
         run_mode: RunMode | str = RunMode.NORMAL,
         launcher: Launcher | str | None = None,
         dirty_git: DirtyGitAction | str | None = None,
-        project_paths: Iterable[Path | str] = (),
+        project_paths: Iterable[Path | str] | Path | str = (),
         register_signals: bool = True,
         wait_for_lock_s: float = 0.0,
         raise_on_failure: bool | None = None,
@@ -137,7 +148,10 @@ class experiment:
         )
 
     def _made_opening(
-        self, project_paths: Iterable[Path | str], dirty_git: DirtyGitAction | str | None, wait_s: float
+        self,
+        project_paths: Iterable[Path | str] | Path | str,
+        dirty_git: DirtyGitAction | str | None,
+        wait_s: float,
     ) -> RunOpening:
         return RunOpening(
             self._scheduler,
@@ -314,6 +328,7 @@ class experiment:
             self.run.add_service(service)
         return service
 
+    @guarded_by(TokenError)
     def token(self, name: str, count: int) -> CounterToken:
         """A resource of this machine with `count` units, shared by all experiments that name it.
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tenuto.errors import ServiceError, TenutoError
 from tenuto.jobs.tcp_ports import LOCALHOST, listen
 from tenuto.settings import process_environment
+from tenuto.tasks.arguments import guarded
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.modes import file_mode
@@ -103,6 +104,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, file_mode(path))
 
 
+@guarded
 class ProcessService(Service):
     """Runs a program, such as TensorBoard.
 

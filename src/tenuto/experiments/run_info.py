@@ -19,7 +19,7 @@ from tenuto.lifecycle.events import JobStateChangedEvent, RunCompletedEvent
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
 from tenuto.settings import load_settings
-from tenuto.tasks.arguments import text
+from tenuto.tasks.arguments import guarded, text
 from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.stored_configs import load
 from tenuto.tasks.task import Task
@@ -96,6 +96,7 @@ class ExperimentInfo(NamedTuple):
         )
 
 
+@guarded
 def load_xp_info(workdir: Path | str | Workspace, name: str, run_id: str | None = None) -> ExperimentInfo:
     """What a run of an experiment did; `NotFound` if there is none.
 

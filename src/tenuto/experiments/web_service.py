@@ -15,6 +15,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from tenuto.errors import ServiceError
 from tenuto.experiments.process_service import Service, ServiceState
 from tenuto.jobs.tcp_ports import LOCALHOST, listen
+from tenuto.tasks.arguments import guarded
 
 logger = logging.getLogger("tenuto.experiments")
 
@@ -23,6 +24,7 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 STOP_S = 5.0
 
 
+@guarded
 class WebService(Service):
     """Serves a WSGI application; for another kind of server override `serve` and `shutdown`.
 

@@ -18,11 +18,13 @@ from pathlib import Path
 
 from tenuto.errors import DirectoryUnusable, TenutoError
 from tenuto.settings import Settings, expanded, state_directory
+from tenuto.tasks.arguments import guarded
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.modes import DIRECTORY_MODE, SHARED, is_shared
 from tenuto.workspace.ports import Files
 
 
+@guarded
 class Workspace:
     """The directory that keeps jobs, experiments and results."""
 

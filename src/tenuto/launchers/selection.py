@@ -21,6 +21,7 @@ from tenuto.launchers.this_host import this_host
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.light import importlib_util, late
 from tenuto.settings import SLURM, Settings, load_settings, user_directory
+from tenuto.tasks.arguments import guarded
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -410,6 +411,7 @@ class Finder:
         return this_host(slots or self._settings.slots, with_gpus=with_gpus)
 
 
+@guarded
 def find_launcher(*requirements: str | Requirement, tags: Iterable[str] = ()) -> Launcher:
     """The first launcher that satisfies one of several requirements, the preferred one first.
 

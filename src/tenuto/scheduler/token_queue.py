@@ -112,14 +112,18 @@ def declare_missing(files: TokenFiles, job: Job) -> None:
 def is_run_by_others(machine: Machine, job: Job, ask: Ask) -> bool:
     """True if another scheduler runs a job, or has run it: then it needs no tokens here.
 
-    A `.done` alone does not say so: beside a `.failed` it does not count, and the job is to be run.
+    A `.done` alone does not say so: beside a `.failed` it does not count, and the job is to be run. Nor does
+    that of the attempt which is to be made again: a job that was taken for run by others is looked at once
+    more, found to be run, and asks for its tokens again, for ever.
     """
     files, paths = machine.files, job.paths
     if machine.locks.is_locked(paths.lock):
         return True
-    is_marked = files.stat(paths.done) is not None
-    if is_marked and job_directory.look(machine, paths).derived.state is JobState.DONE:
-        return True
+    if files.stat(paths.done) is not None:
+        done = job_directory.look(machine, paths).derived
+        is_again = done.marker is not None and done.marker.nonce == job.rerun_of
+        if done.state is JobState.DONE and not is_again:
+            return True
     if files.stat(paths.launch) is None:
         return False
     found = job_directory.look(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tenuto.errors import TokenError
-from tenuto.tasks.arguments import refused, text
+from tenuto.tasks.arguments import guarded_by, refused, text
 from tenuto.tasks.base import is_config
 from tenuto.workspace.layout import directory_name
 from tenuto.workspace.ports import LockHandle, Machine
@@ -21,6 +21,7 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 GPU_TOKEN = "cuda-devices"
 
 
+@guarded_by(TokenError)
 class CounterToken:
     """A resource with a number of units, shared by all schedulers of this machine.
 

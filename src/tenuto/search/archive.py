@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import SearchError
 from tenuto.light import late
+from tenuto.tasks.arguments import guarded
 
 ribs_archives: Any = late("ribs.archives")
 
@@ -38,6 +39,7 @@ class Elite(NamedTuple):
     values: Any
 
 
+@guarded
 class Archive:
     """Elites by cell, in the order in which the cells were first filled."""
 

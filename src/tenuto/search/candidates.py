@@ -20,12 +20,12 @@ from tenuto.search.commits import EvolveCommit
 from tenuto.search.program_commands import files_outside
 from tenuto.search.program_tasks import check_repository, complete_values, evaluator_files, program_task
 from tenuto.search.programs import Programs
-from tenuto.search.proposals import Proposal
+from tenuto.search.proposals import Proposal, check_task
 from tenuto.search.repository import Repository
 from tenuto.search.rows import LogRow, NewCandidate, SearchRow
 from tenuto.search.spaces import Domain, Objects, Space
 from tenuto.tasks.base import ConfigBase
-from tenuto.tasks.config import Config, copyconfig
+from tenuto.tasks.config import copyconfig
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class, seal
 from tenuto.tasks.location import locate
@@ -53,10 +53,8 @@ class Candidates:
             task = EvolveCommit
         self._is_class = isinstance(task, type)
         self._template = task
-        kind = task if self._is_class else type(task)
-        if not issubclass(kind, Config) or not hasattr(kind, "execute"):
-            raise SearchError(f"{task!r:.80} is no task: give a class with an execute(), or a config of one")
-        self.task_id = schema_of(kind).id
+        check_task(task)
+        self.task_id = schema_of(task if self._is_class else type(task)).id
 
     @cached_property
     def evaluators(self) -> dict[str, str] | None:

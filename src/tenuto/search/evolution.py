@@ -13,9 +13,11 @@ from tenuto.search.map_elites import MapElites
 from tenuto.search.outcome import check_direction
 from tenuto.search.plain_samplers import RandomSearch
 from tenuto.search.programs import Programs
+from tenuto.search.proposals import check_sampler, check_task
 from tenuto.search.repository import DEFAULT_MEASURES, DEFAULT_RANGES, Repository
 from tenuto.search.spaces import Domain
 from tenuto.search.study import domain_of
+from tenuto.tasks.arguments import guarded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +38,7 @@ _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 _LONGEST_NAME = 64
 
 
+@guarded
 class Evolution:
     """A search: which task evaluates a candidate, what may vary, who proposes, and when it ends.
 
@@ -85,6 +88,9 @@ class Evolution:
             sampler = sampler if sampler is not None else _map_of_programs()
         else:
             self.domain = domain_of(space, start, vary)
+            check_task(task)
+        if sampler is not None:
+            check_sampler(sampler)
         self.declared_sampler = sampler if sampler is not None else RandomSearch()
         self.maximize = check_direction(direction)
         self.direction = direction
@@ -153,7 +159,7 @@ class Evolution:
         return self.open().sampler.add(self.name, values, outcome, skip_if_exists=skip_if_exists)
 
     def scheduler(
-        self, console: "Console | None" = None, queue: "Queue | None" = None
+        self, console: "Console | None" = None, queue: "Queue | Any | None" = None
     ) -> "EvolutionScheduler":
         """The scheduler of the search, without an agent: for programs that tick by themselves."""
         return self.open().scheduler(console, queue)

@@ -15,6 +15,7 @@ from tenuto.search.outcome import Outcome
 from tenuto.search.plain_samplers import Remembering
 from tenuto.search.proposals import InFlight, Proposal, Setup
 from tenuto.search.spaces import Choice, Integer, Numeric, Space
+from tenuto.tasks.arguments import guarded
 
 if TYPE_CHECKING:
     from random import Random
@@ -24,6 +25,7 @@ _STATEFUL = ("CmaEsSampler", "QMCSampler")
 _KINDS = {"tpe": "TPESampler", "random": "RandomSampler", "gp": "GPSampler"}
 
 
+@guarded
 class OptunaSampler:
     """Optuna's TPE, random or Gaussian-process sampler, or one of your own making.
 

@@ -10,6 +10,7 @@ from tenuto.search.archive import Archive, Verdict
 from tenuto.search.outcome import Outcome, point
 from tenuto.search.proposals import InFlight, Proposal, Setup
 from tenuto.search.spaces import Points, Space
+from tenuto.tasks.arguments import guarded
 
 if TYPE_CHECKING:
     from random import Random
@@ -48,6 +49,7 @@ class RandomRun(Remembering):
         return Proposal(self._domain.draw(rng))
 
 
+@guarded
 class GridSearch:
     """Every combination of the parameters' values: all options, all whole numbers, and 10 reals.
 

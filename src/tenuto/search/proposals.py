@@ -9,6 +9,7 @@ from tenuto.errors import SearchError
 from tenuto.light import late
 from tenuto.search.archive import Archive, Verdict
 from tenuto.search.outcome import Outcome
+from tenuto.tasks.config import Config
 
 if TYPE_CHECKING:
     import copy
@@ -80,6 +81,23 @@ class Declared(Protocol):
     def begin(self, setup: Setup) -> Sampler: ...
 
     def definition(self) -> dict[str, Any]: ...
+
+
+def check_task(task: Any) -> None:
+    """Raises `SearchError` for what is neither a class of tasks nor a config of one."""
+    kind = task if isinstance(task, type) else type(task)
+    if not issubclass(kind, Config) or not hasattr(kind, "execute"):
+        raise SearchError(f"task={task!r:.80} is no task: give a class with an execute(), or a config of one")
+
+
+def check_sampler(sampler: Any) -> None:
+    """Raises `SearchError` for what neither is a sampler nor makes one."""
+    if isinstance(sampler, type):
+        raise SearchError(f"sampler={sampler.__name__} is a class: make one, as in {sampler.__name__}(...)")
+    if not hasattr(sampler, "begin") and not isinstance(sampler, Sampler):
+        raise SearchError(
+            f"sampler={sampler!r:.80} is no sampler: it needs ask(number, rng, in_flight) and tell(...)"
+        )
 
 
 def begin(sampler: Any, setup: Setup) -> Sampler:

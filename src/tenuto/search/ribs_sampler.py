@@ -15,6 +15,7 @@ from tenuto.search.archive import Archive, Verdict
 from tenuto.search.outcome import Outcome, point
 from tenuto.search.proposals import InFlight, Proposal, Setup
 from tenuto.search.spaces import Real, Space
+from tenuto.tasks.arguments import guarded
 
 if TYPE_CHECKING:
     from random import Random
@@ -29,6 +30,7 @@ _PARTS = ("_opt", "_grad_opt", "_ranker")
 log = logging.getLogger("tenuto.search")
 
 
+@guarded
 class RibsSampler:
     """Emitters of pyribs (CMA-ME, CMA-MAE, ...) on one of its archives, as a user of pyribs builds them.
 
@@ -46,10 +48,12 @@ class RibsSampler:
         batch: int | None = None,
         measures: Sequence[str] | None = None,
     ) -> None:
+        if not hasattr(archive, "measure_dim"):
+            raise SearchError(f"RibsSampler: archive={archive!r:.80} is no archive of pyribs")
         self._pristine = (archive, list(emitters))
         if not self._pristine[1]:
             raise SearchError("RibsSampler: give at least one emitter")
-        if any(emitter.archive is not archive for emitter in self._pristine[1]):
+        if any(getattr(emitter, "archive", None) is not archive for emitter in self._pristine[1]):
             raise SearchError("RibsSampler: every emitter is to be made with the archive that is given here")
         sizes = [getattr(emitter, "batch_size", None) for emitter in self._pristine[1]]
         known = None if None in sizes else sum(size for size in sizes if size is not None)

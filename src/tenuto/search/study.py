@@ -19,6 +19,7 @@ from tenuto.search.proposals import (
     proposals,
 )
 from tenuto.search.spaces import Dimension, Domain, Objects, Space, Untried
+from tenuto.tasks.arguments import guarded
 
 
 def domain_of(
@@ -36,6 +37,7 @@ def domain_of(
     )
 
 
+@guarded
 class Study:
     """Asks a sampler for candidates and tells it their outcomes, in any order."""
 
@@ -89,7 +91,7 @@ class Study:
         self._in_flight[number] = proposal
         return Candidate(number, proposal.values, proposal.parent, proposal.inspirations)
 
-    def tell(self, number: int, outcome: Outcome | Mapping[str, Any] | float | None) -> Verdict:
+    def tell(self, number: int, outcome: Outcome | Mapping[str, Any] | float | Any | None) -> Verdict:
         """Tells what came of a candidate; None, or an outcome with a failure or not finite: it failed.
 
         Raises `SearchError` for what is no outcome, or has not the measures that the sampler needs.

@@ -22,7 +22,7 @@ from tenuto.errors import (
     UnknownParameter,
 )
 from tenuto.light import late, pathlib
-from tenuto.tasks.arguments import Mismatch, describe, refused
+from tenuto.tasks.arguments import Mismatch, describe, guarded, refused
 from tenuto.tasks.base import ConfigBase, ConfigState, brief, caller, class_name, is_config, shown, state_of
 from tenuto.tasks.graph import configs_in
 from tenuto.tasks.hints import Role, field
@@ -225,7 +225,8 @@ def assign(config: ConfigBase, name: str, value: Any) -> None:
         raise _invalid(config, name, mismatch) from None
     state = state_of(config)
     if tagged or (state.own_tags and name in state.own_tags and name in config.__dict__):
-        add_tag(config, name, value)  # a tag named after its parameter tells the parameter's value
+        told = class_name(value) if is_config(value) and not tagged else value
+        add_tag(config, name, told)  # a tag named after its parameter tells the parameter's value
     forget_digest(state)
     config.__dict__[name] = kept
 
@@ -327,6 +328,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
         """An open copy with the same values, tags, dependencies and watchers."""
         return copyconfig(self)
 
+    @guarded
     def instance(self, directory: Path | str | None = None) -> Self:
         """The live object, in this process; generated paths lie in `directory` (default: here)."""
         live: Self = instantiate(self, pathlib.Path.cwd() if directory is None else directory)
@@ -366,6 +368,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
         state.required = (*state.required, *dependencies)
         return self
 
+    @guarded
     def register_task_output(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> None:
         """In a job: hands an output to the watchers of `method`, a method of this task or of a config in it.
 
@@ -430,6 +433,7 @@ def _accepts(config: ConfigBase, name: str, inner: ConfigBase) -> bool:
 C = TypeVar("C", bound=Config)
 
 
+@guarded
 def copyconfig(config: C, **changes: Any) -> C:
     """An open copy of a config, also of a sealed one, with some values changed.
 
@@ -466,6 +470,7 @@ def _rebound(method: Any, config: Any, copied: Any) -> Any:
     return method
 
 
+@guarded
 def sealed_set(config: ConfigBase, name: str, value: Any) -> None:
     """Sets the parameter `name` of `config` to `value`, even if it is sealed.
 

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any, TypeVar, overload
 
 from tenuto.errors import DeclarationError, MissingValue
+from tenuto.tasks.arguments import flag, refused
 from tenuto.tasks.base import ConfigBase, caller, caller_depth, class_name, state_of
 from tenuto.tasks.config import Config, Replacing, copyconfig
 from tenuto.tasks.identity import former_digest, former_identity
@@ -37,8 +38,11 @@ def deprecate(target: Any = None, *, replace: bool = False) -> Any:
     ``__convert__``, which returns the config to use instead. With ``replace=True``, ``Old.C(...)`` makes that
     config right away.
     """
+    flag(replace, "deprecate(replace=)")
     if target is None:
         return lambda cls: _deprecate_class(cls, replace)
+    if not callable(target) or (isinstance(target, type) and not issubclass(target, ConfigBase)):
+        raise refused("deprecate(target)", "a Config class, or a method that translates a parameter", target)
     if isinstance(target, type):
         if _is_bound(target, sys._getframe(1)):
             return lambda cls: _deprecate_class(cls, replace, target)

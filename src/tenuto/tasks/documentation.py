@@ -11,6 +11,7 @@ import re
 import textwrap
 from typing import NamedTuple
 
+from tenuto.tasks.arguments import guarded
 from tenuto.tasks.base import ConfigBase, brief
 from tenuto.tasks.hints import UNSET
 from tenuto.tasks.schema import Parameter, schema_of
@@ -38,6 +39,7 @@ class ConfigHelp(NamedTuple):
     parameters: dict[str, ParameterHelp]
 
 
+@guarded
 def describe_config(cls: type[ConfigBase]) -> ConfigHelp:
     """The help of a class: its docstring, and for each parameter the text found first in
     ``field(help=)`` or ``help()``, the string after the attribute, ``:param name:`` of the docstring."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from tenuto.tasks.arguments import guarded
 from tenuto.tasks.base import ConfigBase, brief, is_config, key_text
 from tenuto.tasks.identity import encode, identity
 from tenuto.tasks.location import class_id
@@ -40,6 +41,7 @@ class Explanation(NamedTuple):
         return "different identities, because\n" + "\n".join(f"- {reason}" for reason in self.differences)
 
 
+@guarded
 def explain(first: ConfigBase, second: ConfigBase) -> Explanation:
     """Says which counted parameters, at which path, make the identities of `first` and `second` differ."""
     found: list[Difference] = []

@@ -49,11 +49,12 @@ def grid(
     labels, tags = _labels(choices), {name: _tag_values(values) for name, values in choices.items()}
     chosen_seeds = _seeds(base, seeds)
     configs = []
+    sample_seed = whole_number(sample_seed, "grid(sample_seed=)")
     for places in _combinations(_groups(choices, zip), sample, sample_seed):
         config = copyconfig(base)
-        for name, values in choices.items():
-            place = places[name]
-            _set(config, name.split("."), values[place])
+        for name in sorted(choices, key=lambda name: name.count(".")):  # a config before what varies in it
+            _set(config, name.split("."), choices[name][places[name]])
+        for name, place in ((name, places[name]) for name in choices):
             add_tag(config, labels[name], tags[name][place])
         configs += [config] if chosen_seeds is None else [_seeded(config, seed) for seed in chosen_seeds]
     return configs
@@ -76,7 +77,7 @@ def _made(value: Any) -> Any:
 def _values(base: ConfigBase, name: str, values: Iterable[Any]) -> list[Any]:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ParameterError(
-            f"grid of {class_name(base)}: {name!r} needs a list or range of values, not {values!r}, "
+            f"grid(vary=) of {class_name(base)}: {name!r} needs a list or range of values, not {values!r}, "
             f"at {caller()}"
         )
     found = [_made(value) for value in values]
@@ -90,16 +91,15 @@ def _values(base: ConfigBase, name: str, values: Iterable[Any]) -> list[Any]:
 
 def _groups(choices: Mapping[str, Sequence[Any]], together: Any) -> list[tuple[list[str], int]]:
     """The names that vary together, and how many values they have; in the order of the first of each."""
-    if together is True:
-        together = [list(choices)]
-    elif together is False or together is None:
-        together = []
-    elif isinstance(together, str) or not isinstance(together, Iterable):
-        raise refused("grid(zip=)", 'True, or names such as ["lr", "size"]', together)
-    else:
+    given = together
+    if isinstance(together, bool):
+        together = [list(choices)] if together else []
+    elif isinstance(together, Iterable) and not isinstance(together, str | bytes):
         together = list(together)
         if all(isinstance(name, str) for name in together):
             together = [together]
+    if not isinstance(together, list) or not all(isinstance(names, list | tuple) for names in together):
+        raise refused("grid(zip=)", 'True, or names such as ["lr", "size"]', given)
     named: dict[str, list[str]] = {}
     for names in map(list, together):
         for name in names:
@@ -128,7 +128,7 @@ def _combinations(
     if sample is not None:
         if whole_number(sample, "grid(sample=)", least=1) > count:
             raise ParameterError(f"grid(sample={sample}): there are only {count} combinations, at {caller()}")
-        numbers = sorted(random.Random(whole_number(seed, "grid(sample_seed=)")).sample(range(count), sample))
+        numbers = sorted(random.Random(seed).sample(range(count), sample))
     for number in numbers:
         places: dict[str, int] = {}
         for names, size in reversed(groups):
@@ -144,7 +144,7 @@ def _seeds(base: ConfigBase, given: Any) -> list[int] | None:
         raise ParameterError(
             f"grid(seeds=): {class_name(base)} is no task, at {caller()}: only jobs have seeds"
         )
-    if isinstance(given, int):
+    if hasattr(given, "__index__") and not hasattr(given, "__len__"):
         return list(range(whole_number(given, "grid(seeds=)", least=1)))
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise refused("grid(seeds=)", "a number of seeds, or a list of them", given)

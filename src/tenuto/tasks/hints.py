@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, overload
 
 from tenuto.errors import DeclarationError
 from tenuto.light import pathlib
+from tenuto.tasks.arguments import guarded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +50,7 @@ class Unset(enum.Enum):
 UNSET = Unset.UNSET
 
 
+@guarded
 class help:
     """A parameter's help as an annotation: ``Annotated[Param[int], help("how many")]``."""
 
@@ -58,6 +60,7 @@ class help:
         self.text = text
 
 
+@guarded
 class Choices:
     """The only values a parameter may take: ``Annotated[Param[str], Choices(["a", "b"])]``."""
 
@@ -69,6 +72,7 @@ class Choices:
             raise DeclarationError("Choices needs at least one value")
 
 
+@guarded
 class param_group:
     """The name of a group of parameters that a `partial` can leave out."""
 
@@ -81,6 +85,7 @@ class param_group:
         return f"param_group({self.name!r})"
 
 
+@guarded
 class partial:
     """A directory shared by the configs that differ only in the excluded groups (`exclude_groups`).
 
@@ -125,6 +130,7 @@ STDOUT = StandardStream.STDOUT
 STDERR = StandardStream.STDERR
 
 
+@guarded
 class PathGenerator:
     """A path inside the job's directory (or inside a `partial`'s), known when the job is.
 
@@ -179,6 +185,7 @@ def pathgenerator(path: str | Path | Callable[..., str | Path] | StandardStream 
     return PathGenerator(path)
 
 
+@guarded
 class Field:
     """The right-hand side of a parameter: default, help, groups."""
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from tenuto.errors import MissingValue, SealedConfig
 from tenuto.light import NamedTuple, pathlib, sha256, struct
+from tenuto.tasks.arguments import guarded
 from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, is_config, state_of
 from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.hints import UNSET
@@ -42,6 +43,7 @@ class _Epoch:
     current = 0
 
 
+@guarded
 def identity(config: ConfigBase) -> str:
     """The identity of a config, as 64 hexadecimal digits."""
     return digest(config).hex()
@@ -80,6 +82,7 @@ def partial_identity(config: ConfigBase, excluded_groups: frozenset[str]) -> str
     return digests[id(config)].hex()
 
 
+@guarded
 def setmeta(config: "C", flag: bool) -> "C":
     """Counts a config in no identity (`flag` True), or even where its parameter is Meta (False).
 
@@ -93,6 +96,7 @@ def setmeta(config: "C", flag: bool) -> "C":
     return config
 
 
+@guarded
 def former_identity(config: ConfigBase) -> str | None:
     """The identity of a config from before its class, or one in it, was deprecated; None if none was."""
     found = former_digest(config, lambda node: schema_of(type(node)) if _is_deprecated(node) else None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from tenuto.errors import NotInJob
 from tenuto.light import fcntl, pathlib, shutil
+from tenuto.tasks.arguments import guarded
 from tenuto.tasks.base import class_name
 from tenuto.tasks.ports import job_context
 
@@ -26,6 +27,7 @@ _SHARED = 0o2070
 """The bits of a directory that its group shares: what is made there is for the group, too."""
 
 
+@guarded
 def initializer(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Runs a method once for each live object; later calls return the first result."""
     slot = f"__initialized_{method.__name__}"
@@ -40,6 +42,7 @@ def initializer(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[
     return once
 
 
+@guarded
 def cache(name: str) -> Callable[[Callable[Concatenate[S, Path, P], R]], Callable[Concatenate[S, P], R]]:
     """Gives a method a path that all jobs of the workspace share, one caller at a time.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from tenuto.errors import InvalidValue
 from tenuto.light import late
+from tenuto.tasks.arguments import guarded
 from tenuto.tasks.ports import running_job
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _FOR_THE_EYE = frozenset(
 """What `tqdm` of the package of that name takes to draw a bar: accepted, and without effect here."""
 
 
+@guarded
 def progress(value: float, level: int = 0, desc: str | None = None, console: bool = False) -> None:
     """Reports how far the job is.
 
@@ -42,6 +44,7 @@ def progress(value: float, level: int = 0, desc: str | None = None, console: boo
         job.progress(value, level, desc)
 
 
+@guarded
 def log_metrics(metrics: Mapping[str, float], step: int | None = None) -> None:
     """Keeps a point of each metric with the job, to be drawn as curves while it runs and compared after.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import ParameterError, SealedConfig
 from tenuto.light import late
-from tenuto.tasks.arguments import refused
+from tenuto.tasks.arguments import is_whole, refused
 from tenuto.tasks.base import ConfigBase, caller, class_name, state_of
 from tenuto.tasks.config import assign
 from tenuto.tasks.hints import UNSET
@@ -33,9 +33,9 @@ _LIMIT = 1 << 32
 
 def whole_seed(given: Any, what: str) -> int:
     """A seed that every generator takes; `ParameterError` for anything else."""
-    if type(given) is not int or not 0 <= given < _LIMIT:
+    if not is_whole(given) or not 0 <= given < _LIMIT:
         raise refused(what, f"a whole number from 0 to {_LIMIT - 1}", given)
-    return given
+    return int(given)
 
 
 def give_seed(task: ConfigBase, seed: Any, what: str = "submit(seed=)") -> None:

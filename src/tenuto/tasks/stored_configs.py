@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import ClassNotFound, MalformedFile, ParameterError, SerializationError
 from tenuto.light import NamedTuple, pathlib, shutil
+from tenuto.tasks.arguments import guarded
 from tenuto.tasks.base import ConfigBase, class_name, is_config, shown, state_of
 from tenuto.tasks.config import Config, assign, config_class, fill_factories, open_config, replaced
 from tenuto.tasks.live import alive, has_init, instantiate, set_live_state
@@ -50,6 +51,7 @@ class Upstream(NamedTuple):
     """What is otherwise now than its document, or those of tasks above it, says."""
 
 
+@guarded
 def from_state_dict(state: Document, *, as_instance: bool = False) -> Any:
     """The value whose state `state_dict` returned: configs, or live objects with `as_instance`.
 
@@ -227,6 +229,7 @@ def _within(directory: Path | str, path: Any, inside: bool) -> Path:
 CONFIG_FILE = "config.json"
 
 
+@guarded
 def save(value: Any, directory: Path | str) -> None:
     """Saves a value to a directory: a config, or lists, tuples, sets and dicts of configs and values.
 
@@ -259,6 +262,7 @@ def save(value: Any, directory: Path | str) -> None:
     os.replace(part, directory / CONFIG_FILE)
 
 
+@guarded
 def load(directory: Path | str, *, as_instance: bool = False) -> Any:
     """What `save` wrote to a directory, as configs, or as live objects with `as_instance`.
 
@@ -269,11 +273,13 @@ def load(directory: Path | str, *, as_instance: bool = False) -> Any:
     return instantiate(value, directory) if as_instance else value
 
 
+@guarded
 def serialize(config: Config, directory: Path | str, *, init_tasks: Sequence[LightweightTask] = ()) -> None:
     """Saves `config` to `directory`, so that `deserialize` gives the live object, after its `init_tasks`."""
     save({"config": config, "init_tasks": list(init_tasks)}, directory)
 
 
+@guarded
 def deserialize(directory: Path | str) -> Any:
     """The live object that `serialize` wrote to a directory; its init tasks have run. Raises as `load`."""
     stored = load(directory)
@@ -291,6 +297,7 @@ def deserialize(directory: Path | str) -> Any:
     return live["config"]
 
 
+@guarded
 def from_task_dir(directory: Path | str, *, as_instance: bool = False) -> Any:
     """The task whose job has this directory, with the tasks it depends on; live with `as_instance`.
 

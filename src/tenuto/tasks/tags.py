@@ -42,7 +42,7 @@ def add_tag(config: ConfigBase, name: Any, value: Any) -> None:
     kept = plain(value)
     if not isinstance(kept, str | int | float | bool | None):
         raise InvalidValue(
-            f"the tag {name!r} of {class_name(config)} expects str, int, float, bool or None, "
+            f"the value of the tag {name!r} of {class_name(config)} expects str, int, float, bool or None, "
             f"but got {shown(value)}, at {caller()}"
         )
     state.own_tags = {**(state.own_tags or {}), name: kept}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from tenuto.errors import GraphError, NoResult, ParameterError, SealedConfig
 from tenuto.light import hashlib, late, pathlib
-from tenuto.tasks.arguments import check_variable, function, refused
+from tenuto.tasks.arguments import check_variable, function, guarded, refused
 from tenuto.tasks.base import caller, class_name, is_config, state_of
 from tenuto.tasks.checkpoints import CheckpointOfTask
 from tenuto.tasks.config import Config, copyconfig
@@ -219,6 +219,7 @@ class Task(Config, Generic[Out_co]):
         """Blocks until the job reached a final state, and returns that state."""
         return self.job.wait()
 
+    @guarded
     def watch_output(self, method: Callable[..., Any] | str, callback: Callable[..., Any]) -> None:
         """Calls back with each output that the running task registers through `method`, or that of a name.
 
@@ -233,6 +234,7 @@ class Task(Config, Generic[Out_co]):
             state.job.watch_output(method, callback)
         state.watchers = (*state.watchers, (method, callback))
 
+    @guarded
     def on(self, output: Callable[..., Any] | str, task: Any, **given: Any) -> Self:
         """Has a task submitted for each output that this one registers through `output` while it runs.
 
@@ -244,6 +246,7 @@ class Task(Config, Generic[Out_co]):
         self.watch_output(output, Following(task.C(**given)))
         return self
 
+    @guarded
     def needs(self, token: Any, count: int = 1) -> Self:
         """Has the task hold `count` units of a `token` while it runs; returns the task."""
         if not callable(getattr(token, "dependency", None)):
@@ -316,6 +319,7 @@ class InputFile(Config):
     source: Meta[pathlib.Path]
 
 
+@guarded
 def input_file(path: Path | str) -> InputFile:
     """An `InputFile` for the file at a path on this machine; `ParameterError` if it cannot be read."""
     try:

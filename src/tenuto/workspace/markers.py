@@ -28,6 +28,10 @@ class Durability(Enum):
     NONE = "none"
 
 
+_JUDGED = ("begun", "result", "outputs", "dropped")
+"""What a scheduler asks of the record of a job that it knows."""
+
+
 class Marker(NamedTuple):
     """How an attempt ended. `reason` is None in `.done`, and set in `.failed`."""
 
@@ -68,7 +72,7 @@ class Marker(NamedTuple):
 
     def gist(self) -> "Marker":
         """Without what only a view of one job asks for: a scheduler keeps this of all that it knows."""
-        own = {name: self.record[name] for name in ("begun", "result") if name in self.record}
+        own = {name: self.record[name] for name in _JUDGED if name in self.record}
         shared = _shared(self.record.get("code"), self.record.get("defaults"))
         return self._replace(
             usage=_NO_USAGE, provenance=_NO_PROVENANCE, record={**shared, **own} if own else shared

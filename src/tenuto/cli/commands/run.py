@@ -223,6 +223,8 @@ def show_plan(request: Request, *, json: bool, everything: bool) -> int:
     if is_whole:
         tell(f"after its experiments the script stopped ({safe(session.problem)}): a plan has no results")
         return exit_codes.OK
+    if code == exit_codes.USAGE:  # an option that the script does not take: that was said
+        return code
     stopped = f"the script stopped there ({safe(session.problem)})"
     tell(f"{stopped}: it may need results that a plan does not have")
     return code

@@ -26,6 +26,7 @@ from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.light import import_module, shutil
 from tenuto.settings import process_environment
 from tenuto.settings.clusters import ClusterSettings
+from tenuto.tasks.arguments import guarded_by
 from tenuto.workspace.derive_table import ClusterSays
 
 T = TypeVar("T")
@@ -116,6 +117,7 @@ MEANINGS = {
 """What the word `states` may say of a state. One that is not named may run: no unknown word ends a job."""
 
 
+@guarded_by(InvalidSetting)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
     """What each job of a launcher asks for; None and 0 leave it to the batch system."""

@@ -34,6 +34,7 @@ from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement, unfit
 from tenuto.settings import load_settings
 from tenuto.settings.clusters import ClusterSettings, PartitionSettings
+from tenuto.tasks.arguments import guarded
 from tenuto.workspace.claims import is_claimed
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.records import LaunchRecord, PidRecord
@@ -103,6 +104,7 @@ class Gathering:
         self._submitter.submit([ordered.handed for ordered in batch.orders], batch.options, answer)
 
 
+@guarded
 class ClusterLauncher:
     """Runs jobs through the batch system of a cluster."""
 
@@ -297,6 +299,7 @@ class ClusterLauncher:
         return f"{type(self).__name__}({' '.join(self.arguments())})"
 
 
+@guarded
 class SlurmLauncher(ClusterLauncher):
     """Runs jobs through Slurm."""
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tenuto.errors import InvalidSetting
 from tenuto.launchers.cluster.dialect import (
     ASK_S,
     ClusterError,
@@ -22,6 +23,7 @@ from tenuto.launchers.cluster.dialect import (
 )
 from tenuto.launchers.instructions import GRACE_S
 from tenuto.settings.clusters import ClusterSettings
+from tenuto.tasks.arguments import guarded_by
 
 _UNKNOWN_JOB = "invalid job id"
 _UNKNOWN_TASK = "not found"
@@ -188,6 +190,7 @@ class SlurmDialect(Dialect):
 DIALECT = SlurmDialect
 
 
+@guarded_by(InvalidSetting)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmOptions(ClusterOptions):
     """What each job asks of Slurm; None and 0 leave it to Slurm."""
