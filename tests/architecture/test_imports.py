@@ -48,10 +48,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "search": CORE | {"jobs", "database"},
     "catalogue": CORE | DOORS | {"jobs"},
     "monitor": GROUND | {"lifecycle", "workspace", "jobs", "web"} | SOURCES,
+    "compat": {FACE, "errors"},
     "testing": EVERY_ROOM | {FACE},
     "examples": {FACE, "search"},
     FACE: EVERY_ROOM,
-    "cli": EVERY_ROOM | {"testing", FACE},
+    "cli": EVERY_ROOM | {"compat", "testing", FACE},
     "__main__": {"cli"},
 }
 

@@ -38,6 +38,7 @@ COMMANDS = {
     "diff": "Compare two runs: parameters, code, results.",
     "export": "Write a run to a folder or ZIP, with a page that needs no server.",
     "runs": "List, show and prune runs.",
+    "adopt": "Take over the done jobs of an experimaestro workspace.",
     "evolve": "Run a search, and watch its archive fill.",
     "worker": "Evaluate candidates of searches, on any machine.",
     "search": "What only a search has: its best, its workers, its end.",

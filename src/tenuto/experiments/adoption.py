@@ -1,0 +1,400 @@
+"""Takes over done jobs of a workspace of experimaestro 2.x: each becomes a job of Tenuto, with its files.
+Reads the other workspace and changes nothing there; it is known by the files that it leaves, not by its code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from tenuto.errors import LaunchRefused, NotFound, TenutoError
+from tenuto.experiments.checked_arguments import RunMode
+from tenuto.experiments.experiment import experiment
+from tenuto.launchers.instructions import Instructions, Limits
+from tenuto.launchers.protocols import StartOrder
+from tenuto.lifecycle.states import JobState, Standing
+from tenuto.tasks.base import is_config
+from tenuto.tasks.hints import UNSET, Role
+from tenuto.tasks.identity import identity
+from tenuto.tasks.location import Location, find_class
+from tenuto.tasks.schema import schema_of
+from tenuto.tasks.tags import tags
+from tenuto.tasks.task import Task
+from tenuto.workspace import job_directory
+from tenuto.workspace.attempt_files import keep_record
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.markers import Marker
+from tenuto.workspace.ports import Machine
+from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
+
+if TYPE_CHECKING:
+    from tenuto.launchers.requirements import Alternative
+
+PARAMS = "params.json"
+_OWN_FOLDER = ".experimaestro"
+_OWN_ENDINGS = (".lock", ".pid", ".done", ".failed", ".py")
+_KNOWN = {"id", "module", "type", "typename", "identifier", "task", "file", "fields"}
+
+
+class OldJob(NamedTuple):
+    """A job of the other workspace."""
+
+    task: str
+    identifier: str
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The name that its files have."""
+        return self.task.rpartition(".")[2]
+
+    def __str__(self) -> str:
+        return f"{self.task}/{self.identifier[:8]}"
+
+
+class Adopted(NamedTuple):
+    """What became of a job of the other workspace."""
+
+    old: OldJob
+    key: str | None = None
+    """As Tenuto calls it; None: it was not taken over."""
+    reason: str = ""
+    """Why it was not; or `there already`."""
+
+
+class CannotAdopt(TenutoError):
+    """A job, or one that it uses, cannot be taken over."""
+
+
+def old_jobs(workspace: Path) -> list[OldJob]:
+    """The jobs of a workspace of experimaestro, by task and identifier."""
+    jobs = workspace / "jobs"
+    if not jobs.is_dir() or not any(jobs.glob(f"*/*/{PARAMS}")):
+        raise NotFound(
+            f"{workspace} is no workspace of experimaestro 2.x: it has no jobs/TASK/IDENTIFIER/{PARAMS}"
+        )
+    return [
+        OldJob(path.parent.name, path.name, path)
+        for path in sorted(jobs.glob("*/*"))
+        if path.is_dir() and (path / PARAMS).is_file()
+    ]
+
+
+def adopt(
+    source: Path, workdir: Path | str, name: str, *, dry_run: bool = False, link: bool = False
+) -> Iterator[Adopted]:
+    """Take over what is done in `source` as a run of `name` in `workdir`; say what became of each job.
+
+    `link`: files are hard links to those of the other workspace, not copies.
+    """
+    olds = old_jobs(source)
+    given = _tags(source)
+    launcher = CopyLauncher(link=link)
+    mode = RunMode.DRY_RUN if dry_run else RunMode.NORMAL
+    ends: list[Adopted] = []
+    with experiment(
+        workdir, name, run_mode=mode, launcher=launcher, dirty_git="ignore", raise_on_failure=False
+    ) as xp:
+        launcher.machine = xp._scheduler.machine
+        reader = _Reader({(old.task, old.identifier): old for old in olds}, launcher, given)
+        for old in olds:
+            try:
+                config = reader.submitted(old)
+                ends.append(Adopted(old, f"{schema_of(type(config)).id}/{config.job.job_id}"))
+            except TenutoError as error:
+                ends.append(Adopted(old, reason=str(error)))
+    for end in ends:
+        failure = launcher.failures.get(end.old)
+        if failure is not None:
+            yield end._replace(key=None, reason=failure)
+        elif end.key is not None and not dry_run and end.old not in launcher.copied:
+            yield end._replace(reason="there already")
+        else:
+            yield end
+
+
+def _tags(source: Path) -> dict[str, dict[str, Any]]:
+    """The tags of jobs by identifier, as the newest run that has the job gave them."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(source.glob("experiments/*/*/jobs.jsonl"), key=lambda path: path.parent.name):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                written = json.loads(line)
+                found[written["job_id"]] = dict(written.get("tags") or {})
+            except (ValueError, KeyError, TypeError):
+                continue  # a torn line: tags name jobs, they do not decide what is taken over
+    return found
+
+
+class _Reader:
+    """Makes configs of documents, and submits the tasks among them once each."""
+
+    def __init__(
+        self,
+        olds: Mapping[tuple[str, str], OldJob],
+        launcher: CopyLauncher,
+        given: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self._olds = olds
+        self._launcher = launcher
+        self._tags = given
+        self._made: dict[OldJob, tuple[Any, Any] | str] = {}
+
+    def submitted(self, old: OldJob) -> Any:
+        """The submitted config of a job; raises `CannotAdopt` with the reason if there is none."""
+        return self._submission(old)[0]
+
+    def _submission(self, old: OldJob) -> tuple[Any, Any]:
+        if old not in self._made:
+            try:
+                self._made[old] = self._submit(old)
+            except (TenutoError, OSError) as error:
+                self._made[old] = " ".join(str(error).split())
+        made = self._made[old]
+        if isinstance(made, str):
+            raise CannotAdopt(made)
+        return made
+
+    def _submit(self, old: OldJob) -> tuple[Any, Any]:
+        if not (old.path / f"{old.name}.done").is_file():
+            has_failed = (old.path / f"{old.name}.failed").exists()
+            raise CannotAdopt("it failed there" if has_failed else "it is not done there")
+        try:
+            objects = {one["id"]: one for one in json.loads((old.path / PARAMS).read_bytes())["objects"]}
+            last = next(reversed(objects.values()))
+        except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
+            raise CannotAdopt(f"its {PARAMS} cannot be read: {error}") from None
+        config = self._config(last, objects, old)
+        if not isinstance(config, Task):
+            raise CannotAdopt(f"{last.get('typename')} is no task")
+        for name, value in self._tags.get(old.identifier, {}).items():
+            if name not in tags(config):
+                config.tag(name, value)
+        self._launcher.sources[_key(config)] = old
+        return config, config.submit()
+
+    def _object(self, number: Any, objects: Mapping[Any, Any], old: OldJob) -> Any:
+        written = objects.get(number)
+        if not isinstance(written, dict):
+            raise CannotAdopt(f"its {PARAMS} names an object that is not in it")
+        task = objects.get(written.get("task"))
+        if task is None:
+            return self._config(written, objects, old)
+        upstream = self._olds.get((str(task["typename"]).lower(), str(task["identifier"])))
+        if upstream is None:
+            raise CannotAdopt(f"the job of {task['typename']} that it uses is gone")
+        try:
+            config, output = self._submission(upstream)
+        except CannotAdopt as error:
+            raise CannotAdopt(f"it uses {upstream}, which cannot be taken over: {error}") from None
+        if written is task:
+            return config if output is None else output
+        alike = [one for one in _inside(output) if type(one).__name__ == written["type"]]
+        if len(alike) != 1:
+            raise CannotAdopt(
+                f"it uses a {written['typename']} that {upstream} made, and that is not found in its outputs"
+            )
+        return alike[0]
+
+    def _config(self, written: Mapping[str, Any], objects: Mapping[Any, Any], old: OldJob) -> Any:
+        more = sorted(written.keys() - _KNOWN)
+        if more:
+            raise CannotAdopt(
+                f"its {written.get('typename')} has {', '.join(more)}, which Tenuto cannot read"
+            )
+        file, module = str(written.get("file") or ""), str(written["module"])
+        if module == "__main__":
+            module = Path(file).stem
+        cls = find_class(Location(module, str(written["type"]), file))
+        if not (isinstance(cls, type) and hasattr(cls, "C")):
+            raise CannotAdopt(
+                f"{module}.{written['type']} is no config: does its module import them from tenuto?"
+            )
+        declared = schema_of(cls).parameters
+        values: dict[str, Any] = {}
+        for name, value in written["fields"].items():
+            parameter = declared.get(name)
+            if parameter is None:
+                raise CannotAdopt(f"{cls.__name__} declares no {name} any more")
+            if parameter.generator is not None:
+                continue  # it lies in the job's directory, wherever that is
+            read = self._value(value, objects, old)
+            if parameter.role is Role.CONSTANT:
+                if read != parameter.default:
+                    raise CannotAdopt(
+                        f"the constant {cls.__name__}.{name} was {read!r}, and is {parameter.default!r} now"
+                    )
+                continue
+            if parameter.type.name.startswith(("set", "frozenset", "tuple")) and isinstance(read, list):
+                read = (set if "set" in parameter.type.name.partition("[")[0] else tuple)(read)
+            values[name] = read
+        for name, parameter in declared.items():
+            is_new = name not in written["fields"] and parameter.counted and parameter.ignored is UNSET
+            if is_new and parameter.generator is None:
+                raise CannotAdopt(
+                    f"{cls.__name__}.{name} was declared later, and what it was then is not known"
+                )
+        return cls.C(**values)
+
+    def _value(self, value: Any, objects: Mapping[Any, Any], old: OldJob) -> Any:
+        if isinstance(value, list):
+            return [self._value(one, objects, old) for one in value]
+        if not isinstance(value, dict):
+            return value
+        match value.get("type"):
+            case "python":
+                return self._object(value.get("value"), objects, old)
+            case "enum":
+                cls = find_class(Location(str(value["module"]), str(value["enum"]), ""))
+                if not (
+                    isinstance(cls, type) and issubclass(cls, Enum) and value["value"] in cls.__members__
+                ):
+                    raise CannotAdopt(f"{value['enum']}.{value['value']} is no member of an enum any more")
+                return cls[value["value"]]
+            case "path" | "path.serialized":
+                return (old.path if value.get("base") == "job" else Path()) / value["value"]
+        if "type" in value and "value" in value:
+            raise CannotAdopt(
+                f"its {PARAMS} has a value of the kind {value['type']!r}, which Tenuto cannot read"
+            )
+        return {name: self._value(one, objects, old) for name, one in value.items()}
+
+
+def _inside(output: Any) -> Iterator[Any]:
+    """The configs that a task handed out."""
+    if is_config(output):
+        yield output
+    elif isinstance(output, dict):
+        for one in output.values():
+            yield from _inside(one)
+    elif isinstance(output, list | tuple):
+        for one in output:
+            yield from _inside(one)
+
+
+def _key(config: Any) -> str:
+    return f"{schema_of(type(config)).id}/{identity(config)}"
+
+
+class CopyLauncher:
+    """A `Launcher` whose jobs are copied from the other workspace instead of being run."""
+
+    name = "adopted"
+    external = False
+    slots = 4
+    lock_path: str | None = None
+    limits: Limits | None = None
+    machine: Machine
+
+    def __init__(self, *, link: bool) -> None:
+        self.sources: dict[str, OldJob] = {}
+        """By the key of a job, where it is copied from."""
+        self.copied: set[OldJob] = set()
+        self.failures: dict[OldJob, str] = {}
+        self._link = link
+
+    @property
+    def pool(self) -> object:
+        return self
+
+    def adapted(self, alternative: Alternative) -> Self:
+        return self
+
+    async def start(self, order: StartOrder) -> EndedProcess:
+        told = Instructions.decode(order.launch.instructions)
+        old = self.sources[f"{told.task_id}/{told.job_id}"]
+        try:
+            await asyncio.to_thread(self._copy, old, order, told)
+        except OSError as error:
+            self.failures[old] = f"its files cannot be copied: {error}"
+            raise LaunchRefused(self.failures[old]) from error
+        self.copied.add(old)
+        return EndedProcess()
+
+    def _copy(self, old: OldJob, order: StartOrder, told: Instructions) -> None:
+        paths, files = order.paths, self.machine.files
+        for entry in sorted(old.path.iterdir()):
+            if entry.name in (_OWN_FOLDER, PARAMS) or entry.name in {old.name + end for end in _OWN_ENDINGS}:
+                continue
+            is_log = entry.name in (f"{old.name}.out", f"{old.name}.err")
+            target = Path(paths.directory, paths.script_name + entry.suffix if is_log else entry.name)
+            if entry.is_dir() and not entry.is_symlink():
+                copier = self._put if self._link else shutil.copy2
+                shutil.copytree(entry, target, symlinks=True, dirs_exist_ok=True, copy_function=copier)
+            elif self._link and not is_log:
+                self._put(str(entry), str(target))
+            else:
+                shutil.copy2(entry, target, follow_symlinks=False)
+        ended = datetime.fromtimestamp((old.path / f"{old.name}.done").stat().st_mtime, UTC)
+        marker = Marker(
+            order.launch.attempt,
+            order.launch.nonce,
+            starttime=_began(old, ended),
+            endtime=ended,
+            provenance={"adopted": str(old.path)},
+            record={**told.record, "begun": order.launch.life, "launcher": self.name},
+        )
+        marker = keep_record(
+            files, paths, job_directory.preserve(files, paths, marker, None, told.durability)
+        )
+        standing = Standing(JobState.DONE, starttime=marker.starttime, endtime=ended)
+        status = StatusRecord(told.job_id, told.task_id, standing, order.launch.attempt)
+        job_directory.finish(files, paths, marker, status, told.durability)
+
+    @staticmethod
+    def _put(source: str, target: str) -> None:
+        if os.path.lexists(target):
+            os.remove(target)
+        if os.path.islink(source):
+            os.symlink(os.readlink(source), target)
+        else:
+            os.link(source, target)
+
+    def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> None:
+        return None
+
+    async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
+        return ()
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+def _began(old: OldJob, ended: datetime) -> datetime:
+    """When a job began, by its status; else when it ended."""
+    try:
+        written = json.loads((old.path / _OWN_FOLDER / "status.json").read_bytes())["started_time"]
+        return min(datetime.fromisoformat(written).astimezone(UTC), ended)
+    except (OSError, ValueError, KeyError, TypeError):
+        return ended
+
+
+class EndedProcess:
+    """A `Process` that ended before it could be seen."""
+
+    exit_code: int | None = 0
+
+    async def confirmed(self) -> bool:
+        return False
+
+    async def wait(self) -> None:
+        """It has ended."""
+
+    def signal_stop(self) -> None:
+        """It has ended."""
+
+    def kill(self) -> None:
+        """It has ended."""
+
+    def describe(self) -> dict[str, Any]:
+        return {"launcher": CopyLauncher.name}
+
+    def close(self) -> None:
+        """Nothing is kept."""

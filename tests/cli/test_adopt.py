@@ -1,0 +1,255 @@
+"""`tenuto adopt`: done jobs of a workspace of experimaestro become jobs of Tenuto, and are reused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = """
+from enum import Enum
+from pathlib import Path
+from typing import Dict, List, Optional
+from experimaestro import Config, Constant, Meta, Param, PathGenerator, Task, field
+
+class Colour(Enum):
+    RED = "r"
+    BLUE = "b"
+
+class Data(Config):
+    name: Param[str]
+    n: Param[int] = field(default=3)
+
+class Model(Config):
+    path: Meta[Path]
+    size: Param[int]
+
+class Train(Task):
+    data: Param[Data]
+    lr: Param[float]
+    layers: Param[List[int]] = field(default_factory=lambda: [1, 2])
+    options: Param[Dict[str, int]]
+    colour: Param[Colour] = field(default=Colour.RED)
+    perhaps: Param[Optional[str]] = None
+    version: Constant[int] = 2
+    model: Meta[Path] = field(default_factory=PathGenerator("model.pt"))
+
+    def execute(self):
+        self.model.write_text(str(self.lr))
+        print("trained")
+
+class Evaluate(Task):
+    train: Param[Train]
+
+    def execute(self):
+        Path("score.txt").write_text("score " + self.train.model.read_text())
+
+class Bad(Task):
+    x: Param[int]
+
+    def execute(self):
+        raise RuntimeError("no")
+"""
+SCRIPT = """
+import sys
+{first}
+from experimaestro import experiment
+from project import Bad, Data, Evaluate, Train
+if __name__ == "__main__":
+    try:
+        with experiment(sys.argv[1], "sweep") as xp:
+            for lr in (0.1, 1.0):
+                train = Train.C(data=Data.C(name="a"), lr=lr, options={{"a": 1}})
+                train.tag("lr", lr)
+                Evaluate.C(train=train.submit()).submit()
+            {bad}
+    except BaseException as error:
+        print("ended", type(error).__name__, error)
+"""
+
+
+def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "PYTHONPATH": str(cwd), "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    return subprocess.run(
+        command, check=False, cwd=cwd, env=variables, capture_output=True, text=True, timeout=300
+    )
+
+
+def adopt(cwd: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    ended = run(sys.executable, "-m", "tenuto", "adopt", *arguments, "--json", cwd=cwd)
+    assert ended.stdout, ended.stderr
+    return ended.returncode, json.loads(ended.stdout)
+
+
+def contents(root: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path.relative_to(root)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(600)
+def test_a_workspace_that_the_real_package_wrote_is_taken_over_and_reused(tmp_path: Path) -> None:
+    environment = tmp_path / "theirs"
+    venv.create(environment, with_pip=True)
+    python = str(environment / "bin" / "python")
+    installed = run(python, "-m", "pip", "install", "--quiet", "experimaestro>=2,<3", cwd=tmp_path)
+    if installed.returncode and not os.environ.get("CI"):
+        pytest.skip(f"experimaestro cannot be installed here: {installed.stderr[-300:]}")
+    assert installed.returncode == 0, installed.stderr
+    (tmp_path / "project.py").write_text(PROJECT)
+    (tmp_path / "sweep.py").write_text(SCRIPT.format(first="", bad="Bad.C(x=1).submit()"))
+    theirs = run(python, "sweep.py", str(tmp_path / "old"), cwd=tmp_path, HOME=str(tmp_path))
+    before = contents(tmp_path / "old")
+    assert sum(name.endswith(".done") for name in before) == 4, theirs.stderr
+
+    code, planned = adopt(tmp_path, "old", "-w", "new", "--dry-run")
+    assert (code, len(planned["jobs"]), (tmp_path / "new").exists()) == (1, 5, False)
+
+    code, taken = adopt(tmp_path, "old", "-w", "new")
+    left = [job for job in taken["jobs"] if job["job"] is None]
+    assert [(job["task"], job["reason"]) for job in left] == [("project.bad", "it failed there")]
+    assert [job["job"] for job in taken["jobs"]] == [job["job"] for job in planned["jobs"]]
+    assert contents(tmp_path / "old") == before, "the old workspace was changed"
+
+    again = adopt(tmp_path, "old", "-w", "new")[1]
+    assert {job["reason"] for job in again["jobs"]} == {"there already", "it failed there"}
+
+    install = "import tenuto.compat.experimaestro; tenuto.compat.experimaestro.install()"
+    (tmp_path / "ours.py").write_text(SCRIPT.format(first=install, bad="print(xp.results())"))
+    ours = run(sys.executable, "ours.py", "new", cwd=tmp_path)
+    assert "ended" not in ours.stdout, ours.stdout
+    launches = [json.loads(path.read_bytes()) for path in (tmp_path / "new" / "jobs").rglob("launch.json")]
+    assert [launch["launcher"] for launch in launches] == ["adopted"] * 4, "a job was run, not found"
+    shown = run(sys.executable, "-m", "tenuto", "results", "-w", "new", "--json", cwd=tmp_path)
+    assert "1.0" in shown.stdout, shown.stderr
+    scores = sorted(path.read_text() for path in (tmp_path / "new").rglob("score.txt"))
+    assert scores == ["score 0.1", "score 1.0"]
+    assert {path.read_text() for path in (tmp_path / "new" / "jobs").rglob("Train.out")} == {"trained\n"}
+
+
+def old_workspace(root: Path, *jobs: tuple[str, dict[str, Any]]) -> Path:
+    """A workspace of the same shape with jobs of one object each: their class and fields."""
+    for number, (cls, fields) in enumerate(jobs):
+        task = f"project.{cls.lower()}"
+        path = root / "jobs" / task / f"{number:064x}"
+        path.mkdir(parents=True)
+        written = {
+            "id": 1,
+            "module": "project",
+            "type": cls,
+            "typename": f"project.{cls}",
+            "file": "project.py",
+        }
+        written |= {"identifier": path.name, "task": 1, "fields": {**FIXED, **fields}}
+        (path / "params.json").write_text(json.dumps({"version": 3, "objects": [written]}))
+        (path / f"{cls.lower()}.done").touch()
+        (path / "kept.txt").write_text("kept")
+    return root
+
+
+FIXED = {"late": 1, "version": 2}
+SMALL = """
+from experimaestro import Constant, Param, Task, field
+
+class Job(Task):
+    x: Param[int]
+    late: Param[int] = field(default=1)
+    quiet: Param[int] = field(ignore_default=1)
+    version: Constant[int] = 2
+
+    def execute(self):
+        raise AssertionError("it was run")
+
+class Plain:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("cls", "fields", "extra", "reason"),
+    [
+        ("Gone", {}, {}, "no class Gone is declared in module project"),
+        ("Plain", {}, {}, "project.Plain is no config"),
+        ("Job", {"x": 1, "y": 2}, {}, "Job declares no y any more"),
+        ("Job", {"x": 1}, {"fields": {"x": 1, "version": 2}}, "Job.late was declared later"),
+        ("Job", {"x": "text"}, {}, "int"),
+        ("Job", {"x": 1, "version": 1}, {}, "the constant Job.version was 1, and is 2 now"),
+        ("Job", {"x": {"type": "strange", "value": 1}}, {}, "a value of the kind 'strange'"),
+        ("Job", {"x": {"type": "python", "value": 7}}, {}, "names an object that is not in it"),
+        ("Job", {"x": 1}, {"init-tasks": [3]}, "has init-tasks, which Tenuto cannot read"),
+    ],
+)
+def test_a_job_that_cannot_be_taken_over_says_why(
+    tmp_path: Path, cls: str, fields: dict[str, Any], extra: dict[str, Any], reason: str
+) -> None:
+    (tmp_path / "project.py").write_text(SMALL)
+    old_workspace(tmp_path / "old", (cls, fields), ("Job", {"x": 5}))
+    if extra:
+        path = tmp_path / "old" / "jobs" / f"project.{cls.lower()}" / f"{0:064x}" / "params.json"
+        document = json.loads(path.read_text())
+        document["objects"][0] |= extra
+        path.write_text(json.dumps(document))
+    code, said = adopt(tmp_path, "old", "-w", "new")
+    left = [job["reason"] for job in said["jobs"] if job["job"] is None]
+    assert code == 1
+    assert len(left) == 1
+    assert reason in left[0]
+    assert len([job for job in said["jobs"] if job["job"]]) == 1, "the other job is taken over"
+
+
+def test_files_are_copied_or_linked(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text(SMALL)
+    old = old_workspace(tmp_path / "old", ("Job", {"x": 1}))
+    ours = next((old / "jobs").rglob("kept.txt"))
+    assert adopt(tmp_path, "old", "-w", "copied")[0] == 0
+    assert adopt(tmp_path, "old", "-w", "linked", "--link")[0] == 0
+    copied, linked = (next((tmp_path / name / "jobs").rglob("kept.txt")) for name in ("copied", "linked"))
+    assert not copied.samefile(ours)
+    assert linked.samefile(ours)
+
+
+@pytest.mark.parametrize(("place", "code"), [("nowhere", 2), ("empty", 3)])
+def test_a_folder_that_is_no_such_workspace_is_refused(tmp_path: Path, place: str, code: int) -> None:
+    (tmp_path / "empty").mkdir()
+    ended = run(sys.executable, "-m", "tenuto", "adopt", place, cwd=tmp_path)
+    assert ended.returncode == code
+    assert not (tmp_path / "workspace").exists()
+
+
+def test_names_without_a_counterpart_are_refused_by_name(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    install = "from tenuto.compat.experimaestro import install; install()\n"
+    for line, said in [
+        ("from experimaestro import ObjectStore", "Tenuto has no 'ObjectStore' of experimaestro"),
+        ("import experimaestro.mkdocs", "Tenuto has no module experimaestro.mkdocs"),
+    ]:
+        script.write_text(install + line)
+        ended = run(sys.executable, "script.py", cwd=tmp_path)
+        assert ended.returncode == 1
+        assert said in ended.stderr, ended.stderr
+    script.write_text(
+        install
+        + "from experimaestro import *\nfrom experimaestro.launcherfinder import find_launcher\n"
+        + "from experimaestro.launchers.slurm import SlurmLauncher, SlurmOptions\nimport tenuto\n"
+        + "assert find_launcher is tenuto.find_launcher and SlurmOptions is tenuto.SlurmOptions\n"
+    )
+    ended = run(sys.executable, "script.py", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_real_package_imported_before_is_named(tmp_path: Path) -> None:
+    (tmp_path / "experimaestro.py").write_text("")
+    (tmp_path / "script.py").write_text(
+        "import experimaestro\nfrom tenuto.compat.experimaestro import install\ninstall()\n"
+    )
+    ended = run(sys.executable, "script.py", cwd=tmp_path)
+    assert "experimaestro was imported before" in ended.stderr
