@@ -16,6 +16,7 @@ SRC = Path(__file__).parents[2] / "src" / "tenuto"
 READERS = (
     "settings/",
     "launchers/",
+    "compat/",  # the import path of jobs is a variable
     "examples/program/agent.py",  # an agent is a program of its own
     "examples/openai_agent.py",
     "examples/circles/agent.py",

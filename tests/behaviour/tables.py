@@ -57,6 +57,7 @@ COMMANDS = {
         search: packing#1
         service: example#1
         """,
+    "adopt": "empty: no-such-workspace",
     "du": "empty:",
     "diff": "experiments: sweep sweep\nexperiments: sweep good",
     "export": "empty: sweep",

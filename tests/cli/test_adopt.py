@@ -129,8 +129,8 @@ def test_a_workspace_that_the_real_package_wrote_is_taken_over_and_reused(tmp_pa
     assert "ended" not in ours.stdout, ours.stdout
     launches = [json.loads(path.read_bytes()) for path in (tmp_path / "new" / "jobs").rglob("launch.json")]
     assert [launch["launcher"] for launch in launches] == ["adopted"] * 4, "a job was run, not found"
-    shown = run(sys.executable, "-m", "tenuto", "results", "-w", "new", "--json", cwd=tmp_path)
-    assert "1.0" in shown.stdout, shown.stderr
+    shown = run(sys.executable, "-m", "tenuto", "jobs", "-w", "new", "--json", cwd=tmp_path)
+    assert sorted(row["tags"]["lr"] for row in json.loads(shown.stdout)) == [0.1, 0.1, 1.0, 1.0], shown.stdout
     scores = sorted(path.read_text() for path in (tmp_path / "new").rglob("score.txt"))
     assert scores == ["score 0.1", "score 1.0"]
     assert {path.read_text() for path in (tmp_path / "new" / "jobs").rglob("Train.out")} == {"trained\n"}

@@ -59,7 +59,7 @@ class OldJob(NamedTuple):
         return f"{self.task}/{self.identifier[:8]}"
 
 
-class Adopted(NamedTuple):
+class AdoptedJob(NamedTuple):
     """What became of a job of the other workspace."""
 
     old: OldJob
@@ -89,7 +89,7 @@ def old_jobs(workspace: Path) -> list[OldJob]:
 
 def adopt(
     source: Path, workdir: Path | str, name: str, *, dry_run: bool = False, link: bool = False
-) -> Iterator[Adopted]:
+) -> Iterator[AdoptedJob]:
     """Take over what is done in `source` as a run of `name` in `workdir`; say what became of each job.
 
     `link`: files are hard links to those of the other workspace, not copies.
@@ -98,7 +98,7 @@ def adopt(
     given = _tags(source)
     launcher = CopyLauncher(link=link)
     mode = RunMode.DRY_RUN if dry_run else RunMode.NORMAL
-    ends: list[Adopted] = []
+    ends: list[AdoptedJob] = []
     with experiment(
         workdir, name, run_mode=mode, launcher=launcher, dirty_git="ignore", raise_on_failure=False
     ) as xp:
@@ -107,9 +107,9 @@ def adopt(
         for old in olds:
             try:
                 config = reader.submitted(old)
-                ends.append(Adopted(old, f"{schema_of(type(config)).id}/{config.job.job_id}"))
+                ends.append(AdoptedJob(old, f"{schema_of(type(config)).id}/{config.job.job_id}"))
             except TenutoError as error:
-                ends.append(Adopted(old, reason=str(error)))
+                ends.append(AdoptedJob(old, reason=str(error)))
     for end in ends:
         failure = launcher.failures.get(end.old)
         if failure is not None:

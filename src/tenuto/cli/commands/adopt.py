@@ -12,7 +12,7 @@ import click
 from tenuto.cli.console import note, print_json, say
 from tenuto.cli.options import json_option
 from tenuto.compat.experimaestro import install
-from tenuto.experiments.adoption import Adopted, adopt
+from tenuto.experiments.adoption import AdoptedJob, adopt
 from tenuto.jobs.text import counted, safe
 
 
@@ -54,7 +54,7 @@ def command(path: Path, workspace: str, name: str, dry_run: bool, link: bool, as
         sys.exit(1)
 
 
-def _plain(end: Adopted) -> dict[str, Any]:
+def _plain(end: AdoptedJob) -> dict[str, Any]:
     return {
         "from": str(end.old.path),
         "task": end.old.task,

@@ -48,7 +48,7 @@ def install() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([folder, *paths])
 
 
-def __getattr__(name: str) -> Any:
+def _found(name: str) -> Any:
     if name in _PLAIN:
         return _PLAIN[name]
     if name == "__all__" or not name.startswith("_"):
@@ -76,8 +76,9 @@ class _Modules(MetaPathFinder, Loader):
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__getattr__ = __getattr__  # type: ignore[method-assign]
+        module.__getattr__ = _found  # type: ignore[method-assign]
 
 
 if __name__ == _NAME:
+    __getattr__ = _found
     sys.meta_path.insert(0, _Modules())
