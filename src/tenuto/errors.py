@@ -188,7 +188,7 @@ class FilterError(TenutoError):
 class RequirementError(TenutoError, ValueError):
     """What a job needs cannot be read; ``position`` is the character of ``text`` where it breaks."""
 
-    def __init__(self, message: str, text: str, position: int) -> None:
+    def __init__(self, message: str, text: str = "", position: int = 0) -> None:
         super().__init__(message)
         self.text = text
         self.position = position

@@ -167,5 +167,5 @@ def test_find_launcher_takes_several_requirements(tmp_path: Path, monkeypatch: p
     assert launcher.name == "warm"
     with pytest.raises(RequirementError, match="needs a requirement"):
         find_launcher()
-    with pytest.raises(TypeError, match="tags are texts"):
+    with pytest.raises(TypeError, match=r"tags=\) expects a list of text"):
         find_launcher("cpu(cores=1)", tags=[1])  # type: ignore[list-item]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tenuto.errors import RequirementError
 from tenuto.light import fractions, pattern
-from tenuto.tasks.arguments import guarded
+from tenuto.tasks.arguments import guarded_by
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -31,7 +31,7 @@ _TIMES = (("d", 86_400), ("h", 3600), ("m", 60))
 _SIZES = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
 
 
-@guarded
+@guarded_by(RequirementError)
 @dataclass(frozen=True, slots=True)
 class Gpus:
     """GPUs of one kind, and the memory that each must have."""
@@ -51,7 +51,7 @@ class Gpus:
         return f"{self.kind}{memory}{f'*{self.count}' if self.count > 1 else ''}"
 
 
-@guarded
+@guarded_by(RequirementError)
 @dataclass(frozen=True, slots=True)
 class Alternative:
     """One way to satisfy a requirement; None is what it leaves open."""
@@ -334,7 +334,7 @@ class RequirementReader:
         refuse(self.text, (at or self.next).position, problem)
 
 
-@guarded
+@guarded_by(RequirementError)
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """A device of a host."""
@@ -343,7 +343,7 @@ class Gpu:
     memory_bytes: int
 
 
-@guarded
+@guarded_by(RequirementError)
 @dataclass(frozen=True, slots=True)
 class Host:
     """What a machine, or a partition of a cluster, offers to one job; None is without limit."""
@@ -366,7 +366,7 @@ class Match:
     score: tuple[float, ...]
 
 
-@guarded
+@guarded_by(RequirementError)
 @dataclass(frozen=True, slots=True)
 class Requirement:
     """What a job needs: alternatives, the preferred one first. ``str()`` is canonical and reads back."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import SearchError
 from tenuto.light import late
-from tenuto.tasks.arguments import guarded
+from tenuto.tasks.arguments import guarded_by
 
 ribs_archives: Any = late("ribs.archives")
 
@@ -39,7 +39,7 @@ class Elite(NamedTuple):
     values: Any
 
 
-@guarded
+@guarded_by(SearchError)
 class Archive:
     """Elites by cell, in the order in which the cells were first filled."""
 

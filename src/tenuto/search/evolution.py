@@ -17,7 +17,7 @@ from tenuto.search.proposals import check_sampler, check_task
 from tenuto.search.repository import DEFAULT_MEASURES, DEFAULT_RANGES, Repository
 from tenuto.search.spaces import Domain
 from tenuto.search.study import domain_of
-from tenuto.tasks.arguments import guarded
+from tenuto.tasks.arguments import guarded_by
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 _LONGEST_NAME = 64
 
 
-@guarded
+@guarded_by(SearchError)
 class Evolution:
     """A search: which task evaluates a candidate, what may vary, who proposes, and when it ends.
 

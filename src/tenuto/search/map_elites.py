@@ -10,7 +10,7 @@ from tenuto.search.archive import Archive, Verdict
 from tenuto.search.outcome import Outcome, point
 from tenuto.search.proposals import InFlight, Proposal, Setup
 from tenuto.search.variation import IsoLine, Variation
-from tenuto.tasks.arguments import guarded
+from tenuto.tasks.arguments import guarded_by
 
 if TYPE_CHECKING:
     from random import Random
@@ -58,7 +58,7 @@ class Islands:
                 following.add(elite.number, elite.values, elite.objective, elite.measures)
 
 
-@guarded
+@guarded_by(SearchError)
 class MapElites:
     """A search for the best candidate of every cell of the measures.
 

@@ -15,7 +15,7 @@ from tenuto.search.outcome import Outcome
 from tenuto.search.plain_samplers import Remembering
 from tenuto.search.proposals import InFlight, Proposal, Setup
 from tenuto.search.spaces import Choice, Integer, Numeric, Space
-from tenuto.tasks.arguments import guarded
+from tenuto.tasks.arguments import guarded_by
 
 if TYPE_CHECKING:
     from random import Random
@@ -25,7 +25,7 @@ _STATEFUL = ("CmaEsSampler", "QMCSampler")
 _KINDS = {"tpe": "TPESampler", "random": "RandomSampler", "gp": "GPSampler"}
 
 
-@guarded
+@guarded_by(SearchError)
 class OptunaSampler:
     """Optuna's TPE, random or Gaussian-process sampler, or one of your own making.
 

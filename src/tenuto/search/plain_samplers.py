@@ -10,7 +10,7 @@ from tenuto.search.archive import Archive, Verdict
 from tenuto.search.outcome import Outcome, point
 from tenuto.search.proposals import InFlight, Proposal, Setup
 from tenuto.search.spaces import Points, Space
-from tenuto.tasks.arguments import guarded
+from tenuto.tasks.arguments import guarded_by
 
 if TYPE_CHECKING:
     from random import Random
@@ -49,7 +49,7 @@ class RandomRun(Remembering):
         return Proposal(self._domain.draw(rng))
 
 
-@guarded
+@guarded_by(SearchError)
 class GridSearch:
     """Every combination of the parameters' values: all options, all whole numbers, and 10 reals.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tenuto.errors import SearchError
 from tenuto.light import shlex
-from tenuto.tasks.arguments import guarded
+from tenuto.tasks.arguments import guarded_by
 
 Command = str | Sequence[str]
 AGENT_S = 900.0
@@ -20,7 +20,7 @@ DEFAULT_RANGES = {"complexity": (0.0, 2.0), "diversity": (0.0, 1.0)}
 """The size of the program against that of the root, and the part of its lines that differ from the root."""
 
 
-@guarded
+@guarded_by(SearchError)
 class Repository:
     """Programs: each candidate is a commit that an agent made of its parent.
 

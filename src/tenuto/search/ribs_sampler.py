@@ -15,7 +15,7 @@ from tenuto.search.archive import Archive, Verdict
 from tenuto.search.outcome import Outcome, point
 from tenuto.search.proposals import InFlight, Proposal, Setup
 from tenuto.search.spaces import Real, Space
-from tenuto.tasks.arguments import guarded
+from tenuto.tasks.arguments import guarded_by
 
 if TYPE_CHECKING:
     from random import Random
@@ -30,7 +30,7 @@ _PARTS = ("_opt", "_grad_opt", "_ranker")
 log = logging.getLogger("tenuto.search")
 
 
-@guarded
+@guarded_by(SearchError)
 class RibsSampler:
     """Emitters of pyribs (CMA-ME, CMA-MAE, ...) on one of its archives, as a user of pyribs builds them.
 

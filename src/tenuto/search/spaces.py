@@ -11,7 +11,7 @@ from tenuto.errors import SearchError
 from tenuto.light import NamedTuple
 from tenuto.search.outcome import plain
 from tenuto.search.programs import Programs
-from tenuto.tasks.arguments import guarded
+from tenuto.tasks.arguments import guarded_by
 
 if TYPE_CHECKING:
     from random import Random
@@ -34,7 +34,7 @@ class Numeric:
     __slots__ = ("high", "log", "low", "shape", "size")
     kind = "numeric"
 
-    @guarded
+    @guarded_by(SearchError)
     def __init__(self, low: float, high: float, *, shape: Shape = None, log: bool = False) -> None:
         """`shape`: how many numbers, or lengths of nested lists; `log`: equal ratios are equally likely."""
         _check_bounds(self.kind, low, high, log)
@@ -132,7 +132,7 @@ class Integer(Numeric):
     __slots__ = ()
     kind = "integer"
 
-    @guarded
+    @guarded_by(SearchError)
     def __init__(self, low: int, high: int, *, shape: Shape = None, log: bool = False) -> None:
         if type(low) is not int or type(high) is not int:
             raise SearchError(f"Integer({low!r}, {high!r}): both bounds are whole numbers; Real takes others")
@@ -168,7 +168,7 @@ class Choice:
     __slots__ = ("options",)
     size = 0
 
-    @guarded
+    @guarded_by(SearchError)
     def __init__(self, options: Sequence[Any]) -> None:
         self.options = tuple(options) if not isinstance(options, str) else ()
         if not self.options:

@@ -19,7 +19,7 @@ from tenuto.search.proposals import (
     proposals,
 )
 from tenuto.search.spaces import Dimension, Domain, Objects, Space, Untried
-from tenuto.tasks.arguments import guarded
+from tenuto.tasks.arguments import guarded_by
 
 
 def domain_of(
@@ -37,7 +37,7 @@ def domain_of(
     )
 
 
-@guarded
+@guarded_by(SearchError)
 class Study:
     """Asks a sampler for candidates and tells it their outcomes, in any order."""
 

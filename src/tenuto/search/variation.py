@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tenuto.errors import SearchError
-from tenuto.tasks.arguments import guarded
+from tenuto.tasks.arguments import guarded_by
 
 if TYPE_CHECKING:
     from random import Random
@@ -20,7 +20,7 @@ class Variation(Protocol):
     def definition(self) -> dict[str, Any]: ...
 
 
-@guarded
+@guarded_by(SearchError)
 class IsoLine:
     """A Gaussian step, and one along the line between the parents (Vassiliades and Mouret, 2018)."""
 
@@ -37,7 +37,7 @@ class IsoLine:
         return [a + gauss(0.0, iso) + along * (b - a) for a, b in zip(parent, second, strict=True)]
 
 
-@guarded
+@guarded_by(SearchError)
 class Gaussian:
     """A Gaussian step from one parent."""
 
@@ -51,7 +51,7 @@ class Gaussian:
         return [a + rng.gauss(0.0, self._sigma) for a in parent]
 
 
-@guarded
+@guarded_by(SearchError)
 class Mixed:
     """One of several variations, drawn for each child by weight."""
 

@@ -44,7 +44,6 @@ def progress(value: float, level: int = 0, desc: str | None = None, console: boo
         job.progress(value, level, desc)
 
 
-@guarded
 def log_metrics(metrics: Mapping[str, float], step: int | None = None) -> None:
     """Keeps a point of each metric with the job, to be drawn as curves while it runs and compared after.
 
