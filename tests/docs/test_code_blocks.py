@@ -102,7 +102,8 @@ def run(text: str, directory: Path, name: str = "page") -> subprocess.CompletedP
     page = directory / f"{name}.py"
     page.write_text(script(text), encoding="utf-8")
     command = [sys.executable, "-W", "error", page.name]
-    environment = {**os.environ, "TENUTO_TOKENS_PATH": str(directory / "tokens")}
+    home = {"HOME": str(directory), "TENUTO_TOKENS_PATH": str(directory / "tokens")}
+    environment = {**os.environ, **home}
     return subprocess.run(
         command, cwd=directory, env=environment, capture_output=True, text=True, timeout=100, check=False
     )
