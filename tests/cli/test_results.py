@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +145,7 @@ def job(task: str, job_id: str, state: JobState, **more: Any) -> Row:
     return Row(f"experiments:{task}/{job_id}", "", Door.EXPERIMENTS, task, job_id, state, **more)
 
 
-def row(result: object, tags: dict[str, str] | None = None, **parameters: object) -> ResultRow:
+def row(result: object, tags: dict[str, Any] | None = None, **parameters: object) -> ResultRow:
     return ResultRow(job("T", "j", JobState.DONE, tags=tags or {}), parameters, result)
 
 
@@ -156,9 +159,10 @@ def test_nested_results_are_spread() -> None:
     assert flat_result(None) == {}
 
 
-def test_a_parameter_that_a_tag_tells_is_no_second_column() -> None:
+@pytest.mark.parametrize("tagged", [str, float, lambda lr: lr + 1])
+def test_a_parameter_that_a_tag_tells_is_no_second_column(tagged: Callable[[float], Any]) -> None:
     rows = [
-        row(1, {"lr": str(lr)}, lr=lr, data="d", seed=seed) for lr, seed in ((0.1, 1), (0.2, 2), (0.3, 2))
+        row(1, {"lr": tagged(lr)}, lr=lr, data="d", seed=seed) for lr, seed in ((0.1, 1), (0.2, 2), (0.3, 2))
     ]
     assert varying_parameters(rows) == ["seed"]
 
@@ -198,3 +202,30 @@ def test_plots_fit_the_window(columns: int) -> None:
 def test_the_page_of_the_command_line_knows_the_fields() -> None:
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
     assert "`id`, `name`, `kind`, `task`, `state`, `experiment`, `run`, `tags`, `parameters`" in page
+
+
+def test_numbers_that_differ_in_the_seventh_digit_stay_apart(tmp_path: Path) -> None:
+    script = tmp_path / "close.py"
+    script.write_text(
+        "from tenuto import Param, Task, experiment, tag\n\n\n"
+        "class Near(Task):\n    lr: Param[float]\n    seed: Param[int]\n\n"
+        "    def execute(self):\n        return {'loss': self.lr / 3}\n\n\n"
+        "if __name__ == '__main__':\n"
+        "    for n, lr in enumerate((0.1, 0.10000001)):\n"
+        "        with experiment('ws', f'close{n}'):\n"
+        "            for seed in (1, 2):\n"
+        "                Near.C(lr=tag(lr), seed=seed).submit()\n"
+    )
+
+    def said(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "tenuto", *words], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    subprocess.run([sys.executable, script], cwd=tmp_path, check=True, capture_output=True)
+    grouped = said("results", "-w", "ws", "--group", "lr")
+    assert [line.split()[:2] for line in grouped.splitlines()[1:]] == [["0.1", "2"], ["0.10000001", "2"]]
+    assert "lr=0.10000001" in said("diff", "-w", "ws", "close0", "close1")
+    said("export", "-w", "ws", "close1", "out")
+    assert repr(0.10000001 / 3) in (tmp_path / "out" / "results.csv").read_text()

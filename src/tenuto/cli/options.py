@@ -163,8 +163,14 @@ def open_catalogue(given: str | None, settings: Settings | None = None) -> Catal
     settings = settings or load_settings()
     try:
         view = open_workspace(given, settings)
-    except NotFound:
+    except NotFound as error:
+        database = settings.service.database
         if not has_databases(settings):
+            if isinstance(database, Path) and database.exists():
+                raise NotFound(
+                    f"{error}; for the jobs of the service of {database}, write [service] database = "
+                    f'"{database}" into tenuto.toml'
+                ) from None
             raise
         path = Path.cwd() if given is None else Path(settings.workspace(given))
         view = WorkspaceView(Layout(os.path.abspath(path)), this_machine())

@@ -88,12 +88,21 @@ def result_text(result: Any) -> str:
 
 
 def cell_text(value: Any) -> str:
-    """A value for a person: numbers with six digits, texts as they are, the rest as JSON."""
-    if value is None:
-        return ""
+    """A value for a person: numbers with six digits, also those in lists, and the rest as `exact_text`."""
     if isinstance(value, float):
         return f"{value:.6g}"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, list) and any(isinstance(one, float) for one in value):
+        return (
+            f"[{', '.join(cell_text(one) if isinstance(one, float) else exact_text(one) for one in value)}]"
+        )
+    return exact_text(value)
+
+
+def exact_text(value: Any) -> str:
+    """A value that programs read, or that is compared: every digit, texts as they are, the rest as JSON."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def by_tags(job: Row) -> list[Row]:
@@ -149,11 +158,12 @@ def varying_parameters(rows: Sequence[ResultRow]) -> list[str]:
     A parameter that holds a config or a job varies if something in it does, so it is not named itself.
     """
     found: dict[str, tuple[Any, ...]] = {}
-    said = {tuple(row.job.tags.get(tag) for row in rows) for tag in tag_columns(rows)}
+    tags = tag_columns(rows)
+    said = {tuple(_text(row.job.tags.get(tag)) for row in rows) for tag in tags}
     for name in dict.fromkeys(name for row in rows for name in row.parameters):
         values = tuple(_text(row.parameters.get(name)) for row in rows)
         is_inner = any(other.startswith((f"{name}.", f"{name}[")) for row in rows for other in row.parameters)
-        if is_inner or values in said or not _varies(rows, name):
+        if is_inner or name in tags or values in said or not _varies(rows, name):
             continue
         said.add(values)
         found[name] = values

@@ -14,7 +14,7 @@ from tenuto.experiments.runs import RunView
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.difference import ABSENT, Changed, changed, plain_side
 from tenuto.jobs.parameters import read_stored
-from tenuto.jobs.result_table import cell_text, flat_result, result_of
+from tenuto.jobs.result_table import exact_text, flat_result, result_of
 from tenuto.jobs.row import Row
 from tenuto.jobs.text import counted, safe
 from tenuto.lifecycle.states import JobState
@@ -118,7 +118,7 @@ def _code(view: WorkspaceView, first: RunView, second: RunView) -> list[Changed]
 
 
 def _arrow(one: Changed) -> str:
-    here, there = ("not set" if side is ABSENT else safe(cell_text(side)) for side in (one.here, one.there))
+    here, there = ("not set" if side is ABSENT else safe(exact_text(side)) for side in (one.here, one.there))
     return f"{here} -> {there}"
 
 

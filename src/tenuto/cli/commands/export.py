@@ -20,7 +20,7 @@ from tenuto.errors import NotFound
 from tenuto.experiments.runs import RunView, plain_run
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.parameters import read_stored
-from tenuto.jobs.result_table import ResultReader, by_tags, cell_text, flat_result, result_of
+from tenuto.jobs.result_table import ResultReader, by_tags, exact_text, flat_result, result_of
 from tenuto.jobs.row import Row, plain_row
 from tenuto.jobs.text import counted, size_text
 
@@ -119,7 +119,7 @@ def _files(view: WorkspaceView, run: RunView, jobs: Sequence[Row]) -> Iterator[t
     tagged = [job for job in jobs for _ in by_tags(job)]
     for job, line in zip(tagged, lines, strict=True):
         table.append(
-            [job.task, job.id, job.state.name.lower(), *(cell_text(line.get(name)) for name in names)]
+            [job.task, job.id, job.state.name.lower(), *(exact_text(line.get(name)) for name in names)]
         )
     written = io.StringIO()
     csv.writer(written).writerows(table)
@@ -146,7 +146,7 @@ def _page(run: RunView, about: dict[str, Any], table: list[list[str]], logs: dic
     """A page with the results, and links to the logs beside it."""
     escape = html.escape
     facts = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(cell_text(value))}</dd>"
+        f"<dt>{escape(name)}</dt><dd>{escape(exact_text(value))}</dd>"
         for name, value in about.items()
         if value not in (None, "", {}, [])
     )

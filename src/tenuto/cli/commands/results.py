@@ -24,6 +24,7 @@ from tenuto.jobs.result_table import (
     ResultRow,
     best_column,
     cell_text,
+    exact_text,
     less_is_better,
     number,
     result_columns,
@@ -177,7 +178,7 @@ def _show_usage(catalogue: Catalogue, jobs: Sequence[Row], *, as_json: bool, as_
     elif as_csv:
         names = ["id", "task", "state", *JobUsage._fields, "cpu_share"]
         click.echo(
-            _written([names, *([_csv_cell(line[name]) for name in names] for line in lines)]), nl=False
+            _written([names, *([exact_text(line[name]) for name in names] for line in lines)]), nl=False
         )
     elif not lines:
         note(f"none of {len(jobs)} jobs has an attempt that ended and was measured")
@@ -225,7 +226,7 @@ def _show_groups(
     wanted = [name for name in wanted if any(number(row.get(name)) is not None for row in rows)]
     groups: dict[tuple[str, ...], list[ResultRow]] = {}
     for row in rows:
-        groups.setdefault(tuple(cell_text(row.get(name)) for name in by), []).append(row)
+        groups.setdefault(tuple(exact_text(row.get(name)) for name in by), []).append(row)
     names = [f"{name}.{function}" for name in wanted for function in functions]
     lines: list[dict[str, Any]] = []
     for members in groups.values():
@@ -244,10 +245,12 @@ def _show_groups(
         print_json(lines)
     elif as_csv:
         click.echo(
-            _written([heads, *([_csv_cell(line[name]) for name in heads] for line in lines)]), nl=False
+            _written([heads, *([exact_text(line[name]) for name in heads] for line in lines)]), nl=False
         )
     else:
-        cells: list[list[Cell]] = [[cell_text(line[name]) for name in heads] for line in lines]
+        cells: list[list[Cell]] = [
+            [(exact_text if name in by else cell_text)(line[name]) for name in heads] for line in lines
+        ]
         table([Column(name, right=name not in by) for name in heads], cells)
 
 
@@ -258,7 +261,7 @@ def _nothing(jobs: int, found: Sequence[Any], read: Sequence[ResultRow]) -> str:
         return f"none of {jobs} jobs matches"
     if not read:
         return f"none of {len(found)} jobs is done yet; `{hint('tenuto jobs')}` lists them"
-    return f"{len(read)} jobs are done, but none returned a result: what execute() returns is kept"
+    return f"of the jobs that are done ({len(read)}) none returned a result: what execute() returns is kept"
 
 
 def _no_metric(catalogue: Catalogue, jobs: Sequence[Row], name: str) -> str:
@@ -351,12 +354,8 @@ def _finite(value: float | None) -> float | str | None:
 def _csv(rows: Sequence[ResultRow], chosen: list[str] | None) -> str:
     parameters = dict.fromkeys(name for row in rows for name in row.parameters)
     names = chosen or list(dict.fromkeys([*tag_columns(rows), *parameters, *result_columns(rows)]))
-    lines = [[row.job.task, row.job.id, *(_csv_cell(row.get(name)) for name in names)] for row in rows]
+    lines = [[row.job.task, row.job.id, *(exact_text(row.get(name)) for name in names)] for row in rows]
     return _written([["task", "id", *names], *lines])
-
-
-def _csv_cell(cell: Any) -> str:
-    return repr(cell) if isinstance(cell, float) else cell_text(cell)
 
 
 def _written(lines: Sequence[Sequence[str]]) -> str:
