@@ -292,6 +292,141 @@ def test_a_dependent_stays_valid_if_its_upstream_gave_the_same(place: Place) -> 
     assert dn.read_text() == before
 
 
+def test_dependents_follow_a_job_that_a_filter_names(place: Place) -> None:
+    """`--rerun` made the upstream anew, and gave what was made from the one before."""
+    chain(place)
+    edit(place, "base.py", "v1", "v2")
+    done = run(tenuto("run", "--rerun", "task~Up", place.directory / "script.py"), place.directory)
+    assert done.stdout == "n1v2; from n1v2\n"
+    assert "0 reused, 2 ran" in done.stderr
+    assert "again since" not in done.stderr
+    same = run(tenuto("run", "--rerun", "task~Up", place.directory / "script.py"), place.directory)
+    assert "1 reused, 1 ran" in same.stderr, "it waited, and was not run"
+
+
+FILTERED = """
+class Work(Task):
+    n: Param[int]
+    def execute(self):
+        (HERE / "ledger").open("a").write(f"{self.n}\\n")
+        if (HERE / "fails").exists() and self.n == 2:
+            raise ValueError("bad luck")
+        return {"loss": self.n / 2, "far": {"away": self.n}}
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        for n in (1, 2):
+            Work.C(n=n).tag("side", "ab"[n - 1]).submit()
+"""
+
+
+def test_a_rerun_takes_each_filter_that_jobs_takes(place: Place) -> None:
+    """Of the results, the run and the reason of a job it knew nothing: such filters named no job."""
+    write(place, {"script.py": FILTERED})
+    place.directory.joinpath("fails").touch()
+    run(tenuto("run", place.directory / "script.py"), place.directory)
+    place.directory.joinpath("fails").unlink()
+    named = {
+        "reason=failed": ["2"],
+        "message~luck": [],
+        "result.loss<1": ["1"],
+        "result.far.away=2": ["2"],
+        "side=b and duration<1h": ["2"],
+        "group=x and run>2020 and n=1": ["1"],
+        "experiment=y": [],
+        "experiment=x and submitted>2020-01-01": ["1", "2"],
+        "state=running": [],
+        "kind=experiment and ended>2020-01-01 and task~Work and not n=1": ["2"],
+    }
+    for filter, wanted in named.items():
+        place.directory.joinpath("ledger").unlink()
+        place.directory.joinpath("ledger").touch()
+        done = run(tenuto("run", "--rerun", filter, place.directory / "script.py"), place.directory)
+        assert done.returncode == 0, done.stderr
+        assert sorted(place.ledger()) == wanted, filter
+        assert ("no job that was submitted" in done.stderr) is (not wanted), filter
+
+
+THROUGH = """
+class Up(Task):
+    def execute(self):
+        (HERE / "ledger").open("a").write("up\\n")
+        return "v1"
+"""
+TRANSIENT = """
+from up import Up
+class Mid(Task):
+    up: Param[Up]
+    def execute(self):
+        (HERE / "ledger").open("a").write("mid\\n")
+        return self.up.result()
+class Dn(Task):
+    mid: Param[Mid]
+    def execute(self):
+        return "from " + self.mid.result()
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        mid = Mid.C(up=Up.C().submit(transient=TRANSIENT)).submit(transient="remove")
+        print(Dn.C(mid=mid).submit().result())
+"""
+
+
+@pytest.mark.parametrize("first", ["none", "transient", "remove"])
+def test_transient_jobs_are_made_again_only_where_their_code_changed(place: Place, first: str) -> None:
+    """With `--rerun-changed` each run made them, since nothing was known of jobs that are gone."""
+    write(place, {"up.py": THROUGH, "script.py": TRANSIENT.replace("TRANSIENT", repr(first))})
+    assert out(place) == "from v1\n"
+    again = run(tenuto("run", "--rerun-changed", place.directory / "script.py"), place.directory)
+    assert "nothing had to run" in again.stderr
+    assert place.ledger() == ["up", "mid"]
+    edit(place, "up.py", "v1", "v2")
+    noted = run(tenuto("run", place.directory / "script.py"), place.directory)
+    assert "was reused, though" in noted.stderr
+    assert "has changed since" in noted.stderr
+    assert out(place, "--rerun-changed") == "from v2\n"
+    assert place.ledger() == ["up", "mid", "up", "mid"]
+
+
+RENAMED = """
+class Old(Task):
+    def execute(self):
+        return "v1"
+Up = Old
+"""
+OF_RENAMED = """
+from up import Up
+class Dn(Task):
+    up: Param[Up]
+    def execute(self):
+        return "from " + self.up.result()
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        print(Dn.C(up=Up.C().submit()).submit().result())
+"""
+
+
+@pytest.mark.parametrize("is_moved", [True, False])
+@pytest.mark.parametrize("how", ["--rerun-changed", "--rerun=task~New"])
+def test_a_renamed_upstream_that_is_made_again_is_seen(place: Place, is_moved: bool, how: str) -> None:
+    """The record of a dependent has the key that its upstream had then."""
+    write(place, {"up.py": RENAMED, "script.py": OF_RENAMED})
+    out(place)
+    edit(place, "up.py", "Old", "New")
+    old = "\n@deprecate\nclass Old(New): pass\n"
+    edit(place, "up.py", "\nUp = New\n", f"{old}\nUp = New\n")
+    assert out(place) == "from v1\n"
+    if is_moved:
+        moved = run(tenuto("clean", "--renamed", "--yes", "-w", "ws"), place.directory)
+        assert "2 jobs moved" in moved.stderr, moved.stderr
+        edit(place, "up.py", old, "")
+    edit(place, "up.py", "v1", "v2")
+    run(tenuto("clean", "--yes", "task~New" if is_moved else "task~Old", "-w", "ws"), place.directory)
+    noted = run(tenuto("run", place.directory / "script.py"), place.directory)
+    assert noted.stdout == "from v1\n"
+    assert "was made again since" in noted.stderr
+    edit(place, "up.py", "v2", "v3")
+    assert out(place, how) == "from v3\n"
+
+
 EMPTY = """
 class Keep(ResumableTask):
     def execute(self):

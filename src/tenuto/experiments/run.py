@@ -124,8 +124,8 @@ class Run:
                 self.reused.discard(self.job_of(event).key)  # it was found done, and has been removed since
             elif event.state is JobState.ERROR and self._fails_fast and not self.is_stopping:
                 self.stop_starting()
-            elif event.state is JobState.DONE and not event.submittime and not event.starttime:
-                self.reused.add(self.job_of(event).key)  # it neither waited nor was seen running
+            elif event.state is JobState.DONE and not event.starttime:
+                self.reused.add(self.job_of(event).key)  # it did not run, though it may have waited
         self._events.hear(event)
 
     def _sync_list(self) -> None:

@@ -19,7 +19,6 @@ from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.former import FormerJobs
 from tenuto.jobs.inquiry import Inquiry
 from tenuto.jobs.preparation import Preparations
-from tenuto.jobs.rerun import RerunFilter
 from tenuto.jobs.submission import can_run, make_job
 from tenuto.jobs.text import counted
 from tenuto.jobs.validity import SharedThings, Validity, Validness, check_classes
@@ -46,8 +45,10 @@ from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
 
 if TYPE_CHECKING:
+    from tenuto.experiments import rerun as reruns
     from tenuto.jobs import notebook_cells, placement
 else:
+    reruns = late("tenuto.experiments.rerun")
     notebook_cells = late("tenuto.jobs.notebook_cells")
 
 
@@ -78,7 +79,7 @@ class Submissions:
         self._mode = mode
         self._hooks = hooks
         self.carbon_plan = carbon_plan(settings.carbon)
-        self.rerun = None if rerun is None else RerunFilter(scheduler.machine.files, rerun)
+        self.rerun = None if rerun is None else reruns.RerunFilter(scheduler.machine, rerun)
         self.validity = Validity(
             scheduler.machine,
             rerun_changed=reruns_changed,

@@ -10,15 +10,19 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, unique
+from functools import partial
 from typing import Any, NamedTuple
 
 from tenuto.errors import ClassNotFound, DefaultChanged, TenutoError, WorkspaceError
-from tenuto.lifecycle.states import JobState
+from tenuto.jobs.directories import MovedJobs
+from tenuto.jobs.key import JobKey
+from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import sha256
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.base import caller, class_name
 from tenuto.tasks.code import changed_files, classes_of, file_digests, inside
+from tenuto.tasks.deprecation import former_keys
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class, partial_folder
 from tenuto.tasks.location import known_file, nameless_source, shown_file
@@ -54,13 +58,18 @@ class MadeFrom(NamedTuple):
 
     key: str
     life: str
-    """Names what was in its directory: another one after it was made again."""
+    """Names what was in its directory: another one after it was made again. Empty: it is not there."""
     code: str = ""
     result: str = ""
     """The digest of what it returned; empty where that is not known."""
 
     def is_same(self, other: MadeFrom) -> bool:
-        """True for the same thing, and for one made again by the same code with the same result."""
+        """True for the same thing, and for one made again by the same code with the same result.
+
+        One that is not there would be made again, if need be: then its code tells.
+        """
+        if not other.life:
+            return not self.code or self.code == other.code
         return self.life == other.life or bool(
             self.code and self.result and (self.code, self.result) == (other.code, other.result)
         )
@@ -81,6 +90,8 @@ class MadeOf(NamedTuple):
     """The config, as the script has it now."""
     excluded: frozenset[str] = frozenset()
     """Groups of parameters that do not count."""
+    present: Callable[[str], str] = str
+    """The key that a source has now, by a key that it had before its class was renamed."""
 
     @classmethod
     def of(cls, record: Mapping[str, Any], values: Callable[[], Mapping[str, Any] | None]) -> MadeOf:
@@ -106,6 +117,8 @@ class CheckedReuse(NamedTuple):
     what: tuple[str, ...] = ()
     """The files that changed, or what was made again since."""
     changed: tuple[ChangedValue, ...] = ()
+    newer: frozenset[str] = frozenset()
+    """The keys of what was made again since, whatever else was found."""
 
     def __str__(self) -> str:
         if self.finding is Validness.CODE:
@@ -127,14 +140,22 @@ def check(stored: MadeOf, wanted: MadeOf) -> CheckedReuse:
         changed = () if written is None else compared(wanted.task, written, {}, wanted.excluded).changed
         if changed:
             return CheckedReuse(Validness.VALUE, changed=changed)
-    if stored.code and wanted.code and stored.code != wanted.code:
-        return CheckedReuse(Validness.CODE, tuple(changed_files(stored.files, wanted.files)))
-    newer = []
+    newer: list[str] = []
+    other_code: list[str] = []
     for key, source in stored.sources.items():
-        now = wanted.sources.get(key)
+        now = wanted.sources.get(key if key in wanted.sources else wanted.present(key))
         if source is not None and now is not None and not source.is_same(now):
-            newer.append(key)
-    return CheckedReuse(Validness.NEWER, tuple(newer)) if newer else _VALID
+            (newer if now.life else other_code).append(now.key)
+    if stored.code and wanted.code and stored.code != wanted.code:
+        files = changed_files(stored.files, wanted.files)
+        return CheckedReuse(Validness.CODE, tuple(files), newer=frozenset(newer))
+    if newer:
+        return CheckedReuse(Validness.NEWER, tuple(newer), newer=frozenset(newer))
+    return CheckedReuse(Validness.CODE, tuple(map(_task_of, other_code))) if other_code else _VALID
+
+
+def _task_of(key: str) -> str:
+    return key.rpartition("/")[0]
 
 
 _VALID = CheckedReuse(Validness.VALID)
@@ -167,7 +188,7 @@ class Validity:
         machine: Machine,
         *,
         rerun_changed: bool = False,
-        reruns: Callable[[Job, Marker | None], bool] | None = None,
+        reruns: Callable[[Job], bool] | None = None,
         checks_outputs: bool = True,
     ) -> None:
         """`rerun_changed`: what was made of other code, or from something older, is made again, and what
@@ -185,8 +206,12 @@ class Validity:
         """Which values differ, by class and by the digests of the defaults then and now: they tell all."""
         self._asked: set[str] = set()
         """The jobs that were run again since a person wants it: once is enough."""
+        self._again: set[str] = set()
+        """The jobs that are run again, for whatever reason: what depends on them follows."""
         self._doubts: dict[str, CheckedReuse] = {}
         """By key, what speaks against jobs that were reused all the same."""
+        self._moved: dict[str, MovedJobs] = {}
+        """By workspace."""
         self._shared: dict[str, MadeFrom] = {}
         """Prepared resources and caches that were looked at, by key."""
 
@@ -200,14 +225,15 @@ class Validity:
         found = self.judged(job, marker)
         if found.finding is Validness.VALUE:
             self._refuse(job, "was done", found.changed)
-        if self._is_asked(job, marker):
+        if self._is_asked(job) or found.finding is Validness.OUTPUTS or found.newer & self._again:
+            is_again = True
+        else:
+            is_again = self.rerun_changed and found.finding is not Validness.VALID
+        if is_again:
+            self._again.add(_key(job))
             return False
-        if found.finding is Validness.OUTPUTS or (
-            self.rerun_changed and found.finding is not Validness.VALID
-        ):
-            return False
-        pending = any(_source(needed.origin) is None for needed in job.dependencies)
-        if pending and (self.rerun_changed or any(one.origin.rerun_of for one in job.dependencies)):
+        pending = [one for one in _upstream(job) if _source(one) is None]
+        if pending and (self.rerun_changed or any(one.rerun_of for one in pending)):
             job.is_doubtful = True
             return False
         if found.finding is not Validness.VALID or pending:
@@ -261,7 +287,11 @@ class Validity:
         if not isinstance(job.work, TaskWork):
             return {}
         made = self.wanted(job)
-        sources = [list(one) for one in made.sources.values() if one is not None]
+        known = dict(made.sources)
+        for needed in job.dependencies:
+            if needed.origin.transient is not TransientMode.NONE:  # it may be gone when this one is judged
+                known |= MadeOf.of(self.made_of(needed.origin), dict).sources
+        sources = [list(one) for one in known.values() if one is not None and one.life]
         record: dict[str, Any] = {"code": made.code, "files": dict(made.files)}
         record["defaults"] = defaults_digest(job.work.task)
         if sources:
@@ -274,8 +304,8 @@ class Validity:
         task = job.work.task
         code = file_digests.code(classes_of(task))
         sources: dict[str, MadeFrom | None] = {}
-        for needed in job.dependencies:
-            sources[_key(needed.origin)] = _source(needed.origin)
+        for origin in _upstream(job):
+            sources[_key(origin)] = _source(origin)
         for config in inside(task):
             origin = config._state.origin
             if origin is not None and config._state.is_there and isinstance(origin._state.job, Job):
@@ -285,7 +315,12 @@ class Validity:
                 if key in self._shared:
                     sources[key] = self._shared[key]
         return MadeOf(
-            code.digest, code.files, sources, defaults_digest(task) if defaults else None, dict, task
+            code.digest,
+            code.files,
+            sources,
+            defaults_digest(task) if defaults else None,
+            task=task,
+            present=partial(self._present, job),
         )
 
     def be_at(self, where: Mapping[str, Any]) -> None:
@@ -296,9 +331,22 @@ class Validity:
         """Have the jobs that use something shared be made from it."""
         self._shared[source.key] = source
 
-    def _is_asked(self, job: Job, marker: Marker | None = None) -> bool:
+    def _present(self, job: Job, key: str) -> str:
+        """The key that a job which this one was made from has now, if it was moved or its class renamed."""
+        task_id, _, job_id = key.rpartition("/")
+        moved = self._moved.setdefault(job.layout.root, MovedJobs(self._files, job.layout))
+        known = {(task_id, job_id), moved.present(JobKey(task_id, job_id))}
+        for origin in _upstream(job):
+            names = [(origin.task_id, origin.job_id)]
+            if isinstance(origin.work, TaskWork):
+                names += former_keys(origin.work.task)
+            if not known.isdisjoint(names):
+                return _key(origin)
+        return key
+
+    def _is_asked(self, job: Job) -> bool:
         """True, once, for a job that a person wants to be run again."""
-        if self._reruns is None or job.key in self._asked or not self._reruns(job, marker):
+        if self._reruns is None or job.key in self._asked or not self._reruns(job):
             return False
         self._asked.add(job.key)
         return True
@@ -394,12 +442,22 @@ def _key(job: Job) -> str:
     return f"{job.task_id}/{job.job_id}"
 
 
+def _upstream(job: Job) -> Iterator[Job]:
+    """What a job depends on, also through jobs that are there for others alone, and may be gone."""
+    for needed in job.dependencies:
+        yield needed.origin
+        if needed.origin.transient is not TransientMode.NONE:
+            yield from _upstream(needed.origin)
+
+
 def _source(job: Job) -> MadeFrom | None:
     """What a job is, as a source; None while it is not known what it will be."""
     marker = job.marker
-    if marker is None or marker.reason is not None or marker.nonce == job.rerun_of:
+    if marker is not None and marker.reason is None and marker.nonce != job.rerun_of:
+        return source_of(_key(job), marker)
+    if job.transient is TransientMode.NONE or job.rerun_of is not None or not isinstance(job.work, TaskWork):
         return None
-    return source_of(_key(job), marker)
+    return MadeFrom(_key(job), "", file_digests.code(classes_of(job.work.task)).digest)
 
 
 def source_of(key: str, marker: Marker) -> MadeFrom:
