@@ -89,8 +89,7 @@ class ExperimentSource(Source):
     # Groups and rows
 
     def groups(self) -> Sequence[Group]:
-        newest_first = sorted(self.view.all_runs(), key=lambda run: run.run_id, reverse=True)
-        return [self._group(run) for run in newest_first]
+        return [self._group(run) for run in self.view.all_runs()]
 
     def rows(self, group: str) -> Iterator[Sequence[Row]]:
         run = self._run(group)
