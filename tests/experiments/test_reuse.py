@@ -592,3 +592,77 @@ def test_declared_outputs_are_checked(place: Place) -> None:
     (job / "model.pt").unlink()
     run(tenuto("run", place.directory / "script.py"), place.directory, TENUTO_CHECK_OUTPUTS="false")
     assert not (job / "model.pt").exists()
+
+
+DROPPED = """
+import numpy
+class Base(Task):
+    size: Param[int]
+    data: Meta[Path] = Output("deep/data.txt")
+    folder: Meta[Path] = Output("parts/sub")
+    def execute(self):
+        (HERE / "ledger").open("a").write(f"base {self.size}\\n")
+        self.folder.mkdir(parents=True)
+        (self.folder / "part").write_text("1")
+        self.data.parent.mkdir()
+        self.data.write_text("x" * self.size)
+        Path("undeclared").write_text("y")
+        return numpy.arange(1000)
+class Train(Task):
+    base: Param[Base]
+    model: Meta[Path] = Output("model")
+    def execute(self):
+        (HERE / "ledger").open("a").write("train\\n")
+        self.model.write_text(self.base.data.read_text() + (self.base.folder / "part").read_text())
+        return 1
+class Test(Task):
+    train: Param[Train]
+    k: Param[int]
+    def execute(self):
+        (HERE / "ledger").open("a").write(f"test {self.k}\\n")
+        return self.train.model.read_text()
+given = options(k=sweep(1), transient="none")
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        bases = [Base.C(size=n).submit() for n in (2, 3)]
+        train = Train.C(base=bases[0]).submit(transient=given.transient)
+        tests = [Test.C(train=train, k=k).submit() for k in given.k]
+    print([test.result() for test in tests], int(bases[0].result().sum()))
+"""
+
+
+@pytest.mark.parametrize("transient", ["none", "remove"])
+def test_files_can_go_and_results_stay(place: Place, transient: str) -> None:
+    write(place, {"script.py": DROPPED})
+    kind = f"transient={transient}"
+    assert out(place, "-c", kind) == "['xx1'] 499500\n"
+    first = ["base 2", "base 3", "train", "test 1"]
+    assert sorted(place.ledger()) == sorted(first)
+    (job,) = (
+        path for path in place.workspace.glob("jobs/*Base/*") if (path / "deep/data.txt").stat().st_size == 2
+    )
+    for _ in range(2):
+        done = run(tenuto("clean", "--files", "--yes", "state=done", "-w", "ws"), place.directory)
+        assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in job.iterdir() if not path.name.startswith(("Base.", "."))) == [
+        "params.json"
+    ]
+    assert list(job.glob("Base.result-1.*")), "a file of the result is no file of the task"
+    why = json.loads(run(tenuto("why", job.name, "-w", "ws", "--json"), place.directory).stdout)
+    assert why["provenance"]["dropped"] == ["deep", "deep/data.txt", "parts", "parts/sub", "undeclared"]
+    for option in ("--rerun-changed", "--no-rerun-changed"):
+        assert out(place, option, "-c", kind) == "['xx1'] 499500\n"
+    assert len(place.ledger()) == 4, "nothing needs the files"
+    planned = run(tenuto("plan", "-c", "k=1,2", "-c", kind, place.directory / "script.py"), place.directory)
+    assert "its files were removed, and what runs needs them" in planned.stdout
+    assert out(place, "-c", "k=1,2", "-c", kind) == "['xx1', 'xx1'] 499500\n"
+    assert place.ledger()[4:] == ["base 2", "train", "test 2"]
+
+
+def test_files_that_were_handed_over_stay(place: Place) -> None:
+    write(place, {"script.py": WATCHED})
+    out(place)
+    done = run(tenuto("clean", "--files", "--yes", "task~Train", "-w", "ws"), place.directory)
+    assert "jobs use outputs that it handed over" in done.stdout
+    refused = run(tenuto("clean", "--files", "--unowned", "-w", "ws"), place.directory)
+    assert refused.returncode == 2

@@ -198,6 +198,12 @@ class Submissions:
 
     def _planned(self, job: Job) -> Job:
         planned = plan_job(self._scheduler.machine, job, self.validity, self._inquiry)
+        if planned.intent.runs and job.transient is TransientMode.NONE:
+            for needed in self.validity.dropped(job):
+                assert needed.marker is not None
+                needed.rerun_of = needed.marker.nonce
+                again = PlannedJob(needed, Intent.RERUN, "its files were removed, and what runs needs them")
+                self.plan[:] = [again if one.job is needed else one for one in self.plan]
         if planned.intent is Intent.REUSE:
             job.scheduler, job.is_planned = self._scheduler, True  # its result can be read
         self.plan.append(planned._replace(then=_followed(job)) if planned.intent.runs else planned)

@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, unique
 from functools import partial
 from typing import Any, NamedTuple
@@ -282,6 +282,15 @@ class Validity:
             if then is not now and defaults_digest(then) != defaults_digest(now):
                 self._refuse(job, "runs", compared(now, document(then), {}).changed)
 
+    def dropped(self, job: Job) -> Iterable[Job]:
+        """The done jobs, those that others need first, whose removed files a job that runs depends on."""
+        for origin in dict.fromkeys(_upstream(job)):
+            marker = origin.marker
+            if marker is not None and marker.record.get("dropped") and marker.nonce != origin.rerun_of:
+                yield from self.dropped(origin)
+                self._again.add(_key(origin))
+                yield origin
+
     def record(self, job: Job) -> Mapping[str, Any]:
         """What the result of an attempt that is about to begin will be made of."""
         if not isinstance(job.work, TaskWork):
@@ -536,6 +545,10 @@ class StoredValidity:
         if other_defaults(then, now):
             raise DefaultChanged(f"{job.task_id} {job.job_id[:8]} {OTHER_DEFAULTS}")
 
+    def dropped(self, job: Job) -> Iterable[Job]:
+        """None: such a job depends on no other."""
+        return ()
+
     def record(self, job: Job) -> Mapping[str, Any]:
         """What the result of an attempt will be made of, as far as the parameters tell."""
         owner = job.owners[0].id if job.owners else None
@@ -551,18 +564,22 @@ class StoredValidity:
             raise DefaultChanged(f"{job.task_id} {job.job_id[:8]} {OTHER_DEFAULTS}")
 
 
-def note_dropped(machine: Machine, paths: JobPaths, names: Iterable[str]) -> bool:
-    """Have the record of a job that is done name outputs that were removed on purpose: it stays valid.
+_MOST_DROPPED = 20
 
-    Under the lock of the job, which the caller has. False if it is not done.
+
+def note_dropped(files: Files, paths: JobPaths, roots: Sequence[str]) -> None:
+    """Have the record of a job that is done name what is removed from its directory: it stays valid.
+
+    Under the lock of the job, which the caller has. Declared outputs are all named, other files as far as
+    a marker has room for them.
     """
-    found = read_markers(machine.files, paths).done
-    if not isinstance(found, Marker):
-        return False
-    known = found.record.get("dropped")
-    dropped = sorted({*(known if isinstance(known, list) else ()), *names})
-    write_marker(machine.files, paths, found._replace(record={**found.record, "dropped": dropped}))
-    return True
+    found = read_markers(files, paths).done
+    assert isinstance(found, Marker)
+    record = read_made_of(files, paths, found)
+    known, outputs = record.get("dropped"), record.get("outputs")
+    declared = [name for name in outputs or () if name.partition("/")[0] in roots]
+    dropped = sorted({*(known or ()), *declared, *roots[:_MOST_DROPPED]})
+    write_marker(files, paths, found._replace(record={**found.record, "dropped": dropped}))
 
 
 # -- classes of one name -------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ A job decides nothing: it holds data, and passes on what happens to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from datetime import datetime
 from pathlib import Path
@@ -69,6 +69,10 @@ class Reuse(Protocol):
 
     def refuse_other(self, job: Job, known: Job) -> None:
         """Raises `DefaultChanged` if a job that is under way in this process has other values."""
+        ...
+
+    def dropped(self, job: Job) -> Iterable[Job]:
+        """The done jobs whose removed files a job that is to run depends on, in the order they are to run."""
         ...
 
     def record(self, job: Job) -> Mapping[str, Any]:
