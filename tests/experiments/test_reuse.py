@@ -427,6 +427,50 @@ def test_a_renamed_upstream_that_is_made_again_is_seen(place: Place, is_moved: b
     assert out(place, how) == "from v3\n"
 
 
+PARTIAL = """
+EPOCHS = param_group("epochs")
+class Learn(ResumableTask):
+    epochs: Param[int] = field(groups=[EPOCHS])
+    run = partial(exclude_groups=[EPOCHS])
+    state: Meta[Path] = field(default_factory=PathGenerator("state", partial=run))
+    def execute(self):
+        self.state.parent.mkdir(parents=True, exist_ok=True)
+        done = self.state.read_text().split() if self.state.exists() else ["v1", "0"]
+        (HERE / "ledger").open("a").write(f"{self.epochs} from {done[1]}\\n")
+        self.state.write_text(f"{done[0]} {self.epochs}")
+        return self.state.read_text()
+given = options(epochs=sweep(1))
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        for n in given.epochs:
+            learn = Learn.C(epochs=n).submit()
+            learn.wait()
+    print(learn.result())
+"""
+
+
+@pytest.mark.parametrize("how", ["--rerun-changed", "--rerun=task~Learn"])
+def test_running_again_sets_partials_aside(place: Place, how: str) -> None:
+    """A task found its finished checkpoint in the directory that it shares, and was stamped as new."""
+    write(place, {"script.py": PARTIAL})
+    assert out(place, "-c", "epochs=1,2") == "v1 2\n"
+    edit(place, "script.py", '"v1"', '"v2"')
+    noted = run(tenuto("run", "-c", "epochs=3", place.directory / "script.py"), place.directory)
+    assert noted.stdout == "v1 3\n"
+    assert "1 job was run on from" in noted.stderr
+    assert "though script.py has changed since" in noted.stderr
+    assert out(place, how, "-c", "epochs=1,2") == "v2 2\n"
+    assert place.ledger() == ["1 from 0", "2 from 1", "3 from 2", "1 from 0", "2 from 1"]
+    (aside,) = place.workspace.glob("partials/*/*/*.aside")
+    assert (aside / "state").read_text() == "v1 3"
+    last = run(
+        tenuto("run", "--rerun-changed", "-c", "epochs=4", place.directory / "script.py"), place.directory
+    )
+    assert last.stdout == "v2 4\n"
+    if how == "--rerun-changed":
+        assert place.ledger()[-1] == "4 from 2"
+
+
 EMPTY = """
 class Keep(ResumableTask):
     def execute(self):

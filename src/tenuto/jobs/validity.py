@@ -23,6 +23,7 @@ from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.base import caller, class_name
 from tenuto.tasks.code import changed_files, classes_of, file_digests, inside
 from tenuto.tasks.deprecation import former_keys
+from tenuto.tasks.hints import PathGenerator
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class, partial_folder
 from tenuto.tasks.location import known_file, nameless_source, shown_file
@@ -208,6 +209,12 @@ class Validity:
         """The jobs that were run again since a person wants it: once is enough."""
         self._again: set[str] = set()
         """The jobs that are run again, for whatever reason: what depends on them follows."""
+        self._anew: set[str] = set()
+        """Those of them that begin with empty partials, too, whatever made these."""
+        self._emptied: set[str] = set()
+        """The partials that were set aside: jobs that share one go on from each other."""
+        self.older: dict[str, CheckedReuse] = {}
+        """By partial, what speaks against one that is gone on from all the same."""
         self._doubts: dict[str, CheckedReuse] = {}
         """By key, what speaks against jobs that were reused all the same."""
         self._moved: dict[str, MovedJobs] = {}
@@ -225,7 +232,10 @@ class Validity:
         found = self.judged(job, marker)
         if found.finding is Validness.VALUE:
             self._refuse(job, "was done", found.changed)
-        if self._is_asked(job) or found.finding is Validness.OUTPUTS or found.newer & self._again:
+        if self._is_asked(job) or found.newer & self._again:
+            is_again = True
+            self._anew.add(job.key)
+        elif found.finding is Validness.OUTPUTS:
             is_again = True
         else:
             is_again = self.rerun_changed and found.finding is not Validness.VALID
@@ -273,7 +283,10 @@ class Validity:
             if found.finding is not Validness.VALID:
                 self._doubts[job.key] = found
             return False
-        return self._is_asked(job) or (self.rerun_changed and found.finding is not Validness.VALID)
+        if self._is_asked(job):
+            self._anew.add(job.key)
+            return True
+        return self.rerun_changed and found.finding is not Validness.VALID
 
     def refuse_other(self, job: Job, known: Job) -> None:
         """Raises `DefaultChanged` if a job that is under way in this process has other values."""
@@ -295,6 +308,11 @@ class Validity:
         """What the result of an attempt that is about to begin will be made of."""
         if not isinstance(job.work, TaskWork):
             return {}
+        if job.key in self._anew:
+            self._anew.discard(job.key)
+            for config in inside(job.work.task):
+                for folder in partials(config, job.layout):
+                    self.set_aside(folder)
         made = self.wanted(job)
         known = dict(made.sources)
         for needed in job.dependencies:
@@ -335,6 +353,19 @@ class Validity:
     def be_at(self, where: Mapping[str, Any]) -> None:
         """Have the records of jobs tell where they are made: commit, packages and the like."""
         self.where = where
+
+    def set_aside(self, folder: str) -> None:
+        """Set the directory of a partial aside, once, unless a job uses it at this moment."""
+        if folder in self._emptied or self._files.stat(folder) is None:
+            return
+        self._emptied.add(folder)
+        with open(f"{folder}.lock", "a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            remove_path(self._files, f"{folder}.aside")
+            self._files.rename(folder, f"{folder}.aside")
 
     def note_shared(self, source: MadeFrom) -> None:
         """Have the jobs that use something shared be made from it."""
@@ -414,6 +445,21 @@ class Validity:
                 found.setdefault(why, Counter())[job.key in reused] += 1
         for why, counted in sorted(found.items()):
             yield ChangedCode(why, counted[True], counted[False])
+
+    def older_partials(self, jobs: Iterable[Job]) -> Iterator[str]:
+        """Why jobs that ran are not what running them in empty partials would give."""
+        used = Counter(
+            folder
+            for job in jobs
+            if self.older and isinstance(job.work, TaskWork)
+            for config in inside(job.work.task)
+            for folder in partials(config, job.layout).keys() & self.older.keys()
+        )
+        for folder, number in sorted(used.items()):
+            yield (
+                f"{_jobs(number)} run on from {folder}, though {self.older[folder]} (--rerun-changed, or "
+                f"rerun_changed=True, sets it aside)"
+            )
 
     def _doubt(self, job: Job, reused: bool) -> str | None:
         marker = job.marker
@@ -735,8 +781,7 @@ class SharedThings:
             cls = live_class(type(config))
             if CACHED in _kinds(cls):
                 self._check_cache(config, layout, really=really)
-            if any(one.partial is not None for one in schema_of(cls).generators.values()):
-                self._check_partials(config, layout, really=really)
+            self._check_partials(config, layout, really=really)
 
     def judged(
         self, config: Any, known: SharedRecord, excluded: frozenset[str] = frozenset()
@@ -807,10 +852,7 @@ class SharedThings:
                 remove_path(self._files, f"{folder}/{name}")
 
     def _check_partials(self, config: Any, layout: Layout, *, really: bool) -> None:
-        for generator in schema_of(type(config)).generators.values():
-            if generator.partial is None:
-                continue
-            folder = f"{layout.partials}/{partial_folder(config, generator)}"
+        for folder, generator in partials(config, layout).items():
             path = f"{folder}.json"
             if path in self._seen:
                 continue
@@ -818,11 +860,28 @@ class SharedThings:
             is_there = self._files.stat(folder) is not None
             known = SharedRecord.read(self._files, path)
             if known is not None and is_there:
-                self.judged(config, known, generator.partial.excluded_groups)
-            elif really and not is_there:
+                assert generator.partial is not None
+                found = self.judged(config, known, generator.partial.excluded_groups)
+                if found.finding is Validness.VALID:
+                    continue
+                if not (self._validity.rerun_changed and really):
+                    self._validity.older[folder] = found
+                    continue
+                self._validity.set_aside(folder)
+            if really and self._files.stat(folder) is None:
                 self._files.make_directory(folder.rpartition("/")[0])
                 made = self.record(config, self._machine.randomness.nonce())
                 self._files.replace(path, json.dumps(made).encode(), durable=False)
+
+
+def partials(config: Any, layout: Layout) -> dict[str, PathGenerator]:
+    """The directories of partials that a config has."""
+    generators = schema_of(live_class(type(config))).generators.values()
+    return {
+        f"{layout.partials}/{partial_folder(config, one)}": one
+        for one in generators
+        if one.partial is not None
+    }
 
 
 def remove_path(files: Files, path: str) -> None:
