@@ -471,6 +471,37 @@ def test_running_again_sets_partials_aside(place: Place, how: str) -> None:
         assert place.ledger()[-1] == "4 from 2"
 
 
+RETRIED = """
+from up import Up
+class Dn(Task):
+    up: Param[Up]
+    def execute(self):
+        if not (HERE / "release").exists():
+            raise RuntimeError("not yet")
+        return "from " + self.up.result()
+given = options(all=True)
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        up = Up.C().submit()
+        if given.all:
+            print(Dn.C(up=up).submit().result())
+"""
+
+
+def test_a_retried_job_is_made_from_what_is_there_then(place: Place) -> None:
+    """Its record named what the attempt before would have been made from, and it was run once more."""
+    write(place, {"up.py": THROUGH, "script.py": RETRIED})
+    out(place, code=1)
+    edit(place, "up.py", "v1", "v2")
+    assert out(place, "--rerun", "task~Up", "-c", "all=false") == ""
+    place.release.touch()
+    retried = run(tenuto("retry", "Dn", "-w", "ws"), place.directory)
+    assert retried.returncode == 0, retried.stderr
+    last = run(tenuto("run", "--rerun-changed", place.directory / "script.py"), place.directory)
+    assert last.stdout == "from v2\n"
+    assert "nothing had to run" in last.stderr
+
+
 EMPTY = """
 class Keep(ResumableTask):
     def execute(self):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from tenuto.errors import JournalError, SerializationError, TenutoError
@@ -15,6 +16,7 @@ from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import JobActed, Outcome, Seen, stale
 from tenuto.jobs.parameters import read_stored
 from tenuto.jobs.stored_work import StoredWork
+from tenuto.jobs.validity import renewed_record
 from tenuto.jobs.view import JobsView
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.protocols import Launcher
@@ -222,5 +224,5 @@ def _job(
         retry=retry,
         carbon_plan=instructions.carbon,
     )
-    job.kept_record = instructions.record
+    job.kept_record = partial(renewed_record, machine.files, view.layout, instructions.record)
     return job

@@ -610,6 +610,19 @@ class StoredValidity:
             raise DefaultChanged(f"{job.task_id} {job.job_id[:8]} {OTHER_DEFAULTS}")
 
 
+def renewed_record(files: Files, layout: Layout, record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record of an attempt for one that follows now: what it is made from is as it is now."""
+    made = []
+    for one in MadeOf.of(record, dict).sources.values():
+        assert one is not None
+        marker = None
+        if not one.key.startswith((f"{PREPARED}:", f"{CACHED}:")):
+            task_id, _, job_id = one.key.rpartition("/")
+            marker = read_markers(files, layout.job(task_id, job_id)).done
+        made.append(list(source_of(one.key, marker) if isinstance(marker, Marker) else one))
+    return {**record, "made_from": made} if made else record
+
+
 _MOST_DROPPED = 20
 
 

@@ -128,7 +128,7 @@ class Job(Entry):
     """Names the life of its directory; see `LaunchRecord`."""
     is_planned: bool = False
     """It is only planned: its watchers are called when the plan is complete otherwise."""
-    kept_record: Mapping[str, Any] = {}
+    kept_record: Callable[[], Mapping[str, Any]] = dict
     """What the record of the next attempt says, without a `reuse`."""
     spent_stop: StopRecord | None = None
     """The wish to end an attempt that was said to have failed before the job was submitted again."""
@@ -328,7 +328,7 @@ class Job(Entry):
 
     def record(self) -> Mapping[str, Any]:
         """What the result of the attempt that is about to begin will be made of."""
-        return self.kept_record if self.reuse is None else self.reuse.record(self)
+        return self.kept_record() if self.reuse is None else self.reuse.record(self)
 
     def grow(self) -> None:
         """Have the next attempt ask for what the rules of the job say after so many tries."""
