@@ -97,9 +97,9 @@ class Row(NamedTuple):
         """True if the job was done before it was asked for."""
         if self.state is not JobState.DONE:
             return False
-        if self.started is None:  # it waited, perhaps, until what it depends on was made again
-            return True
-        return self.ended is not None and self.submitted is not None and self.ended <= self.submitted
+        if self.submitted is None:
+            return self.started is None
+        return self.ended is not None and self.ended <= self.submitted
 
     def elapsed_s(self, now: datetime) -> float | None:
         """How long the job ran, or has been running."""

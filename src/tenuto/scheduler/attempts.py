@@ -138,7 +138,7 @@ class Attempts(Watches):
         if job.is_doubtful and job.reuse is not None and marker is not None:
             job.is_doubtful = False
             if job.rerun_of == marker.nonce and job.reuse.is_valid(job, marker):
-                job.rerun_of, job.empties = None, False
+                job.rerun_of, job.empties, job.is_found = None, False, True
 
     async def _launched(self, job: Job, lock: LockHandle, launch: LaunchRecord, grant: Grant) -> Process:
         """The process of an attempt on this machine, once its runner is up and has the locks."""
