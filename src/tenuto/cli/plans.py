@@ -10,8 +10,7 @@ from tenuto.experiments.display import tag_text
 from tenuto.experiments.submissions import Intent, PlannedJob
 from tenuto.jobs.difference import plain_side
 from tenuto.jobs.forecast import Durations, ForecastJob, makespan
-from tenuto.jobs.lookalikes import renamed_from
-from tenuto.jobs.nearest import Nearest, nearest_earlier
+from tenuto.jobs.nearest import Nearest, nearest_earlier, renamed_from
 from tenuto.jobs.text import duration, safe
 from tenuto.workspace.ports import Files
 
