@@ -11,7 +11,7 @@ from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.search.archive import Archive, Verdict
 from tenuto.search.candidates import Candidates
-from tenuto.search.claim_store import SURROUNDINGS
+from tenuto.search.claimed_rows import SURROUNDINGS
 from tenuto.search.kept_outcomes import read_kept
 from tenuto.search.outcome import Outcome
 from tenuto.search.proposals import InFlight, Proposal, Sampler, archive_of, chance, proposals

@@ -16,8 +16,8 @@ from tenuto.database import now_ms
 from tenuto.database.members import MemberKind, listed
 from tenuto.errors import NotFound
 from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.search.candidate_rows import best_candidate
 from tenuto.search.rows import SearchRow
-from tenuto.search.search_store import best_candidate
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, is_status, jobs
 

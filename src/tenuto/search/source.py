@@ -37,6 +37,8 @@ from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.search.archive_panel import archive_panel
+from tenuto.search.candidate_rows import SEARCH
+from tenuto.search.claimed_rows import is_dead
 from tenuto.search.export import candidate_of
 from tenuto.search.monitor_rows import (
     MEANINGS,
@@ -50,8 +52,6 @@ from tenuto.search.monitor_rows import (
     result_of,
     row_of,
 )
-from tenuto.search.moves import SEARCH
-from tenuto.search.recovery import is_dead
 from tenuto.search.search_overview import overview
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches

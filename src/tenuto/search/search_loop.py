@@ -1,37 +1,235 @@
-"""The seed's evolution scheduler: tick after tick, from the outcomes that came to the jobs that go out.
-Decides nothing itself: `decisions` says how many and whether to end; stages that raise stop no other.
+"""The loop of a search, tick after tick: recover what was lost, tell what ended, decide, propose, dispatch.
+What the sampler makes of it is in `replica`; the rows are in `store`. A stage that raises stops no other.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sqlalchemy import Connection
+
 from tenuto.clock import Clock
+from tenuto.database.members import MemberKind, leave, listed
 from tenuto.lifecycle.evolution import SearchEnd, SearchState
 from tenuto.search.agent import Agent
-from tenuto.search.decisions import Bounds, DispatchPlan, SearchStanding, plan
-from tenuto.search.ingestion import Ingestion
+from tenuto.search.candidate_rows import SEARCH
+from tenuto.search.claimed_rows import has_lost_rows, is_dead
 from tenuto.search.job_scheduler import Console, JobScheduler, log_trouble
 from tenuto.search.map_elites_sampler import MapElitesSampler
-from tenuto.search.moves import SEARCH
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.queues import Queue
-from tenuto.search.recovery import Recovery
-from tenuto.search.rows import SearchView
+from tenuto.search.replica import Replica
+from tenuto.search.rows import LogRow, SearchView, Told
 from tenuto.search.store import Store
 from tenuto.settings import Settings
 from tenuto.settings.urls import without_secrets
 from tenuto.workspace.machine import this_machine
-from tenuto.workspace.ports import Machine
+from tenuto.workspace.ports import Machine, Processes
 
 T = TypeVar("T")
 _RECOVER_EVERY_S = 1.0
 _SAVE_EVERY_S = 5.0
 """How much of the time that `max_seconds` counts a kill may lose."""
 STAGES = ("ingested", "recovered", "unfinished", "scheduled", "dispatched")
+
+# How many candidates to make, and whether to end: functions of values, which read no clock and no row.
+
+MOST_SURROUNDINGS = 5
+"""Failures in a row that are the surroundings': more would burn the budget for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """When a search ends, and how much may be in flight; None: no bound."""
+
+    max_unfinished: int
+    max_total: int | None = None
+    batch: int | None = None
+    max_seconds: float | None = None
+    max_cost: float | None = None
+    target: float | None = None
+    stall: int | None = None
+    seed_population: int = 16
+    maximize: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStanding:
+    """Where a search stands."""
+
+    state: SearchState
+    scheduled: int = 0
+    told: int = 0
+    unfinished: int = 0
+    to_tell: int = 0
+    cost: float = 0.0
+    active_s: float = 0.0
+    best: float | None = None
+    succeeded: int = 0
+    failed: int = 0
+    since_better: int = 0
+    is_exhausted: bool = False
+    surroundings: int = 0
+    """The failures of the surroundings, not of candidates, that came last, in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchPlan:
+    """What to do next: how many candidates to make, and why to stop, if so."""
+
+    to_schedule: int = 0
+    stop: SearchEnd | None = None
+    ends_now: bool = False
+    """Nothing is in flight and everything was told: the search may end."""
+    pauses: bool = False
+    """The surroundings fail: a person has to mend them first."""
+
+
+def plan(view: SearchStanding, bounds: Bounds) -> DispatchPlan:
+    """What a search does next."""
+    is_quiet = view.unfinished == 0 and view.to_tell == 0
+    if view.state is SearchState.ENDED:
+        return DispatchPlan()
+    if view.state is SearchState.DRAINING:
+        return DispatchPlan(ends_now=is_quiet)
+    stop = _stop(view, bounds)
+    if stop is not None:
+        return DispatchPlan(stop=stop, ends_now=is_quiet)
+    if view.state is SearchState.PAUSED:
+        return DispatchPlan()
+    if view.surroundings >= MOST_SURROUNDINGS:
+        return DispatchPlan(pauses=True)
+    if is_quiet and bounds.max_total is not None and view.scheduled >= bounds.max_total:
+        return DispatchPlan(stop=SearchEnd.TOTAL, ends_now=True)
+    if is_quiet and view.is_exhausted:
+        return DispatchPlan(stop=SearchEnd.EXHAUSTED, ends_now=True)
+    return DispatchPlan(to_schedule=_room(view, bounds))
+
+
+def _stop(view: SearchStanding, bounds: Bounds) -> SearchEnd | None:
+    if bounds.target is not None and view.best is not None:
+        is_reached = view.best >= bounds.target if bounds.maximize else view.best <= bounds.target
+        if is_reached:
+            return SearchEnd.TARGET
+    if bounds.max_cost is not None and view.cost >= bounds.max_cost:
+        return SearchEnd.COST
+    if bounds.max_seconds is not None and view.active_s >= bounds.max_seconds:
+        return SearchEnd.TIME
+    if bounds.stall is not None and view.since_better >= bounds.stall:
+        return SearchEnd.STALL
+    if view.succeeded == 0 and view.failed >= bounds.seed_population:
+        return SearchEnd.FAILING
+    return None
+
+
+def _room(view: SearchStanding, bounds: Bounds) -> int:
+    room = bounds.max_unfinished - view.unfinished
+    if bounds.batch is not None:
+        room = min(room, bounds.batch)
+    if bounds.max_total is not None:
+        room = min(room, bounds.max_total - view.scheduled)
+    if bounds.max_cost is not None and view.told and view.cost > 0:
+        mean = view.cost / view.told
+        # As long as what is in flight is expected to leave something of the budget.
+        affordable = int((bounds.max_cost - view.cost) / mean) - view.unfinished
+        room = min(room, affordable if affordable > 0 else int(view.unfinished == 0))
+    return max(room, 0)
+
+
+class Recovery:
+    """Takes back the rows of workers that are gone, for all searches of a database."""
+
+    def __init__(self, store: Store, processes: Processes, workspace: str, max_attempts: int) -> None:
+        self._store = store
+        self._processes = processes
+        self._workspace = workspace
+        self._max_attempts = max_attempts
+
+    def is_due(self) -> bool:
+        """Whether a row may have to be taken back; a look, which changes nothing."""
+        return self._store.database.read(self._is_due)
+
+    def _is_due(self, connection: Connection) -> bool:
+        return has_lost_rows(connection) or bool(self._dead(connection))
+
+    def _dead(self, connection: Connection) -> list[str]:
+        """The workers of this workspace that are known to be dead."""
+        return [
+            member.id
+            for member in listed(connection, MemberKind.WORKER)
+            if member.workspace == self._workspace and is_dead(self._processes, member)
+        ]
+
+    def recover(self) -> int:
+        """Takes back what can be; how many rows. Costs a row no attempt if its worker died here."""
+        database = self._store.database
+        dead = database.read(self._dead)
+        count = self._store.recover(self._max_attempts, dead)
+        if dead:
+            database.write(lambda connection: leave(connection, *dead))
+        return count
+
+
+class Ingestion:
+    """Tells the candidates of one search."""
+
+    def __init__(
+        self, store: Store, replica: Replica, name: str, *, batch: int, maximize: bool, window: int | None
+    ) -> None:
+        """`window`: of a reproducible search, whose candidates are told in the order of their numbers."""
+        self._store = store
+        self._replica = replica
+        self._name = name
+        self._batch = batch
+        self._maximize = maximize
+        self._window = window
+
+    def ingest(self, *, is_asked_out: bool) -> int:
+        """Tells what ended and was not told; how many. `is_asked_out`: no number can be asked now."""
+        replica = self._replica
+        if not replica.is_read:
+            replica.read_on()
+        rows = self._next(is_asked_out)
+        while any(row.number > replica.scheduled for row in rows):
+            # Another process added them, and may have told them since this one looked: with the counter of
+            # now, and rows of before, a candidate was told twice, and its cost counted twice.
+            replica.read_on()
+            rows = self._next(is_asked_out)
+        if not rows:
+            return 0
+
+        def tell() -> Sequence[Told]:
+            told = []
+            for row in rows:
+                told.append(replica.tell(row))
+                if not replica.is_read:  # set apart: the sampler was begun anew, so the rest waits
+                    break
+            return told
+
+        try:
+            count = self._store.tell(self._name, replica.told, tell, self._maximize)
+        except BaseException:
+            replica.rebuild()  # whatever was told to it may not be stored
+            raise
+        if count is None:
+            replica.rebuild() if replica.has_unconfirmed else replica.read_on()
+            return 0
+        if replica.is_read:
+            replica.confirm(count)
+        return count
+
+    def _next(self, is_asked_out: bool) -> list[LogRow]:
+        if self._window is None:
+            return self._store.to_tell(self._name, self._batch)
+        replica = self._replica
+        number = replica.told + 1
+        if replica.scheduled < number - 1 + self._window and not is_asked_out:
+            return []
+        return self._store.to_tell(self._name, 1, number)
 
 
 def bounds_of(settings: Settings, maximize: bool) -> Bounds:
