@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tenuto.errors import DirectoryUnusable
 from tenuto.lifecycle.states import JobState, TransientMode
-from tenuto.scheduler.attempts import Attempts
+from tenuto.scheduler.attempts import Attempts, drop_aside
 from tenuto.scheduler.decisions import (
     NO_TRIES,
     Arrival,
@@ -32,7 +32,6 @@ from tenuto.scheduler.owners import Owner, OwnerLedger
 from tenuto.scheduler.registry import Registry
 from tenuto.scheduler.shortages import shortage, worded
 from tenuto.scheduler.token_queue import TokenQueues
-from tenuto.scheduler.verdicts import drop_aside
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
@@ -163,7 +162,7 @@ class Arrivals:
         look = _NOT_LOOKED
         try:
             settled = self._attempts.look(job)
-            if not self._attempts.mend(job, settled):
+            if not self._attempts.at(job).mend(settled):
                 return look  # its start looks again, under the lock
             look = self._judged(job, settled.derived, settled.evidence.launch)
             if look.arrival is Arrival.RUN:
