@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.cli.commands.logs import JobWatch, News
 from tenuto.cli.commands import logs as watching
+from tenuto.cli.commands.logs import JobWatch, News
 
 from .workspaces import Builder
 
