@@ -21,8 +21,10 @@ from tenuto.scheduler.decisions import (
     Verdict,
     known_end,
     on_arrival,
+    shortage,
     tries_of,
     tries_to_come,
+    worded,
 )
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.inputs import Adopted, Failed, Found, Input, Locked, Promoted, Submitted, Unlocked
@@ -30,7 +32,6 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.owners import Owner, OwnerLedger
 from tenuto.scheduler.registry import Registry
-from tenuto.scheduler.shortages import shortage, worded
 from tenuto.scheduler.token_queue import TokenQueues
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived

@@ -19,11 +19,10 @@ from tenuto.lifecycle.base_job import CounterChange
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
 from tenuto.light import late
-from tenuto.scheduler.decisions import NO_RETRY, NO_RULES, NO_TRIES, Allowance, RetryLimits
+from tenuto.scheduler.decisions import NO_RETRY, NO_RULES, NO_TRIES, Allowance, RetryLimits, worded
 from tenuto.scheduler.entries import Entry, JobDependency
 from tenuto.scheduler.job_html import job_html
 from tenuto.scheduler.owners import Owner
-from tenuto.scheduler.shortages import worded
 from tenuto.scheduler.tokens import TokenDependency, needs_of
 from tenuto.scheduler.watched_outputs import WatchedOutput
 from tenuto.scheduler.work import Work

@@ -17,7 +17,7 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler import effects, inputs
 from tenuto.scheduler.attempts import STOP_GRACE_S, Attempts
 from tenuto.scheduler.core import Core
-from tenuto.scheduler.decisions import Verdict
+from tenuto.scheduler.decisions import Verdict, failure, shortage, worded
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.handover import Handovers
 from tenuto.scheduler.intake import Arrivals, Cancellation, Forgetting, Inbox, Submission, Wish
@@ -30,7 +30,6 @@ from tenuto.scheduler.owners import Owner, OwnerCounts, OwnerLedger
 from tenuto.scheduler.pauses import BACK_OFF_S, Pauses
 from tenuto.scheduler.registry import Registry
 from tenuto.scheduler.shared_slots import SharedSlots, TokenSlots
-from tenuto.scheduler.shortages import failure, shortage, worded
 from tenuto.scheduler.token_queue import TokenQueue, TokenQueues
 from tenuto.scheduler.tokens import Grant
 from tenuto.scheduler.workers import Worker
