@@ -22,8 +22,7 @@ from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.handover import Handovers
 from tenuto.scheduler.intake import Arrivals, Cancellation, Forgetting, Inbox, Submission, Wish
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.listeners import Announcer
-from tenuto.scheduler.logbook import LogStep, is_logged, log_state, log_step
+from tenuto.scheduler.listeners import Announcer, LogStep, is_logged, log_state, log_step
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.output_worker import TaskOutputsWorker
 from tenuto.scheduler.owners import Owner, OwnerCounts, OwnerLedger
