@@ -5,18 +5,18 @@ Waits for nothing: the caller of `prepare` has the scheduler, and waits.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tenuto.errors import JournalError, SerializationError, TenutoError
 from tenuto.jobs.directories import is_real_directory
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import JobActed, Outcome, Seen, stale
 from tenuto.jobs.parameters import read_stored
-from tenuto.jobs.stored_work import StoredWork
 from tenuto.jobs.view import JobsView
-from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.instructions import Command, Instructions
+from tenuto.launchers.outputs import TaskOutput
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
@@ -31,6 +31,29 @@ from tenuto.settings import Settings
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace import job_directory
 from tenuto.workspace.event_writer import EventWriter
+from tenuto.workspace.layout import JobPaths, Layout
+
+
+class StoredWork:
+    """What a job runs, as its ``params.json`` has it."""
+
+    def __init__(
+        self, params: bytes, environment: Mapping[str, str] | None = None, command: Command | None = None
+    ) -> None:
+        """`params`: the content of ``params.json``. `command`: a program to run instead of a task."""
+        self.environment: Mapping[str, str] = environment or {}
+        self._params = params
+        self._command = command
+
+    def params(self, layout: Layout, paths: JobPaths) -> bytes:
+        return self._params
+
+    def command(self) -> Command | None:
+        return self._command
+
+    def output(self, output: TaskOutput, method: Callable[..., Any]) -> Any:
+        return None  # without the task no output can be made
+
 
 _UNSEEN: Seen = {}
 NEVER_STARTED = "it was never started, so its parameters are not kept: run the experiment again"
