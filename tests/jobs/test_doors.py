@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tenuto import CommandTask
+from tenuto.jobs.directories import Outcome
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import read_tail
-from tenuto.jobs.outcome import Outcome
 from tenuto.jobs.removal import delete, no_keeper
 from tenuto.jobs.retry import Retrying, StoredWork, prepare, submit
 from tenuto.jobs.sight import Depth

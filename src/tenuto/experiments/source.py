@@ -19,11 +19,10 @@ from tenuto.experiments.runs import RunView, run_group, take_up
 from tenuto.experiments.source_feed import RunsFeed
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.difference import plain_side
-from tenuto.jobs.directories import directory_size, is_real_directory
+from tenuto.jobs.directories import JobActed, directory_size, is_real_directory
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import JobLog
 from tenuto.jobs.metrics import MetricsReader
-from tenuto.jobs.outcome import JobActed
 from tenuto.jobs.removal import delete
 from tenuto.jobs.result_table import ResultReader, flat_result, result_of
 from tenuto.jobs.retry import Retries

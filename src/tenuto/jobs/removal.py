@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from tenuto.errors import TenutoError
-from tenuto.jobs.directories import directory_size, is_real_directory
+from tenuto.jobs.directories import JobActed, Outcome, Seen, directory_size, is_real_directory, stale
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import JobActed, Outcome, Seen, stale
 from tenuto.jobs.view import JobsView
 from tenuto.workspace import job_directory, journal, trash
 from tenuto.workspace.derive import derive_state

@@ -10,9 +10,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tenuto.errors import JournalError, SerializationError, TenutoError
-from tenuto.jobs.directories import is_real_directory
+from tenuto.jobs.directories import JobActed, Outcome, Seen, is_real_directory, stale
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import JobActed, Outcome, Seen, stale
 from tenuto.jobs.parameters import read_stored
 from tenuto.jobs.view import JobsView
 from tenuto.launchers.instructions import Command, Instructions
