@@ -9,58 +9,49 @@ import gc
 import io
 import os
 import sys
-from _thread import get_ident
+from _thread import allocate_lock, get_ident
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
+
 from tenuto.errors import TaskCancelled
 from tenuto.launchers.payload.assignment import Assignment
 from tenuto.launchers.payload.report import ReportWriter
-from tenuto.light import late, signal
+from tenuto.light import fcntl, late, pathlib, signal
 from tenuto.tasks import CommandTask, Prepare, ResumableTask
+from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.code import code_of, file_digest
 from tenuto.tasks.location import be_process_of_a_job
 from tenuto.tasks.ports import current_job, jobs_of_process
+from tenuto.tasks.schema import schema_of
 from tenuto.tasks.seeds import draw_seed, seed_generators
 from tenuto.tasks.serialization import Document
 from tenuto.tasks.stored_configs import build_job, declared_outputs, job_classes, read_params, seed_in
 from tenuto.tasks.task import run_to_end
 from tenuto.workspace.flags import RESULT_NOT_KEPT
-import os
-import sys
-from _thread import allocate_lock
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-from tenuto.light import fcntl, late, pathlib
-from tenuto.tasks import ResumableTask
-from tenuto.tasks.base import ConfigBase
-from tenuto.tasks.schema import schema_of
 from tenuto.workspace.modes import file_mode
 
 if TYPE_CHECKING:
-    from tenuto.launchers import commands, results
-    from tenuto.launchers.payload import failures, payload, process_end
+    from tenuto.launchers import commands, outputs, results
+    from tenuto.launchers.outputs import OutputsWriter
+    from tenuto.launchers.payload import failures, metrics_log, payload, process_end, progress_reports
+    from tenuto.launchers.payload.metrics_log import MetricsLog
+    from tenuto.launchers.payload.progress_reports import ProgressReports
     from tenuto.lifecycle import states
     from tenuto.workspace import attempt_files
+    from tenuto.workspace.ports import Files
 else:
     attempt_files = late("tenuto.workspace.attempt_files")
     commands = late("tenuto.launchers.commands")
     failures = late("tenuto.launchers.payload.failures")
-    payload = late("tenuto.launchers.payload.payload")
-    process_end = late("tenuto.launchers.payload.process_end")
-    results = late("tenuto.launchers.results")
-    states = late("tenuto.lifecycle.states")
-    from tenuto.launchers import outputs, results
-    from tenuto.launchers.outputs import OutputsWriter
-    from tenuto.launchers.payload import metrics_log, progress_reports
-    from tenuto.launchers.payload.assignment import Assignment
-    from tenuto.launchers.payload.metrics_log import MetricsLog
-    from tenuto.launchers.payload.progress_reports import ProgressReports
-    from tenuto.workspace.ports import Files
-else:
     metrics_log = late("tenuto.launchers.payload.metrics_log")
     outputs = late("tenuto.launchers.outputs")
+    payload = late("tenuto.launchers.payload.payload")
+    process_end = late("tenuto.launchers.payload.process_end")
     progress_reports = late("tenuto.launchers.payload.progress_reports")
     results = late("tenuto.launchers.results")
+    states = late("tenuto.lifecycle.states")
+
 
 class RunningJob:
     """The job that this process runs."""
