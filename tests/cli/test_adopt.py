@@ -16,7 +16,7 @@ PROJECT = """
 from enum import Enum
 from pathlib import Path
 from typing import Dict, List, Optional
-from experimaestro import Config, Constant, Meta, Param, PathGenerator, Task, field
+from experimaestro import Config, Constant, LightweightTask, Meta, Param, PathGenerator, Task, field
 
 class Colour(Enum):
     RED = "r"
@@ -50,6 +50,18 @@ class Evaluate(Task):
     def execute(self):
         Path("score.txt").write_text("score " + self.train.model.read_text())
 
+class Warm(LightweightTask):
+    n: Param[int]
+
+    def execute(self):
+        Path("warmed.txt").write_text(str(self.n))
+
+class Quiet(Task):
+    is_quiet: Param[bool] = field(ignore_default=False)
+
+    def execute(self):
+        print("quiet" if self.is_quiet else "loud")
+
 class Bad(Task):
     x: Param[int]
 
@@ -60,7 +72,7 @@ SCRIPT = """
 import sys
 {first}
 from experimaestro import experiment
-from project import Bad, Data, Evaluate, Train
+from project import Bad, Data, Evaluate, Quiet, Train, Warm
 if __name__ == "__main__":
     try:
         with experiment(sys.argv[1], "sweep") as xp:
@@ -68,6 +80,7 @@ if __name__ == "__main__":
                 train = Train.C(data=Data.C(name="a"), lr=lr, options={{"a": 1}})
                 train.tag("lr", lr)
                 Evaluate.C(train=train.submit()).submit()
+            Quiet.C().submit(init_tasks=[Warm.C(n=1)])
             {bad}
     except BaseException as error:
         print("ended", type(error).__name__, error)
@@ -84,6 +97,7 @@ def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedPro
 def adopt(cwd: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     ended = run(sys.executable, "-m", "tenuto", "adopt", *arguments, "--json", cwd=cwd)
     assert ended.stdout, ended.stderr
+    assert "to run" not in ended.stderr, "a job that is taken over is not run"
     return ended.returncode, json.loads(ended.stdout)
 
 
@@ -109,10 +123,10 @@ def test_a_workspace_that_the_real_package_wrote_is_taken_over_and_reused(tmp_pa
     (tmp_path / "sweep.py").write_text(SCRIPT.format(first="", bad="Bad.C(x=1).submit()"))
     theirs = run(python, "sweep.py", str(tmp_path / "old"), cwd=tmp_path, HOME=str(tmp_path))
     before = contents(tmp_path / "old")
-    assert sum(name.endswith(".done") for name in before) == 4, theirs.stderr
+    assert sum(name.endswith(".done") for name in before) == 5, theirs.stderr
 
     code, planned = adopt(tmp_path, "old", "-w", "new", "--dry-run")
-    assert (code, len(planned["jobs"]), (tmp_path / "new").exists()) == (1, 5, False)
+    assert (code, len(planned["jobs"]), (tmp_path / "new").exists()) == (1, 6, False)
 
     code, taken = adopt(tmp_path, "old", "-w", "new")
     left = [job for job in taken["jobs"] if job["job"] is None]
@@ -128,9 +142,10 @@ def test_a_workspace_that_the_real_package_wrote_is_taken_over_and_reused(tmp_pa
     ours = run(sys.executable, "ours.py", "new", cwd=tmp_path)
     assert "ended" not in ours.stdout, ours.stdout
     launches = [json.loads(path.read_bytes()) for path in (tmp_path / "new" / "jobs").rglob("launch.json")]
-    assert [launch["launcher"] for launch in launches] == ["adopted"] * 4, "a job was run, not found"
+    assert [launch["launcher"] for launch in launches] == ["adopted"] * 5, "a job was run, not found"
     shown = run(sys.executable, "-m", "tenuto", "jobs", "-w", "new", "--json", cwd=tmp_path)
-    assert sorted(row["tags"]["lr"] for row in json.loads(shown.stdout)) == [0.1, 0.1, 1.0, 1.0], shown.stdout
+    rates = [row["tags"]["lr"] for row in json.loads(shown.stdout) if row["tags"]]
+    assert sorted(rates) == [0.1, 0.1, 1.0, 1.0], shown.stdout
     scores = sorted(path.read_text() for path in (tmp_path / "new").rglob("score.txt"))
     assert scores == ["score 0.1", "score 1.0"]
     assert {path.read_text() for path in (tmp_path / "new" / "jobs").rglob("Train.out")} == {"trained\n"}
@@ -185,7 +200,8 @@ class Plain:
         ("Job", {"x": 1, "version": 1}, {}, "the constant Job.version was 1, and is 2 now"),
         ("Job", {"x": {"type": "strange", "value": 1}}, {}, "a value of the kind 'strange'"),
         ("Job", {"x": {"type": "python", "value": 7}}, {}, "names an object that is not in it"),
-        ("Job", {"x": 1}, {"init-tasks": [3]}, "has init-tasks, which Tenuto cannot read"),
+        ("Job", {"x": 1}, {"init-tasks": [3]}, "names an object that is not in it"),
+        ("Job", {"x": 1}, {"copy-dependencies": []}, "has copy-dependencies, which Tenuto cannot read"),
     ],
 )
 def test_a_job_that_cannot_be_taken_over_says_why(
