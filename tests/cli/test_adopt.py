@@ -269,3 +269,109 @@ def test_the_real_package_imported_before_is_named(tmp_path: Path) -> None:
     )
     ended = run(sys.executable, "script.py", cwd=tmp_path)
     assert "experimaestro was imported before" in ended.stderr
+
+
+FUNCTION = """
+from dataclasses import field
+from experimaestro import Param, Task
+from experimaestro.experiments import ConfigurationBase, ExperimentHelper, configuration
+
+class Train(Task):
+    lr: Param[float]
+    depth: Param[int]
+
+    def execute(self):
+        return self.lr * self.depth
+
+@configuration
+class Inner:
+    depth: int = 1
+    names: list = field(default_factory=list)
+
+@configuration
+class Configuration(ConfigurationBase):
+    lr: float
+    inner: Inner = Inner()
+
+def run(helper: ExperimentHelper, cfg: Configuration):
+    if cfg.title == "broken":
+        raise RuntimeError("the user's")
+    Train.C(lr=cfg.lr, depth=cfg.inner.depth).tag("lr", cfg.lr).submit()
+"""
+SHEET = """
+id: sweep
+file: experiment
+title: A sweep
+lr: 1
+inner: {depth: 3}
+"""
+
+
+def sheet(cwd: Path, *overrides: str, command: str = "run") -> subprocess.CompletedProcess[str]:
+    (cwd / "experiment.py").write_text(FUNCTION)
+    (cwd / "sweep.yaml").write_text(SHEET)
+    given = [part for override in overrides for part in ("-c", override)]
+    return run(sys.executable, "-m", "tenuto", command, "sweep.yaml", "-w", "new", "--json", *given, cwd=cwd)
+
+
+def test_a_yaml_file_of_their_form_calls_its_function(tmp_path: Path) -> None:
+    planned = sheet(tmp_path, command="plan")
+    assert (planned.returncode, (tmp_path / "new").exists()) == (0, False), planned.stderr
+    for overrides in ((), ("lr=0.5", "inner.depth=4"), ()):
+        ended = sheet(tmp_path, *overrides)
+        assert ended.returncode == 0, ended.stderr
+    said = run(sys.executable, "-m", "tenuto", "results", "-w", "new", "--json", "--all", cwd=tmp_path)
+    assert sorted(row["result"] for row in json.loads(said.stdout)) == [2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("rate=1", "Configuration has no 'rate': it has id, title"),
+        ("inner.deep=1", "Inner has no 'deep': it has depth, names"),
+        ("lr=fast", "Configuration.lr expects float: 'fast'"),
+        ("inner=3", "Configuration.inner expects the keys of Inner: 3"),
+        ("parent=base", "Configuration has no 'parent'"),
+        ("title=broken", "RuntimeError: the user's"),
+    ],
+)
+def test_a_wrong_value_of_their_yaml_is_named(tmp_path: Path, override: str, said: str) -> None:
+    ended = sheet(tmp_path, override)
+    assert ended.returncode in (1, 2)
+    assert said in ended.stderr, ended.stderr
+    assert "yaml_file.py" not in ended.stderr
+    assert "session.py" not in ended.stderr
+
+
+OPTIONS = """
+import pytest
+from tenuto.compat.experimaestro import install; install()
+from experimaestro.launchers.slurm import SlurmLauncher, SlurmOptions
+from experimaestro.launcherfinder import find_launcher
+import tenuto
+options = SlurmOptions(
+    nodes=2, time="2-03:00:00", partition="gpu", account="me", mem="16G", cpus_per_task="4", gpus_per_node=2,
+    exclude="bad[1-3]", mem_per_gpu="8G",
+)
+assert isinstance(options, tenuto.SlurmOptions)
+assert (options.time_s, options.memory_bytes, options.cpus, options.gpus) == (183600.0, 16 << 30, 4, 2)
+assert (options.partition, options.account) == ("gpu", "me")
+assert options.extra == ("--exclude=bad[1-3]", "--mem-per-gpu=8G", "--nodes=2"), options.extra
+times = {"90": 5400, "1:30": 90, "12:00:00": 43200, "2-0": 172800, "1-2:30": 95400}
+for text, seconds in times.items():
+    assert SlurmOptions(time=text).time_s == seconds, text
+assert SlurmOptions(mem="1000").memory_bytes == 1000 << 20
+assert isinstance(SlurmLauncher(options=options), tenuto.SlurmLauncher)
+for wrong in ({"time": "soon"}, {"mem": "much"}, {"nice": 3}):
+    with pytest.raises(ValueError):
+        SlurmOptions(**wrong)
+with pytest.raises(ValueError):
+    SlurmLauncher(options=options, connector=object())
+assert find_launcher("duration=2 h & cpu(cores=1)") is not None
+"""
+
+
+def test_their_options_of_slurm_are_ours(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(OPTIONS)
+    ended = run(sys.executable, "script.py", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
