@@ -333,7 +333,7 @@ def _leave_forked_children_alone() -> None:
 def complete_package() -> None:
     """Run the `__init__` of Tenuto, if this interpreter began with the bare package (see `__main__`)."""
     package = sys.modules["tenuto"]
-    if not hasattr(package, "__version__"):
+    if not hasattr(package, "__all__"):
         spec = package.__spec__
         assert spec is not None
         assert spec.loader is not None
