@@ -16,6 +16,8 @@ MOST_POINTS = 10_000
 FEWEST_POINTS = 4
 """The first, the last, the smallest and the largest stay, however much is thinned."""
 LONGEST_NAME = 200
+SYSTEM = "system/"
+"""How the names of what runners measure begin: cores, bytes, and parts of 1 of the host."""
 _SPELLED = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "infinity": math.inf, "-infinity": -math.inf}
 
 

@@ -5,13 +5,13 @@ import { followMetrics, get } from "./api.js";
 import { h, keyed, put, say } from "./dom.js";
 import { choice, empty, groupChoice, stateMark, throttled } from "./parts.js";
 import { COLOURS, isLessBetter, linearTicks, scale, tick } from "./plot.js";
-import { address, duration, nameOfKey, short } from "./text.js";
+import { address, duration, nameOfKey, percent, short, size } from "./text.js";
 
 /** @import { Curve, Groups, JobCurves, Metrics, Place, View } from "./types.js" */
 /** @import { Scale } from "./plot.js" */
 /** @typedef {{key: string, label: string, colour: string, x: number[], y: (number | null)[], raw: (number | null)[], range?: Range}} Line */
 /** @typedef {[left: number, right: number, low: number, high: number]} Range */
-/** @typedef {{isLogX?: boolean, isLogY?: boolean, smoothing?: number, byTime?: boolean, title?: string}} Look */
+/** @typedef {{isLogX?: boolean, isLogY?: boolean, smoothing?: number, byTime?: boolean, name?: string}} Look */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [62, 10, 10, 26];
 const SLICE_MS = 12;
@@ -19,6 +19,12 @@ const NEAR = 40;
 const MOST_JOBS = 200;
 const MOST_POINTS = 1000;
 const MOST_LISTED = 50;
+export const SYSTEM = "system/";
+/** How values of what runners measured read: bytes, and parts of 1. @type {Map<string, (value: number | null) => string>} */
+const UNITS = new Map([["memory", size], ["gpu_memory", size], ["gpu", percent], ["host_cpu", percent], ["host_memory", percent]].map(([name, unit]) => [SYSTEM + name, /** @type {(value: number | null) => string} */ (unit)]));
+
+/** A value of a metric, as people read it. @param {string | undefined} name @param {number | null} value */
+export const valueText = (name, value) => (value === null ? short(null) : (UNITS.get(name ?? "") ?? short)(value));
 const SHADES = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
 
 /**
@@ -163,7 +169,7 @@ export class CurvePlot {
       const at = Math.round(y.place(value)) + 0.5;
       pen.moveTo(LEFT, at);
       pen.lineTo(width - RIGHT, at);
-      pen.fillText(tick(value), LEFT - 6, at);
+      pen.fillText((UNITS.get(this.look.name ?? "") ?? tick)(value), LEFT - 6, at);
     }
     pen.textAlign = "center";
     for (const value of x.ticks) {
@@ -242,7 +248,7 @@ export class CurvePlot {
       pen.fill();
     }
     const where = this.look.byTime ? `after ${duration(line.x[at])}` : `step ${short(line.x[at])}`;
-    say(this.words, `${line.label}  ${where}: ${short(value ?? null)}${line.raw !== line.y ? ` (raw ${short(line.raw[at] ?? null)})` : ""}`);
+    say(this.words, `${line.label}  ${where}: ${valueText(this.look.name, value ?? null)}${line.raw !== line.y ? ` (raw ${valueText(this.look.name, line.raw[at] ?? null)})` : ""}`);
   }
 }
 
@@ -301,18 +307,26 @@ function newLine(curve, look, key, label, colour) {
 export function jobCurves(place, key) {
   /** @type {Map<string, CurvePlot>} */
   const plots = new Map();
+  const used = h("div", {});
+  const usage = h("details", { class: "usage" }, h("summary", {}, "Resources over time"), used);
   const load = async () => {
     const found = /** @type {Metrics} */ (await get("metrics", { key, points: MOST_POINTS }));
     for (const curve of found.jobs[0]?.curves ?? []) {
+      const isUsage = curve.name.startsWith(SYSTEM);
+      const words = isUsage ? curve.name.slice(SYSTEM.length).replace("_", " ") : curve.name;
+      const look = { byTime: isUsage, name: curve.name };
       let plot = plots.get(curve.name);
       if (!plot) {
-        plot = new CurvePlot(`${curve.name} by step`, 150);
+        plot = new CurvePlot(`${words} by ${isUsage ? "time" : "step"}`, isUsage ? 110 : 150);
         plots.set(curve.name, plot);
-        place.append(h("section", { "aria-label": curve.name }, h("h2", {}, curve.name, " ", h("span", { class: "soft", "data-last": curve.name })), plot.element));
+        if (isUsage && !usage.isConnected) place.append(usage);
+        const section = h("section", { "aria-label": words }, h("h2", {}, words, " ", h("span", { class: "soft", "data-last": curve.name })), plot.element);
+        if (isUsage) used.append(section);
+        else place.insertBefore(section, usage.isConnected ? usage : null);
       }
       const last = place.querySelector(`[data-last="${CSS.escape(curve.name)}"]`);
-      if (last) say(last, `${short(curve.last)}  min ${short(curve.min)}  max ${short(curve.max)}`);
-      plot.show([lineOf(curve, {}, key, curve.name, COLOURS[0] ?? "")], {});
+      if (last) say(last, `${valueText(curve.name, curve.last)}  min ${valueText(curve.name, curve.min)}  max ${valueText(curve.name, curve.max)}`);
+      plot.show([lineOf(curve, look, key, words, COLOURS[0] ?? "")], look);
     }
   };
   const soon = throttled(() => load().catch(() => undefined), 250);
