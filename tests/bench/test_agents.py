@@ -8,7 +8,7 @@ import pytest
 
 from bench.agents import TASKS, Budget, Outcome, done
 
-pytestmark = [pytest.mark.slow, pytest.mark.watchdog(seconds=300)]
+pytestmark = [pytest.mark.slow, pytest.mark.watchdog(300)]
 
 
 @pytest.mark.parametrize("task", TASKS)
