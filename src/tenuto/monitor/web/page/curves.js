@@ -149,6 +149,7 @@ export class CurvePlot {
       [low, high] = [Math.min(low, range[2]), Math.max(high, range[3])];
     }
     if (left > right) [left, right, low, high] = [0, 1, 0, 1];
+    if (this.look.name?.startsWith(SYSTEM) && !this.look.isLogY) [low, high] = [0, UNITS.get(this.look.name) === percent ? 1 : high];
     if (low === high) [low, high] = this.look.isLogY ? [low / 2, high * 2] : [low - Math.abs(low || 1) / 2, high + Math.abs(high || 1) / 2];
     return [
       scale(left, right > left ? right : left + 1, this.look.isLogX ?? false, LEFT, width - RIGHT, Math.max(2, Math.floor(width / 110))),
@@ -351,7 +352,7 @@ export async function curves({ main, query }) {
   /** @type {string[]} */
   let names = [];
   const controls = h("div", { class: "bar" });
-  const plot = new CurvePlot("Curves; the list beside them names every job", 420, (key) => { location.hash = address("job", { key }); });
+  const plot = new CurvePlot("Curves; the list beside them names every job", Math.max(300, Math.min(innerHeight - 270, 760)), (key) => { location.hash = address("job", { key }); });
   const list = h("ul", { class: "plain legendlist", "aria-label": "Jobs" });
   const count = h("span", { class: "soft", role: "status" });
   const nothing = h("div", {});
@@ -371,7 +372,7 @@ export async function curves({ main, query }) {
       mark.style.background = paint(job);
       const curve = curveOf(job);
       return h("li", {}, mark, stateMark(job.state, h("a", { href: address("job", { key: job.key }), "data-key": job.key }, nameOfKey(job.key))),
-        h("span", { class: "soft" }, ` ${tagsOf(job)} `), h("b", {}, short(best(curve, less) ?? null)), h("span", { class: "soft" }, ` last ${short(curve?.last ?? null)}`));
+        h("span", { class: "soft" }, ` ${tagsOf(job)} `), h("b", {}, valueText(chosen.name, best(curve, less) ?? null)), h("span", { class: "soft" }, `last ${valueText(chosen.name, curve?.last ?? null)}`));
     });
     put(nothing, !known.length && empty(names.length ? "No job logged this metric." : "No job logged a metric yet. In execute():", 'from tenuto import log_metrics\nlog_metrics({"loss": 0.31}, step=epoch)'));
     body.hidden = !known.length;
@@ -393,6 +394,10 @@ export async function curves({ main, query }) {
   /** @param {string[]} [keys] only what is new of these jobs */
   const load = async (keys) => {
     const asked = keys && newest ? { key: keys, since: newest } : { group, filter };
+    if (!chosen.name) { // which metrics there are, first: the points of all of them may be many times as much
+      names = /** @type {Metrics} */ (await get("metrics", { group, filter, points: 4, limit: 1 })).names;
+      chosen.name = names[0] ?? "";
+    }
     const found = /** @type {Metrics} */ (await get("metrics", { ...asked, name: chosen.name, points: MOST_POINTS, limit: MOST_JOBS }));
     if (!keys) [names, total] = [found.names, found.total];
     for (const job of found.jobs) {
@@ -402,10 +407,6 @@ export async function curves({ main, query }) {
     }
   };
   await load();
-  if (!chosen.name && names.length) {
-    chosen.name = names[0] ?? "";
-    for (const job of jobs.values()) job.curves = job.curves.filter((one) => one.name === chosen.name);
-  }
   main.append(controls, nothing, body);
   choose();
   draw();
