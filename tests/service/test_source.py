@@ -31,8 +31,8 @@ from tenuto.service.source import ServiceFeed, ServiceSource
 from tenuto.service.tables import MIGRATIONS, moves, opened
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contracts.sources import SourceContract, all_rows
-from tenuto.testing.fake_node import FakeNode
 from tests.service.asgi import MADE, make_server, run
+from tests.service.fake_node import FakeNode
 from tests.service.servers import Process, eventually
 
 S = ServiceState

@@ -282,10 +282,10 @@ class ExperimentSource(Source):
         return JobLog(self.view.machine.files, rotated, attempt, has_ended=True)
 
     def metrics(self, key: str) -> Points:
-        return self._metrics.read(self.view.layout.job(*self.parsed(key)).metrics)
+        return self._metrics.of_job(self.view.layout.job(*self.parsed(key)))
 
     def metrics_stamp(self, key: str) -> object:
-        return self._metrics.size(self.view.layout.job(*self.parsed(key)).metrics)
+        return self._metrics.stamp(self.view.layout.job(*self.parsed(key)))
 
     def _key(self, key: str) -> JobKey:
         """The job that a key names, if there is one: in a directory, or in the list of a run."""

@@ -194,11 +194,11 @@ class SearchSource:
 
     def metrics(self, key: str) -> Points:
         row = self._candidate(key)
-        return self._metrics.read(self._layout.job(*self.job_of(key, row)).metrics)
+        return self._metrics.of_job(self._layout.job(*self.job_of(key, row)))
 
     def metrics_stamp(self, key: str) -> object:
         row = self._candidate(key)
-        return self._metrics.size(self._layout.job(row.task_id, row.job_id).metrics)
+        return self._metrics.stamp(self._layout.job(row.task_id, row.job_id))
 
     def moments(self, group: str) -> Iterator[Moment]:
         after, name = 0, name_of(group)

@@ -22,7 +22,7 @@ from tenuto.cli.program import hint
 from tenuto.clock import Clock
 from tenuto.errors import FilterError, NotFound, TenutoError
 from tenuto.jobs.notify import Notice, given_on_command_line, send
-from tenuto.jobs.row import Group, Row, plain_row
+from tenuto.jobs.row import JOBS_FAILED, Group, Row, plain_row
 from tenuto.jobs.source import Feed, Source
 from tenuto.jobs.text import counted, safe
 from tenuto.lifecycle.owner_names import Door
@@ -246,7 +246,8 @@ class Waiting:
                 return None
             return None if self._is_attended(group) else WaitState.UNATTENDED
         is_failed = any(row.state is JobState.ERROR for row in rows)
-        if awaited.keys is None and group.state.lower() not in ("done", "running"):
+        is_retried = not is_failed and group.message == JOBS_FAILED
+        if awaited.keys is None and not is_retried and group.state.lower() not in ("done", "running"):
             is_failed = True  # the script raised, or a person ended it
         return WaitState.FAILED if is_failed else WaitState.DONE
 
@@ -269,6 +270,7 @@ class Waiting:
         if state is WaitState.UNATTENDED:
             drivers = (self._source_of(name).driver(name) for name in sorted(groups))
             take_up = tuple(one.take_up for one in drivers if one.is_at_work is False)
+        said = () if state is WaitState.DONE else self._groups.values()
         return Came(
             state,
             event,
@@ -277,7 +279,7 @@ class Waiting:
             tuple(row for row in rows if not row.state.finished()),
             tuple(about),
             take_up,
-            message or next((one.message for one in self._groups.values() if one.message), "") or "",
+            message or next((one.message for one in said if one.message), "") or "",
         )
 
 
