@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tenuto.launchers.cluster.dialect import ClusterError, Dialect, QueueRow
+from tenuto.launchers.requirements import Alternative
 
 _SIGNALLED = 256
 """From here on an exit status tells of a signal."""
@@ -54,6 +55,18 @@ class PbsDialect(Dialect):
     never_starts = ("Can Never Run", "H")
     foreign_variables = ("PBS_",)
     kept_variables = ("PBS_CONF_FILE", "PBS_SERVER", "PBS_EXEC", "PBS_HOME", "PBS_DEFAULT")
+
+    def _places(self, needs: Alternative) -> list[str]:
+        """Several nodes are chunks, beside which PBS takes no other word for cores, memory and GPUs."""
+        if (needs.nodes or 1) == 1 and needs.tasks_per_node == 1:
+            return super()._places(needs)
+        chunk = f"{needs.nodes or 1}:ncpus={needs.cores_per_node}:mpiprocs={needs.tasks_per_node}"
+        if needs.memory_bytes is not None:
+            chunk += f":mem={-(-needs.memory_bytes // (1 << 20))}mb"
+        if needs.gpus is not None:
+            chunk += f":ngpus={needs.gpus.count}"
+            chunk += f":gpu_model={needs.gpus.type}" if needs.gpus.type else ""
+        return ["-l", f"select={chunk}"]
 
     def job_name(self, text: str) -> str:
         text = re.sub(r"[^\w.+-]", "_", text)
