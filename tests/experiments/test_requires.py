@@ -127,7 +127,8 @@ def test_a_gpu_that_is_asked_for_is_held(place: Place) -> None:
     smi = place.directory / "bin" / "nvidia-smi"
     smi.parent.mkdir()
     smi.write_text(
-        "#!/bin/sh\ncase $1 in *memory*) printf '0, 8192, NVIDIA V100\\n1, 24576, NVIDIA A10\\n2, 24576, NVIDIA A100-PCIE\\n';; "
+        "#!/bin/sh\ncase $1 in *memory*) "
+        "printf '0, 8192, NVIDIA V100\\n1, 24576, NVIDIA A10\\n2, 24576, NVIDIA A100-PCIE\\n';; "
         "*) printf '0, GPU-a\\n1, GPU-b\\n2, GPU-c\\n';; esac\n"
     )
     smi.chmod(smi.stat().st_mode | stat.S_IXUSR)

@@ -63,7 +63,7 @@ class Placer(NamedTuple):
             needs = Allowance(memory_bytes, limits.walltime_s)
             held = self.limits._replace(memory_bytes=memory_bytes)
             variables = thread_variables(alternative.cores, set_) | variables_of(alternative)
-            return Placement(chosen, held, variables, needs=needs)
+            return Placement(chosen, held, variables, needs=needs, asked=str(alternative))
         variables = thread_variables(alternative.cores or 1, set_, process_environment())
         return Placement(
             chosen,
@@ -71,6 +71,7 @@ class Placer(NamedTuple):
             variables | variables_of(alternative),
             alternative.cores_per_node,
             self._gpus(alternative),
+            asked=str(alternative),
         )
 
     def _gpus(self, alternative: Alternative) -> tuple[TokenDependency, ...]:

@@ -284,6 +284,7 @@ class Attempts(Watches):
                 tokens=recorded(job.tokens),
                 slots=job.slots,
                 record=job.record(),
+                asked=getattr(job.launcher, "asked", job.asked),
             ),
             empties=job.empties,
         )

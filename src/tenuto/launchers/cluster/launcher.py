@@ -250,6 +250,11 @@ class ClusterLauncher:
         why = "; ".join(f"{name}: {unfit(alternative, host)}" for name, host in hosts.items())
         raise LauncherNotFound(f"no partition of {self.name} fits: {why}")
 
+    @property
+    def asked(self) -> str:
+        """What it asks for each job, as a requirement."""
+        return str(self.options.needs(self._gpus))
+
     def arguments(self) -> list[str]:
         """What the system is asked for each job."""
         return self.dialect.arguments(self.options, self.grace_s)
