@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tenuto.settings.clusters import ClusterSettings
 
-NAMES = ("sge", "generic", "ssh")
+NAMES = ("sge", "generic", "ssh", "pbs")
 GENERIC: dict[str, Any] = {
     "submit": (
         *("sbatch", "--parsable", "--no-requeue", "--chdir=/", "--job-name={name}", "--output={out}"),
@@ -25,6 +25,15 @@ GENERIC: dict[str, Any] = {
     "later": ("unable to contact", "socket timed out"),
 }
 """Slurm, as a site would describe a system that Tenuto has no dialect for: no list, no end."""
+
+PBS: dict[str, Any] = {
+    "variables": {"job": "SLURM_JOB_ID"},
+    "list": ("sh", "-c", "qstat | awk 'NR > 2 { print $1, $5, \"-\", $2 }'"),
+    "end": (),
+    "signal": (),
+    "largest_array": 1,
+}
+"""Slurm by the commands of PBS, as a site would mend the dialect: its `qdel` knows no task of an array."""
 
 
 class Site(NamedTuple):

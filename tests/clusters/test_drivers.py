@@ -112,7 +112,7 @@ def scripts(tmp_path: Path, site: Site) -> Iterator[Scripts]:
 
 
 ALIKE = pytest.mark.prove("one dialect is enough for each change; one script runs over all")
-EACH = ["sge", pytest.param("generic", marks=ALIKE), pytest.param("ssh", marks=ALIKE)]
+EACH = ["sge", *(pytest.param(name, marks=ALIKE) for name in ("generic", "ssh", "pbs"))]
 
 
 def names(scripts: Scripts) -> list[str]:

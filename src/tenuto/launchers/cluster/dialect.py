@@ -400,7 +400,8 @@ class Dialect:
         if done.returncode == 0:
             found = re.search(self.submit_id, done.stdout)
             return SubmissionAnswer(SubmissionOutcome.TAKEN, self.normal(found[1]) if found else "")
-        return SubmissionAnswer(self.outcome(done.stderr), first_line(done.stderr))
+        said_of_it = done.stderr if done.stderr.strip() else done.stdout
+        return SubmissionAnswer(self.outcome(said_of_it), first_line(said_of_it))
 
     def _throttle(self) -> list[str]:
         most = self.settings.throttle
@@ -436,6 +437,10 @@ class Dialect:
         if not is_task:
             return job
         return self.variables.get("task", "{job}_{index}").replace("{job}", array).replace("{index}", index)
+
+    def shown_id(self, job: str) -> str:
+        """An id as people are told it."""
+        return self.native(job)
 
     def normal(self, job: str) -> str:
         """An id as this room writes it, of one that the system wrote."""

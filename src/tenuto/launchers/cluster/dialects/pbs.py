@@ -43,7 +43,7 @@ class PbsDialect(Dialect):
     states: Mapping[str, str] = {
         **dict.fromkeys(("Q", "H", "W", "T"), "pending"),
         **dict.fromkeys(("R", "E", "S", "U", "B"), "running"),
-        **dict.fromkeys(("F", "X"), "exited"),
+        **dict.fromkeys(("F", "X", "C"), "exited"),
         "TIMEOUT": "timeout",
         "MEMORY": "memory",
         "DELETED": "cancelled",
@@ -75,7 +75,8 @@ class PbsDialect(Dialect):
         return text if text[:1].isalpha() else f"j{text[1:]}"
 
     def job_variables(self, *, is_array: bool) -> tuple[str, ...]:
-        return ("PBS_JOBID",)  # of a task it is `12[3].server`
+        names = super().job_variables(is_array=is_array)
+        return names[:1] if "PBS_JOBID" in names else names  # of a task that is `12[3].server`
 
     def normal(self, job: str) -> str:
         """`12[3].server` is `12.server_3`, and its array `12[].server` is `12.server`."""
