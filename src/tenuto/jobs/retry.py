@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from tenuto.errors import JournalError, SerializationError, TenutoError
+from tenuto.errors import JournalError, LauncherNotFound, SerializationError, TenutoError
 from tenuto.jobs.directories import JobActed, Outcome, Seen, is_real_directory, stale
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.parameters import read_stored
@@ -17,6 +17,8 @@ from tenuto.jobs.view import JobsView
 from tenuto.launchers.instructions import Command, Instructions
 from tenuto.launchers.outputs import TaskOutput
 from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.requirements import Requirement
+from tenuto.launchers.selection import Launchers, cluster_names
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.states import JobState
@@ -125,6 +127,11 @@ def prepare(
     return PreparedRetries(list(made.values()), list(refused.values()))
 
 
+def retry_launcher(settings: Settings, launchers: Launchers) -> Launcher:
+    """The cluster that the settings name; else `spawn`: there is no script to keep a parent warm for."""
+    return launchers.named(settings.launcher if settings.launcher in cluster_names(settings) else "spawn")
+
+
 def submit(scheduler: Scheduler, jobs: Iterable[Job], owner: Retrying) -> list[Job]:
     """Hands the jobs to a scheduler, in their order."""
     return [scheduler.submit(job, owner) for job in jobs]
@@ -135,9 +142,9 @@ class Retries:
 
     def __init__(self, view: JobsView, settings: Settings) -> None:
         self._view = view
-        self._slots = settings.slots
+        self._settings = settings
         self._lock = threading.Lock()
-        self._launcher: SpawnLauncher | None = None
+        self._launcher: Launcher | None = None
         self._owner = Retrying(view, self._hear)
         self._under_way: dict[JobKey, int] = {}
         """Jobs that were submitted, and the attempts that had failed."""
@@ -154,7 +161,7 @@ class Retries:
                 return acted
             scheduler = Scheduler.instance()
             if self._launcher is None:
-                self._launcher = SpawnLauncher(scheduler.machine, slots=self._slots, shares_slots=True)
+                self._launcher = retry_launcher(self._settings, Launchers(self._settings))
             prepared = prepare(self._view, wanted, scheduler, self._launcher, seen=wanted)
             acted += prepared.refused
             keys = [JobKey(job.task_id, job.job_id) for job in prepared.jobs]
@@ -228,6 +235,11 @@ def _job(
         tokens = from_record(instructions.tokens)
         if instructions.slots < 1:
             raise ValueError(f"a job takes one slot or more, not {instructions.slots}")
+        if instructions.asked and launcher.external:
+            (needs,) = Requirement.parse(instructions.asked).alternatives
+            launcher = launcher.adapted(needs)
+    except LauncherNotFound as error:
+        raise _CannotRun(f"{launcher.name} cannot run it: {error}") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _CannotRun(f"its launch.json cannot be used: {error!r}; run the experiment again") from error
     job = Job(
@@ -244,5 +256,5 @@ def _job(
         retry=retry,
         carbon_plan=instructions.carbon,
     )
-    job.kept_record = instructions.record
+    job.kept_record, job.asked = instructions.record, instructions.asked
     return job

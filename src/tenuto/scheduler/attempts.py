@@ -370,6 +370,7 @@ class Attempt:
                 tokens=recorded(self.job.tokens),
                 slots=self.job.slots,
                 record=self.job.record(),
+                asked=getattr(self.job.launcher, "asked", self.job.asked),
             ),
             empties=self.job.empties,
         )

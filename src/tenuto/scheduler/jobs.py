@@ -160,6 +160,8 @@ class Job(Entry):
     """The wish to end an attempt that was said to have failed before the job was submitted again."""
     uses: tuple[str, ...] = ()
     """The ids of the jobs whose outputs, handed over while they ran, it uses: it does not wait for them."""
+    asked: str = ""
+    """What it needs, as a requirement."""
     is_found: bool = False
     """It was done, or running, before this process asked for it: another one wrote its parameters."""
 
@@ -344,7 +346,7 @@ class Job(Entry):
             # If it is run again, then as its present owner wants it: the launcher of an experiment that was
             # left is closed, and would start processes that no launcher ends.
             self.launcher, self.limits, self.work = other.launcher, other.limits, other.work
-            self.slots = other.slots
+            self.slots, self.asked = other.slots, other.asked
             self.durability, self.carbon_plan = other.durability, other.carbon_plan
             self.priority = other.priority
             if self.once is not other.once:
