@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tenuto.errors import InvalidName, TenutoError
-from tenuto.experiments.runs import RunsView, RunView, run_group
+from tenuto.experiments.runs import RunsView, RunView, by_age, run_group
 from tenuto.experiments.standing import concerning, is_settled, standings, with_tokens
 from tenuto.jobs.directories import job_keys
 from tenuto.jobs.key import JobKey
@@ -290,7 +290,7 @@ class WorkspaceView(RunsView, JobsView):
         found = {run.name: run for run in RunsView.runs_of(self, key)}
         for one in self.moved.former(key):
             found |= {run.name: run for run in RunsView.runs_of(self, one)}
-        return sorted(found.values(), key=lambda run: (run.live, run.run_id), reverse=True)
+        return sorted(found.values(), key=lambda run: (run.live, by_age(run)), reverse=True)
 
     def job(self, key: JobKey) -> Row:
         """One job, as its newest run sees it."""

@@ -7,12 +7,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from tenuto.errors import JournalError, LauncherNotFound, SerializationError, TenutoError
 from tenuto.jobs.directories import JobActed, Outcome, Seen, is_real_directory, stale
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.parameters import read_stored
+from tenuto.jobs.validity import renewed_record
 from tenuto.jobs.view import JobsView
 from tenuto.launchers.instructions import Command, Instructions
 from tenuto.launchers.outputs import TaskOutput
@@ -256,5 +258,6 @@ def _job(
         retry=retry,
         carbon_plan=instructions.carbon,
     )
-    job.kept_record, job.asked = instructions.record, instructions.asked
+    job.asked = instructions.asked
+    job.kept_record = partial(renewed_record, machine.files, view.layout, instructions.record)
     return job

@@ -14,6 +14,7 @@ from tenuto.jobs.directories import MovedJobs, job_keys
 from tenuto.jobs.job_progress import last_progress
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.parameters import Stored, read_stored
+from tenuto.jobs.result_table import ResultReader, flat_result, result_of
 from tenuto.jobs.row import Row, row_key
 from tenuto.jobs.sight import REMOVED, Depth, Sight, look
 from tenuto.launchers.clusters import Clusters
@@ -170,6 +171,12 @@ class JobsView:
             progress_desc=said.words or None,
             eta_at=None if left_s is None else said.reported + timedelta(seconds=left_s),
         )
+
+    def parameters(self, row: Row) -> Mapping[str, Any]:
+        """The parameters of a job, and of those that it used, and what it gave, by the names of filters."""
+        files = self._files
+        returned = result_of(files, self.layout.job(*row.job_key), row)
+        return {**ResultReader(files, self.layout).parameters(row.job_key), **flat_result(returned)}
 
     def detail(self, key: JobKey) -> JobDetail:
         """Everything about one job; a door adds what it knows of it."""

@@ -221,7 +221,7 @@ class Attempt:
         if self.job.is_doubtful and self.job.reuse is not None and marker is not None:
             self.job.is_doubtful = False
             if self.job.rerun_of == marker.nonce and self.job.reuse.is_valid(self.job, marker):
-                self.job.rerun_of, self.job.empties = None, False
+                self.job.rerun_of, self.job.empties, self.job.is_found = None, False, True
 
     async def _launched(self, lock: LockHandle, launch: LaunchRecord) -> Process:
         """The process of an attempt on this machine, once its runner is up and has the locks."""

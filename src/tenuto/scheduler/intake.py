@@ -313,8 +313,8 @@ class Arrivals:
             job.answered = look.found.attempt if look is not None and is_end else job.attempt
             job.spent_stop = None if look is None else look.stop
             self._feed(Submitted(job))
-        elif job.is_done and given is not job and given.rerun_of is not None:
-            job.tries, job.answered = NO_TRIES, job.attempt  # its code has changed since
+        elif job.is_done and job.marker is not None and job.marker.nonce == given.rerun_of:
+            job.tries, job.answered = NO_TRIES, job.attempt  # its code has changed, its files were removed
             job.rerun_of, job.is_doubtful, job.empties = given.rerun_of, given.is_doubtful, True
             self._feed(Submitted(job))
         elif job.is_passed_over or (job.phase is Phase.ASLEEP and job.transient is TransientMode.NONE):

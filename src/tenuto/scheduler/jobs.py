@@ -4,7 +4,7 @@ A job decides nothing: it holds data, and passes on what happens to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from datetime import datetime
 from pathlib import Path
@@ -101,6 +101,10 @@ class Reuse(Protocol):
         """Raises `DefaultChanged` if a job that is under way in this process has other values."""
         ...
 
+    def dropped(self, job: Job) -> Iterable[Job]:
+        """The done jobs whose removed files a job that is to run depends on, in the order they are to run."""
+        ...
+
     def record(self, job: Job) -> Mapping[str, Any]:
         """What the result of an attempt that is about to begin will be made of."""
         ...
@@ -154,7 +158,7 @@ class Job(Entry):
     """Names the life of its directory; see `LaunchRecord`."""
     is_planned: bool = False
     """It is only planned: its watchers are called when the plan is complete otherwise."""
-    kept_record: Mapping[str, Any] = {}
+    kept_record: Callable[[], Mapping[str, Any]] = dict
     """What the record of the next attempt says, without a `reuse`."""
     spent_stop: StopRecord | None = None
     """The wish to end an attempt that was said to have failed before the job was submitted again."""
@@ -356,7 +360,7 @@ class Job(Entry):
 
     def record(self) -> Mapping[str, Any]:
         """What the result of the attempt that is about to begin will be made of."""
-        return self.kept_record if self.reuse is None else self.reuse.record(self)
+        return self.kept_record() if self.reuse is None else self.reuse.record(self)
 
     def grow(self) -> None:
         """Have the next attempt ask for what the rules of the job say after so many tries."""

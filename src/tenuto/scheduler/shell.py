@@ -421,7 +421,8 @@ class Shell:
         if verdict.state is JobState.ERROR:
             job.set_state(JobState.ERROR, verdict.reason, verdict.message)
         else:
-            job.set_state(verdict.state)
+            has_waited = job.is_found and job.submittime is not None and job.starttime is None
+            job.set_state(verdict.state, since=job.marker.endtime if has_waited and job.marker else None)
         self._leave(job)
         self._followers.call_completed(job)
 

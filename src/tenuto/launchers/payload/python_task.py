@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import TaskCancelled
 from tenuto.launchers.payload.assignment import Assignment
-from tenuto.launchers.payload.report import ReportWriter
+from tenuto.launchers.payload.report import ReportWriter, disk_message
 from tenuto.light import fcntl, late, pathlib, signal
 from tenuto.tasks import CommandTask, Prepare, ResumableTask
 from tenuto.tasks.base import ConfigBase
@@ -372,11 +372,10 @@ def _report_result(
     try:
         form = kept(result, stem, pickles=getattr(task, "__pickle_result__", False))
         reporter.done(form, caveats=cancellation.settle())
-    except (OSError, MemoryError):
-        raise  # the machine failed, and not the value
-    except Exception as error:  # noqa: BLE001  libraries raise what they like
+    except Exception as error:  # noqa: BLE001  libraries raise what they like, and disks are full
         # Hours of work may be in the job's directory: what cannot be kept does not undo what was done.
-        problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {error}"
+        why = disk_message(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+        problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {why}"
         _say(f"tenuto: {problem}; see docs/experiments.md for what can")
         reporter.done(message=problem, flags=(RESULT_NOT_KEPT,), caveats=cancellation.settle())
 
