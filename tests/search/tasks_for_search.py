@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tenuto import Meta, Param, Task
+from tenuto import Config, Meta, Param, Task
 from tenuto.search import Outcome
 from tenuto.tasks.ports import current_job
 
@@ -192,3 +192,24 @@ class Cheats(Task):
         if self.kind == "cost":
             return Outcome(objective=objective, measures=[0.5], cost=float("nan"))
         return {"objective": objective, "measures": [[0.5]]}
+
+
+class Svm(Config):
+    """A model with a parameter of its own."""
+
+    C: Param[float] = 1.0
+
+
+class Forest(Config):
+    """Another one, with another parameter."""
+
+    trees: Param[int]
+
+
+class Fit(Task):
+    """Worth what its model is."""
+
+    model: Param[Config]
+
+    def execute(self) -> float:
+        return float(self.model.trees if isinstance(self.model, Forest) else self.model.C)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tenuto.search.repository import Repository
     from tenuto.search.result import SearchResult
     from tenuto.search.ribs_sampler import RibsSampler
-    from tenuto.search.spaces import Choice, Integer, Real
+    from tenuto.search.spaces import Choice, Integer, Real, Sub
     from tenuto.search.study import Study
     from tenuto.search.variation import Gaussian, IsoLine, Mixed
 
@@ -49,6 +49,7 @@ _ON_DEMAND = {
     "RibsSampler": "ribs_sampler",
     "SearchResult": "result",
     "Study": "study",
+    "Sub": "spaces",
     "Verdict": "archive",
 }
 
@@ -81,6 +82,7 @@ __all__ = [
     "SearchInJob",
     "SearchResult",
     "Study",
+    "Sub",
     "Verdict",
 ]
 

@@ -83,13 +83,16 @@ class Candidates:
         if isinstance(self.domain, Programs):
             check_repository(self.domain.repository)
             return
-        task = self._task(self.domain.draw(random.Random(0)))
-        locate(live_class(type(task)))
-        check_classes(files, self._layout, task)
-        if dependencies_of(task) or tokens_of(task):
-            raise SearchError(
-                "a candidate cannot depend on other tasks, nor on tokens: evaluate them inside it"
-            )
+        rng = random.Random(0)
+        drawn = self.domain.examples(rng) if isinstance(self.domain, Space) else [self.domain.draw(rng)]
+        for values in drawn:
+            task = self._task(values)
+            locate(live_class(type(task)))
+            check_classes(files, self._layout, task)
+            if dependencies_of(task) or tokens_of(task):
+                raise SearchError(
+                    "a candidate cannot depend on other tasks, nor on tokens: evaluate them inside it"
+                )
 
     def given(self, values: Any) -> Proposal:
         """The proposal of a person; `SearchError` for values that are not in the space."""
@@ -133,6 +136,7 @@ class Candidates:
                 os.path.dirname(self._layout.jobs),
             )
         elif isinstance(self.domain, Space):
+            values = self.domain.realized(values)
             task = self._template.C(**values) if self._is_class else copyconfig(self._template, **values)
         else:
             task = values

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
 from tenuto.light import late
+from tenuto.search.archive import AUTO
 from tenuto.search.map_elites import MapElites
 from tenuto.search.outcome import check_direction
 from tenuto.search.plain_samplers import RandomSearch
 from tenuto.search.programs import Programs
 from tenuto.search.proposals import check_sampler, check_task
-from tenuto.search.repository import DEFAULT_MEASURES, DEFAULT_RANGES, Repository
+from tenuto.search.repository import DEFAULT_MEASURES, Repository
 from tenuto.search.spaces import Domain
 from tenuto.search.study import domain_of
 from tenuto.tasks.arguments import guarded_by
@@ -200,8 +201,7 @@ def _check_numbers(**given: float | None) -> None:
 
 
 def _map_of_programs() -> MapElites:
-    ranges = [DEFAULT_RANGES[name] for name in DEFAULT_MEASURES]
-    return MapElites(cells=[10] * len(ranges), ranges=ranges, measures=DEFAULT_MEASURES)
+    return MapElites(cells=[10] * len(DEFAULT_MEASURES), ranges=AUTO, measures=DEFAULT_MEASURES)
 
 
 @contextmanager

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
 
 from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.search.spaces import IS
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, jobs
 
@@ -59,10 +60,7 @@ _NESTED = ("values", "measures", "metrics")
 
 def _parts(row: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The nested values of a candidate by the names of their columns."""
-    values = row["values"] if isinstance(row["values"], dict) else {}
-    spread: dict[str, Any] = {}
-    for key, value in values.items():
-        spread.update(_spread(key, value))
+    spread = spread_values(row)
     measures = row["measures"] or ()
     if len(names) != len(measures):
         names = [f"measure {at}" for at in range(len(measures))]
@@ -71,8 +69,17 @@ def _parts(row: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any
     return {"values": spread, "measures": dict(zip(names, measures, strict=True)), "metrics": kept}
 
 
+def spread_values(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a candidate by column."""
+    values = row["values"] if isinstance(row["values"], dict) else {}
+    return {column: one for key, value in values.items() for column, one in _spread(key, value).items()}
+
+
 def _spread(key: str, value: Any) -> dict[str, Any]:
-    """A parameter by column: a list has one for each of its numbers."""
+    """A parameter by column: a list has one for each number, a chosen class those of its parameters."""
+    if isinstance(value, dict) and IS in value:
+        inner = [_spread(f"{key}.{name}", one) for name, one in value.items() if name != IS]
+        return {key: value[IS], **{column: one for part in inner for column, one in part.items()}}
     if not isinstance(value, list):
         return {key: value}
     entries: list[Any] = [value]

@@ -12,7 +12,7 @@ from tenuto.jobs.row import Group, Row, row_key
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.search.export import candidate_of
+from tenuto.search.export import candidate_of, spread_values
 
 S = EvolutionStatus
 STATES: Mapping[EvolutionStatus, tuple[JobState, JobFailureStatus | None]] = {
@@ -45,8 +45,7 @@ def counted_states(statuses: Mapping[EvolutionStatus, int]) -> dict[JobState, in
 
 def chosen_of(kept: Mapping[str, Any]) -> dict[str, Any]:
     """The plain parameters that a candidate was proposed with, by column."""
-    values = kept["values"] if isinstance(kept["values"], dict) else {}
-    return {name: value for name, value in values.items() if not isinstance(value, dict | list)}
+    return {name: value for name, value in spread_values(kept).items() if not isinstance(value, dict | list)}
 
 
 def result_of(kept: Mapping[str, Any]) -> dict[str, Any]:

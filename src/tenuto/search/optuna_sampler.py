@@ -4,7 +4,7 @@ So a proposal depends on the seed, its number and what was told, and on nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from tenuto.search.archive import Verdict
 from tenuto.search.outcome import Outcome
 from tenuto.search.plain_samplers import Remembering
 from tenuto.search.proposals import InFlight, Proposal, Setup
-from tenuto.search.spaces import Choice, Integer, Numeric, Space
+from tenuto.search.spaces import IS, Choice, Integer, Numeric, Space, Sub
 from tenuto.tasks.arguments import guarded_by
 
 if TYPE_CHECKING:
@@ -137,11 +137,7 @@ class OptunaRun(Remembering):
             self._append(number, proposal, **running)
 
     def _append(self, number: int, proposal: Proposal, state: Any, values: Any = None) -> None:
-        entries = [
-            entry
-            for key, dimension in self._space.dimensions.items()
-            for entry in _entries(key, dimension, proposal.values[key])
-        ]
+        entries = list(_all_entries("", self._space.dimensions, proposal.values))
         self._trials[number] = (len(self._study.get_trials(deepcopy=False)), proposal.values)
         self._study.add_trial(
             optuna.trial.create_trial(
@@ -168,7 +164,14 @@ def _names(key: str, dimension: Numeric) -> list[str]:
 def _suggested(trial: Any, key: str, dimension: Numeric | Choice) -> Any:
     """A value of a dimension, as a trial suggests it."""
     if isinstance(dimension, Choice):
-        return trial.suggest_categorical(key, dimension.options)
+        chosen = trial.suggest_categorical(key, _labels(dimension))
+        sub = dimension.subs.get(chosen)
+        if sub is None:
+            return chosen
+        inner = {
+            name: _suggested(trial, f"{key}.{chosen}.{name}", one) for name, one in sub.dimensions.items()
+        }
+        return {IS: chosen, **inner}
     suggest = trial.suggest_int if isinstance(dimension, Integer) else trial.suggest_float
     names = _names(key, dimension)
     return dimension.nested(
@@ -176,11 +179,27 @@ def _suggested(trial: Any, key: str, dimension: Numeric | Choice) -> Any:
     )
 
 
+def _labels(choice: Choice) -> list[Any]:
+    """The options as Optuna has them: the name of a class whose parameters are suggested apart."""
+    return [one.name if isinstance(one, Sub) else one for one in choice.options]
+
+
+def _all_entries(
+    prefix: str, dimensions: Mapping[str, Numeric | Choice], values: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Those of all values; parameters of options that are not chosen do not exist."""
+    for name, dimension in dimensions.items():
+        yield from _entries(f"{prefix}{name}", dimension, values[name])
+
+
 def _entries(key: str, dimension: Numeric | Choice, value: Any) -> Iterator[tuple[str, Any, Any]]:
     """The parameters of a value, as a trial keeps them: name, value, distribution."""
     kinds = optuna.distributions
     if isinstance(dimension, Choice):
-        yield key, value, kinds.CategoricalDistribution(dimension.options)
+        sub = dimension.sub(value)
+        yield key, value if sub is None else sub.name, kinds.CategoricalDistribution(_labels(dimension))
+        if sub is not None:
+            yield from _all_entries(f"{key}.{sub.name}.", sub.dimensions, value)
         return
     kind = kinds.IntDistribution if isinstance(dimension, Integer) else kinds.FloatDistribution
     distribution = kind(dimension.low, dimension.high, log=dimension.log)

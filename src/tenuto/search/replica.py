@@ -13,7 +13,7 @@ from tenuto.search.archive import Archive, Verdict
 from tenuto.search.candidates import Candidates
 from tenuto.search.claim_store import SURROUNDINGS
 from tenuto.search.kept_outcomes import read_kept
-from tenuto.search.outcome import Outcome
+from tenuto.search.outcome import Outcome, point
 from tenuto.search.proposals import InFlight, Proposal, Sampler, archive_of, chance, proposals
 from tenuto.search.rows import LogRow, Told
 from tenuto.search.spaces import Untried
@@ -120,7 +120,17 @@ class Replica:
                 raise
             message = f"the sampler could not take it in: {type(error).__name__}: {error}"
             return Told(row.id, row.number, Verdict.FAILED.value, None, row.cost or 0.0, None, message)
-        told = Told(row.id, row.number, verdict.value, cell, row.cost or 0.0, row.objective)
+        outcome, archive = outcome_of(row), self.archive
+        is_clipped = outcome is not None and archive is not None and archive.clips(point(outcome))
+        told = Told(
+            row.id,
+            row.number,
+            verdict.value,
+            cell,
+            row.cost or 0.0,
+            row.objective,
+            is_clipped=is_clipped,
+        )
         self._applied[row.number] = told
         return told
 

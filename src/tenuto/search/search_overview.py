@@ -16,6 +16,7 @@ from tenuto.database import now_ms
 from tenuto.database.members import MemberKind, listed
 from tenuto.errors import NotFound
 from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.search.archive_panel import told_cells
 from tenuto.search.rows import SearchRow
 from tenuto.search.search_store import best_candidate
 from tenuto.search.store import Store
@@ -42,6 +43,7 @@ class SearchOverview:
     reused: int
     cost: float
     best: dict[str, Any] | None
+    clipped: int
     cells: int | None
     filled: int | None
     qd_score: float | None
@@ -84,6 +86,7 @@ def overview(store: Store, name: str) -> SearchOverview:
         reused,
         row.cost,
         _best(store, row),
+        row.clipped,
         math.prod(shape) if shape else None,
         filled if shape else None,
         score if shape else None,
@@ -113,16 +116,11 @@ def _archive_of(definition: dict[str, Any]) -> tuple[tuple[int, ...], float]:
 
 def _filled(store: Store, row: SearchRow, offset: float) -> tuple[int, float]:
     """How many cells are filled, and the sum of their elites' objectives."""
-    is_max = row.definition.get("direction", "max") == "max"
-    best = func.max(jobs.objective) if is_max else func.min(jobs.objective)
-    query = (
-        select(best)
-        .where(jobs.search_id == row.id, is_status(EvolutionStatus.SUCCEEDED), jobs.cell.is_not(None))
-        .group_by(jobs.cell)
-    )
-    objectives = store.database.read(lambda c: list(c.execute(query).scalars()))
-    sign = 1 if is_max else -1
-    return len(objectives), math.fsum(sign * objective - offset for objective in objectives)
+    sign = 1 if row.definition.get("direction", "max") == "max" else -1
+    best: dict[int, float] = {}
+    for told in told_cells(store.database, row.id, row.definition.get("sampler") or {})[1]:
+        best[told.cell] = max(best.get(told.cell, -math.inf), sign * told.objective)
+    return len(best), math.fsum(objective - offset for objective in best.values())
 
 
 def _best(store: Store, row: SearchRow) -> dict[str, Any] | None:

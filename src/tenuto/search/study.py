@@ -89,7 +89,10 @@ class Study:
         self._untried.note(proposal.values)
         self._asked = number
         self._in_flight[number] = proposal
-        return Candidate(number, proposal.values, proposal.parent, proposal.inspirations)
+        values = (
+            self._domain.realized(proposal.values) if isinstance(self._domain, Space) else proposal.values
+        )
+        return Candidate(number, values, proposal.parent, proposal.inspirations)
 
     def tell(self, number: int, outcome: Outcome | Mapping[str, Any] | float | Any | None) -> Verdict:
         """Tells what came of a candidate; None, or an outcome with a failure or not finite: it failed.

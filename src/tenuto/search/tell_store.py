@@ -127,6 +127,7 @@ _TOLD = (
         told=bindparam("new_told"),
         changed=searches.c.changed + 1,
         cost=searches.c.cost + bindparam("more", type_=Double),
+        clipped=searches.c.clipped + bindparam("outside", type_=Integer),
         best_objective=bindparam("best", type_=Double),
         best_number=bindparam("number", type_=Integer),
     )
@@ -157,5 +158,6 @@ def _tell(connection: Connection, name: str, here: Any, rows: Sequence[Told], ma
             if is_better:
                 best, best_number = row.objective, row.number
     told = {"new_told": here.told + len(rows), "more": cost, "best": best, "number": best_number}
-    connection.execute(_TOLD, {"name": name, **told})
+    outside = sum(row.is_clipped for row in rows)
+    connection.execute(_TOLD, {"name": name, "outside": outside, **told})
     wake_search(connection, name)

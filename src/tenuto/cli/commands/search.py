@@ -18,6 +18,7 @@ from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SettingsError
 from tenuto.jobs.text import safe, truncate
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd
+from tenuto.search.archive_panel import told_cells
 from tenuto.search.export import artifacts_of, candidate_rows, flat_rows, lineage
 from tenuto.search.git import Git
 from tenuto.search.manual_candidate import add_candidate, add_table
@@ -118,13 +119,16 @@ def _cell(found: SearchOverview, text: str) -> int:
 
 def _best_row(store: Store, name: str, cell: int | None, direction: str) -> dict[str, Any] | None:
     sign = 1 if direction == "max" else -1
+    search = store.search(name)
+    sampler = search.definition.get("sampler") if search is not None and cell is not None else None
+    cells = {told.number: told.cell for told in told_cells(store.database, name, sampler or {})[1]}
     rows = [
-        row
+        {**row, "cell": cells.get(row["number"], row["cell"])}
         for row in candidate_rows(store, name)
         if row["objective"] is not None
         and row["status"] == EvolutionStatus.SUCCEEDED.value
         and row["order"] is not None
-        and (cell is None or row["cell"] == cell)
+        and (cell is None or cells.get(row["number"]) == cell)
     ]
     return max(rows, key=lambda row: (sign * row["objective"], -row["order"]), default=None)
 
