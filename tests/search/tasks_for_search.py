@@ -213,3 +213,16 @@ class Fit(Task):
 
     def execute(self) -> float:
         return float(self.model.trees if isinstance(self.model, Forest) else self.model.C)
+
+
+class Trade(Task):
+    """Two objectives, of which one costs the other; not feasible where x is above 0.8."""
+
+    x: Param[float]
+    y: Param[float]
+    single: Param[bool] = False
+
+    def execute(self) -> Outcome:
+        found = {"objectives": [self.x, self.x**2 + self.y]}
+        one = {"objective": self.x, "measures": [self.y]}
+        return Outcome(**(one if self.single else found), constraints=[self.x - 0.8])

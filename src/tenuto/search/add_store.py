@@ -210,7 +210,11 @@ def _take_over(connection: Connection, name: str, row: str, text: str) -> tuple[
     query = select(searches.c.definition).where(searches.c.id == name)
     found = judge_anew(text, json.loads(connection.execute(query).scalar_one()))
     kept = {"status": found.status.value, "failure": found.failure, "message": found.message}
-    connection.execute(update(evolution_jobs).where(jobs.id == row).values(outcome=found.outcome, **kept))
+    connection.execute(
+        update(evolution_jobs)
+        .where(jobs.id == row)
+        .values(outcome=found.outcome, objective=found.objective, **kept)
+    )
     return found.status, found.message or "known from before"
 
 

@@ -37,6 +37,34 @@ class Elite(NamedTuple):
     measures: tuple[float, ...]
     number: int
     values: Any
+    objectives: tuple[float, ...] = ()
+    """Of a search with several directions."""
+
+
+class Front:
+    """The Pareto front: the candidates of which no other is as good in every objective and better in one."""
+
+    def __init__(self, directions: Sequence[bool]) -> None:
+        """`directions`: of each objective, whether larger is better."""
+        self._signs = [1.0 if is_larger else -1.0 for is_larger in directions]
+        self._elites: dict[tuple[float, ...], Elite] = {}
+
+    def elites(self) -> list[Elite]:
+        """The candidates on the front, by number; of equal ones the first."""
+        return sorted(self._elites.values(), key=lambda elite: elite.number)
+
+    def add(
+        self, number: int, values: Any, objectives: Sequence[float], measures: Sequence[float] = ()
+    ) -> Verdict:
+        """Takes a candidate in if none of the front is as good, and drops those that it is better than."""
+        mine = tuple(sign * one for sign, one in zip(self._signs, objectives, strict=True))
+        if any(all(a >= b for a, b in zip(other, mine, strict=True)) for other in self._elites):
+            return Verdict.WORSE
+        beaten = [other for other in self._elites if all(a <= b for a, b in zip(other, mine, strict=True))]
+        for other in beaten:
+            del self._elites[other]
+        self._elites[mine] = Elite(0, objectives[0], tuple(measures), number, values, tuple(objectives))
+        return Verdict.BETTER if beaten else Verdict.NEW
 
 
 @guarded_by(SearchError)

@@ -3,7 +3,7 @@ Loaded by every job of the search: imports nothing heavy; what runs the search i
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from tenuto.errors import SearchError
 from tenuto.light import late
 from tenuto.search.archive import AUTO
 from tenuto.search.map_elites import MapElites
-from tenuto.search.outcome import check_direction
+from tenuto.search.outcome import check_directions
 from tenuto.search.plain_samplers import RandomSearch
 from tenuto.search.programs import Programs
 from tenuto.search.proposals import check_sampler, check_task
@@ -44,7 +44,8 @@ class Evolution:
     """A search: which task evaluates a candidate, what may vary, who proposes, and when it ends.
 
     `task`: a class of tasks, a config whose other parameters are set, or a `Repository`; `space`, or `start`
-    and `vary`: what varies; `sampler`: by default random search; `direction`: "max" or "min"; `workdir`: the
+    and `vary`: what varies; `sampler`: by default random search; `direction`: "max" or "min", or a list of
+    these, one for each objective; `workdir`: the
     workspace, by default that of the settings, else ``workspace``. It ends when one of these is reached:
     `max_total_jobs` candidates, `max_seconds` of running time, `max_cost`, the `target` objective, `stall`
     outcomes without a new or better cell. `max_unfinished_jobs`: how many candidates are in flight (twice the
@@ -62,7 +63,7 @@ class Evolution:
         start: Callable[..., Any] | None = None,
         vary: Callable[..., Any] | None = None,
         sampler: Any = None,
-        direction: str = "max",
+        direction: str | Sequence[str] = "max",
         seed: int = 0,
         workdir: "str | Path | None" = None,
         max_unfinished_jobs: int | None = None,
@@ -90,11 +91,13 @@ class Evolution:
         else:
             self.domain = domain_of(space, start, vary)
             check_task(task)
-        if sampler is not None:
-            check_sampler(sampler)
+        self.directions = check_directions(direction)
+        self.maximize = self.directions[0]
+        self.direction = direction if isinstance(direction, str) else list(direction)
         self.declared_sampler = sampler if sampler is not None else RandomSearch()
-        self.maximize = check_direction(direction)
-        self.direction = direction
+        check_sampler(self.declared_sampler, len(self.directions))
+        if target is not None and len(self.directions) > 1:
+            raise SearchError("target= needs a search with one objective")
         self.seed = seed
         self.workdir = workdir
         self.max_unfinished_jobs = max_unfinished_jobs

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
 
 from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.search.archive import Front
+from tenuto.search.outcome import directions_in
 from tenuto.search.spaces import IS
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, jobs
@@ -55,7 +57,7 @@ def flat_rows(store: Store, name: str) -> list[dict[str, Any]]:
     ]
 
 
-_NESTED = ("values", "measures", "metrics")
+_NESTED = ("values", "measures", "metrics", "more")
 
 
 def _parts(row: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -66,7 +68,9 @@ def _parts(row: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any
         names = [f"measure {at}" for at in range(len(measures))]
     metrics = row["metrics"] if isinstance(row["metrics"], dict) else {}
     kept = {key: value for key, value in metrics.items() if key not in names}
-    return {"values": spread, "measures": dict(zip(names, measures, strict=True)), "metrics": kept}
+    more = {key: row[key] for key in MORE if key in row}
+    named = dict(zip(names, measures, strict=True))
+    return {"values": spread, "measures": named, "metrics": kept, "more": more}
 
 
 def spread_values(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,6 +122,30 @@ COLUMNS = (
     "completed",
 )
 """What every candidate has; a test holds `candidate_of` to it."""
+MORE = ("objectives", "constraints")
+"""What a candidate has besides if its outcome has it."""
+
+
+def best_rows(store: Store, name: str, numbers: Collection[int] | None = None) -> list[dict[str, Any]]:
+    """The best candidate of a search, the Pareto front of several objectives, or none.
+
+    `numbers`: of these candidates only.
+    """
+    search = store.search(name)
+    directions = directions_in(search.definition if search is not None else {})
+    front = Front(directions)
+    succeeded = [
+        row
+        for row in candidate_rows(store, name)
+        if row["status"] == EvolutionStatus.SUCCEEDED.value
+        and row["order"] is not None
+        and row["objective"] is not None
+        and all(value <= 0 for value in row.get("constraints", ()))
+        and (numbers is None or row["number"] in numbers)
+    ]
+    for row in sorted(succeeded, key=lambda row: row["order"]):
+        front.add(row["number"], row, row.get("objectives") or [row["objective"]])
+    return [elite.values for elite in front.elites()]
 
 
 def lineage(store: Store, name: str, number: int) -> list[dict[str, Any]]:
@@ -155,6 +183,8 @@ def candidate_of(row: Any) -> dict[str, Any]:
     proposal = json.loads(row["proposal"])
     outcome = json.loads(row["outcome"]) if row["outcome"] else {}
     kept = {key: row[key] for key in ("id", "number", "status", "priority", "attempt", "objective")}
+    if kept["objective"] is None and row["status"] == EvolutionStatus.SUCCEEDED.value:
+        kept["objective"] = outcome.get("objective")  # one of several, or of what is not feasible
     return {
         **kept,
         "measures": outcome.get("measures"),
@@ -175,6 +205,7 @@ def candidate_of(row: Any) -> dict[str, Any]:
         "directory": row["directory"],
         "worker": row["worker"],
         **{name: None if row[column] is None else row[column] / 1000 for name, column in _TIMES.items()},
+        **{key: outcome[key] for key in MORE if key in outcome},
     }
 
 

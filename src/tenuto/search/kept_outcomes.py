@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 from tenuto.database import clean
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.states import JobFailureStatus
-from tenuto.search.outcome import Outcome, as_outcome, point, read_outcome
+from tenuto.search.outcome import Outcome, as_outcome, directions_in, is_feasible, point, read_outcome
 
 _MESSAGE = 4000
+
+
+_MORE = ("objectives", "constraints")
 
 
 class Judgement(NamedTuple):
@@ -30,7 +33,8 @@ class Judgement(NamedTuple):
 def judge(returned: Any, definition: Mapping[str, Any]) -> Judgement:
     """Reads what a task returned as the search of that definition does."""
     given = as_outcome(returned)
-    outcome = read_outcome(given, definition.get("measures") or (), definition.get("measure_count"))
+    measures, count = definition.get("measures") or (), definition.get("measure_count")
+    outcome = read_outcome(given, measures, count, len(directions_in(definition)))
     if outcome.failure is not None:
         outcome = outcome._replace(objective=None)  # it counts nowhere, so no reader gets it
     kept = {
@@ -41,11 +45,14 @@ def judge(returned: Any, definition: Mapping[str, Any]) -> Judgement:
         "artifacts": outcome.artifacts,
         "solution": outcome.solution,
     }
+    kept |= {key: list(found) for key in _MORE if (found := getattr(outcome, key))}
     if given.measures != kept["measures"]:  # this search took some by name, or found them in the metrics
         kept["given"] = given.measures
     text = json.dumps(clean(kept))  # JSON escapes what no row could keep, and a reader would meet it
     if outcome.failure is None:
-        return Judgement(EvolutionStatus.SUCCEEDED, text, outcome.objective, outcome.cost, None, None)
+        # What is not feasible, or one of several objectives, is the best of nothing.
+        counted = outcome.objective if is_feasible(outcome) and not outcome.objectives else None
+        return Judgement(EvolutionStatus.SUCCEEDED, text, counted, outcome.cost, None, None)
     failure, message = JobFailureStatus.FAILED.name, outcome.failure[:_MESSAGE]
     return Judgement(EvolutionStatus.FAILED, text, outcome.objective, outcome.cost, failure, message)
 
@@ -66,4 +73,7 @@ def read_kept(text: str) -> Outcome:
         found("metrics", {}),
         found("artifacts", {}),
         found("solution"),
+        None,
+        tuple(found("objectives", ())),
+        tuple(found("constraints", ())),
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
 from tenuto.search.archive import AUTO, Archive, Verdict, is_scaling, scaled_ranges
-from tenuto.search.outcome import Outcome, point
+from tenuto.search.outcome import Outcome, is_feasible, point
 from tenuto.search.proposals import InFlight, Proposal, Setup
 from tenuto.search.variation import IsoLine, Variation
 from tenuto.tasks.arguments import guarded_by
@@ -201,7 +201,9 @@ class MapElitesRun:
 
     def tell(self, number: int, proposal: Proposal, outcome: Outcome | None) -> tuple[Verdict, int | None]:
         verdict, cell = Verdict.FAILED, None
-        if outcome is not None and outcome.objective is not None:
+        if outcome is not None and not is_feasible(outcome):
+            verdict = Verdict.WORSE
+        elif outcome is not None and outcome.objective is not None:
             told = (proposal.island, number, proposal.values, outcome.objective, point(outcome))
             verdict, cell = self._islands.add(*told)
             if self._declared.is_scaled:

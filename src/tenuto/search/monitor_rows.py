@@ -52,7 +52,8 @@ def result_of(kept: Mapping[str, Any]) -> dict[str, Any]:
     """What a candidate is worth, by column."""
     measures = {f"measure {place}": value for place, value in enumerate(kept["measures"] or ())}
     metrics = kept["metrics"] if isinstance(kept["metrics"], dict) else {}
-    return {"objective": kept["objective"], **measures, **metrics, "cost": kept["cost"]}
+    objectives = {f"objective {place}": value for place, value in enumerate(kept.get("objectives", ()))}
+    return {**(objectives or {"objective": kept["objective"]}), **measures, **metrics, "cost": kept["cost"]}
 
 
 def attempt_of(row: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from tenuto.search.map_elites_sampler import MapElitesSampler
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.program_tasks import root_of
 from tenuto.search.programs import ProgramRun, Programs
-from tenuto.search.proposals import Sampler, Setup, begin, definition_of, measures_of
+from tenuto.search.proposals import Sampler, Setup, begin, definition_of, front_of, measures_of
 from tenuto.search.queues import Queue
 from tenuto.search.replica import Replica
 from tenuto.search.reporter import LineReporter, Plain, RunOptions, current_options
@@ -145,6 +145,7 @@ class OpenSearch:
             self.evolution.seed,
             self._seed_population,
             search.inspirations,
+            self.evolution.directions,
         )
         domain = self.evolution.domain
 
@@ -263,7 +264,12 @@ class OpenSearch:
             replica.archive,
             is_interrupted,
             lambda: flat_rows(self.store, self.name),
+            self._front(self._best(row)),
         )
+
+    def _front(self, best: Elite | None) -> list[Elite]:
+        front = front_of(self.sampler.replica.sampler)
+        return front if front is not None else [best] if best is not None else []
 
     def _best(self, row: SearchRow) -> Elite | None:
         archive = self.sampler.replica.archive

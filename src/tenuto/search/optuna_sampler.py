@@ -4,6 +4,7 @@ So a proposal depends on the seed, its number and what was told, and on nothing 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -22,15 +23,19 @@ if TYPE_CHECKING:
 
 optuna: Any = late("optuna")
 _STATEFUL = ("CmaEsSampler", "QMCSampler")
-_KINDS = {"tpe": "TPESampler", "random": "RandomSampler", "gp": "GPSampler"}
+_KINDS = {"tpe": "TPESampler", "random": "RandomSampler", "gp": "GPSampler", "nsga2": "NSGAIISampler"}
+_CONSTRAINTS = "constraints"
+"""The attribute of a trial in which Optuna keeps them."""
+_LATE = -1
+"""The generation of a trial that ended after its generation was complete."""
 
 
 @guarded_by(SearchError)
 class OptunaSampler:
-    """Optuna's TPE, random or Gaussian-process sampler, or one of your own making.
+    """Optuna's TPE, random, NSGA-II or Gaussian-process sampler, or one of your own making.
 
-    `kind`: "tpe", "random", "gp", or a function of a seed that returns a sampler; `options` are passed on to
-    Optuna's. A sampler that keeps state of its own between proposals (QMC, CMA-ES) is refused.
+    `kind`: "tpe", "random", "nsga2", "gp", or a function of a seed that returns a sampler; `options` are
+    passed on to Optuna's. A sampler that keeps state of its own between proposals (QMC, CMA-ES) is refused.
     """
 
     def __init__(self, kind: str | Callable[[int], Any] = "tpe", **options: Any) -> None:
@@ -40,6 +45,11 @@ class OptunaSampler:
             )
         self._kind = kind
         self._options = options
+
+    @property
+    def has_front(self) -> bool:
+        """Whether it takes several objectives."""
+        return self._kind != "gp"
 
     def definition(self) -> dict[str, Any]:
         name = self._kind if isinstance(self._kind, str) else getattr(self._kind, "__qualname__", "own")
@@ -69,7 +79,9 @@ class OptunaSampler:
         if not isinstance(self._kind, str):
             return self._kind(seed)
         kinds = optuna.samplers
-        options = {"constant_liar": True, **self._options} if self._kind == "tpe" else self._options
+        options = {"constant_liar": True, **self._options} if self._kind == "tpe" else dict(self._options)
+        if self._kind in ("tpe", "nsga2") and not hasattr(optuna.trial.Trial, "set_constraint"):
+            options.setdefault("constraints_func", _constraints_of)  # of Optuna 4, which asks for it
         return getattr(kinds, _KINDS[self._kind])(seed=seed, **options)
 
 
@@ -82,10 +94,16 @@ class OptunaRun(Remembering):
     """
 
     def __init__(self, make: Callable[[int], Any], setup: Setup, space: Space) -> None:
-        super().__init__(setup.maximize)
+        super().__init__(setup)
         self._make = make
         self._space = space
-        self._direction = "maximize" if setup.maximize else "minimize"
+        directions = setup.directions or (setup.maximize,)
+        self._directions = ["maximize" if is_larger else "minimize" for is_larger in directions]
+        breeding = make(0)
+        is_breeding = hasattr(breeding, "get_parent_population")
+        self._size: int | None = breeding.population_size if is_breeding else None
+        self._population: Counter[int] = Counter()
+        self._late: set[int] = set()
         self._told: dict[int, tuple[Proposal, Outcome | None]] = {}
         self._study: Any = None
         self._trials: dict[int, tuple[int, Any]] = {}
@@ -105,20 +123,57 @@ class OptunaRun(Remembering):
                     self._study.tell(known[0], state=states.FAIL)
                 self._append(flying.number, flying.proposal, states.RUNNING)
         self._study.sampler = self._fresh(rng.getrandbits(32))
+        if self._size is not None and self._population:
+            newest = max(self._population)
+            grown = newest + (self._population[newest] >= self._size)
+            # Optuna gives the parents in another order when it chooses them than when it finds them again.
+            self._study.sampler.get_parent_population(self._study, grown)
         trial = self._study.ask()
         values = {key: _suggested(trial, key, one) for key, one in self._space.dimensions.items()}
         self._trials[number] = (trial.number, values)
-        return Proposal(values)
+        return Proposal(values, island=self._generation_of(trial))
 
     def tell(self, number: int, proposal: Proposal, outcome: Outcome | None) -> tuple[Verdict, int | None]:
         is_first = number not in self._told
         self._told[number] = (proposal, outcome)
+        if is_first and outcome is not None:
+            self._count(number, proposal.island)
         known = self._trials.get(number)
         if self._study is not None and is_first and known is not None and known[1] == proposal.values:
+            storage, study = self._study._storage, self._study._study_id
+            for name, value in self._attributes(number, proposal, outcome).items():
+                trial_id = storage.get_trial_id_from_study_id_trial_number(study, known[0])
+                storage.set_trial_system_attr(trial_id, name, value)
             self._study.tell(known[0], **_end(outcome))
         else:
             self._study = None  # of another process, or tried again: it has its place among the others
         return super().tell(number, proposal, outcome)
+
+    def _generation_of(self, trial: Any) -> int:
+        """The generation of a trial, where its sampler breeds them; a proposal's `island` keeps it."""
+        key = getattr(self._study.sampler, "_get_generation_key", lambda: None)()
+        if key is None:
+            return 0
+        return int(self._study._storage.get_trial(trial._trial_id).system_attrs.get(key, 0))
+
+    def _count(self, number: int, generation: int) -> None:
+        """Notes a trial that came when its generation was complete, as it does not breed the next one.
+
+        So its parents are the same in a study that is built anew, which knows what came later.
+        """
+        self._population[generation] += 1
+        if self._size is not None and self._population[generation] > self._size:
+            self._late.add(number)
+
+    def _attributes(self, number: int, proposal: Proposal, outcome: Outcome | None) -> dict[str, Any]:
+        """What Optuna keeps of a trial besides its values."""
+        found: dict[str, Any] = {}
+        key = getattr(self._study.sampler, "_get_generation_key", lambda: None)()
+        if key is not None:
+            found[key] = _LATE if number in self._late else proposal.island
+        if outcome is not None and outcome.constraints:
+            found[_CONSTRAINTS] = list(outcome.constraints)
+        return found
 
     def _fresh(self, seed: int) -> Any:
         """A fresh sampler, which keeps from the one before what that read of all trials of the study."""
@@ -129,20 +184,28 @@ class OptunaRun(Remembering):
         return made
 
     def _build(self, in_flight: Sequence[InFlight]) -> None:
-        self._study = optuna.create_study(direction=self._direction)
+        self._study = optuna.create_study(directions=self._directions, sampler=self._make(0))
         self._trials = {}
         flying = {one.number: (one.proposal, None) for one in in_flight if one.number not in self._told}
         for number, (proposal, outcome) in sorted({**self._told, **flying}.items()):
             running = {"state": optuna.trial.TrialState.RUNNING} if number in flying else _end(outcome)
-            self._append(number, proposal, **running)
+            self._append(number, proposal, **running, attributes=self._attributes(number, proposal, outcome))
 
-    def _append(self, number: int, proposal: Proposal, state: Any, values: Any = None) -> None:
+    def _append(
+        self,
+        number: int,
+        proposal: Proposal,
+        state: Any,
+        values: Any = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
         entries = list(_all_entries("", self._space.dimensions, proposal.values))
         self._trials[number] = (len(self._study.get_trials(deepcopy=False)), proposal.values)
         self._study.add_trial(
             optuna.trial.create_trial(
                 state=state,
-                value=values,
+                values=values,
+                system_attrs=dict(attributes or self._attributes(number, proposal, None)),
                 params={name: value for name, value, _ in entries},
                 distributions={name: distribution for name, _, distribution in entries},
             )
@@ -154,7 +217,11 @@ def _end(outcome: Outcome | None) -> dict[str, Any]:
     states = optuna.trial.TrialState
     if outcome is None or outcome.objective is None:
         return {"state": states.FAIL}
-    return {"state": states.COMPLETE, "values": outcome.objective}
+    return {"state": states.COMPLETE, "values": list(outcome.objectives or (outcome.objective,))}
+
+
+def _constraints_of(trial: Any) -> Any:
+    return trial.system_attrs.get(_CONSTRAINTS, ())
 
 
 def _names(key: str, dimension: Numeric) -> list[str]:

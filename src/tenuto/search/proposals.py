@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from tenuto.errors import SearchError
 from tenuto.light import late
-from tenuto.search.archive import Archive, Verdict
+from tenuto.search.archive import Archive, Elite, Front, Verdict
 from tenuto.search.outcome import Outcome
 from tenuto.tasks.config import Config
 
@@ -60,6 +60,8 @@ class Setup(NamedTuple):
     seed: int = 0
     start: int = 16
     inspirations: int = 3
+    directions: tuple[bool, ...] = ()
+    """Of a search with several objectives, of each whether larger is better."""
 
 
 @runtime_checkable
@@ -90,13 +92,18 @@ def check_task(task: Any) -> None:
         raise SearchError(f"task={task!r:.80} is no task: give a class with an execute(), or a config of one")
 
 
-def check_sampler(sampler: Any) -> None:
-    """Raises `SearchError` for what neither is a sampler nor makes one."""
+def check_sampler(sampler: Any, objectives: int = 1) -> None:
+    """Raises `SearchError` for what neither is a sampler nor makes one, or takes not so many objectives."""
     if isinstance(sampler, type):
         raise SearchError(f"sampler={sampler.__name__} is a class: make one, as in {sampler.__name__}(...)")
     if not hasattr(sampler, "begin") and not isinstance(sampler, Sampler):
         raise SearchError(
             f"sampler={sampler!r:.80} is no sampler: it needs ask(number, rng, in_flight) and tell(...)"
+        )
+    if objectives > 1 and not getattr(sampler, "has_front", False):
+        raise SearchError(
+            f"{type(sampler).__name__} knows one objective, and direction= has {objectives}: take "
+            f'OptunaSampler("nsga2") or "tpe"'
         )
 
 
@@ -122,6 +129,12 @@ def archive_of(sampler: Sampler) -> Archive | None:
     """The archive that a sampler keeps, if it keeps one."""
     found = getattr(sampler, "archive", None)
     return found if isinstance(found, Archive) else None
+
+
+def front_of(sampler: Sampler) -> list[Elite] | None:
+    """The Pareto front that a sampler keeps; None with one objective."""
+    front = getattr(sampler, "front", None)
+    return front.elites() if isinstance(front, Front) else None
 
 
 def measures_of(sampler: Any) -> tuple[tuple[str, ...], int | None]:

@@ -50,12 +50,11 @@ class SearchOverview:
     created: float
     started: float | None
     ended: float | None
-    direction: str
     shape: tuple[int, ...]
 
     def as_json(self) -> dict[str, Any]:
         """What a group does not say of itself, for programs; the keys are promised."""
-        hidden = ("name", "message", "created", "started", "ended", "direction", "shape")
+        hidden = ("name", "message", "created", "started", "ended", "shape")
         return {key: getattr(self, key) for key in self.__slots__ if key not in hidden}
 
 
@@ -93,7 +92,6 @@ def overview(store: Store, name: str) -> SearchOverview:
         row.created_at / 1000,
         started,
         None if row.ended_at is None else row.ended_at / 1000,
-        str(row.definition.get("direction", "max")),
         shape,
     )
 

@@ -2,12 +2,12 @@
 The same seed and the same outcomes give the same proposals as a search has.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tenuto.errors import SearchError
 from tenuto.search.archive import Archive, Elite, Verdict
-from tenuto.search.outcome import FINITE, Outcome, check_direction, point, read_outcome
+from tenuto.search.outcome import FINITE, Outcome, check_directions, is_feasible, point, read_outcome
 from tenuto.search.proposals import (
     Candidate,
     InFlight,
@@ -15,6 +15,8 @@ from tenuto.search.proposals import (
     Setup,
     archive_of,
     begin,
+    check_sampler,
+    front_of,
     measures_of,
     proposals,
 )
@@ -47,17 +49,19 @@ class Study:
         sampler: Any = None,
         *,
         seed: int = 0,
-        direction: str = "max",
+        direction: str | Sequence[str] = "max",
         start: Callable[..., Any] | None = None,
         vary: Callable[..., Any] | None = None,
     ) -> None:
-        """`space`, or `start` and `vary`: what may vary; `direction`: "max" or "min"."""
+        """`space`, or `start` and `vary`: what may vary; `direction`: "max" or "min", or a list of these."""
         if sampler is None:
             raise SearchError("give a sampler, such as MapElites(...), RandomSearch() or GridSearch()")
-        self._maximize = check_direction(direction)
+        self._directions = check_directions(direction)
+        self._maximize = self._directions[0]
+        check_sampler(sampler, len(self._directions))
         self._domain = domain_of(space, start, vary)
         self._seed = seed
-        self._sampler = begin(sampler, Setup(self._domain, self._maximize, seed))
+        self._sampler = begin(sampler, Setup(self._domain, self._maximize, seed, directions=self._directions))
         self._names, self._measure_count = measures_of(sampler)
         self._asked = 0
         self._in_flight: dict[int, Proposal] = {}
@@ -72,8 +76,14 @@ class Study:
 
     @property
     def best(self) -> Elite | None:
-        """The best candidate that was told."""
+        """The best candidate that was told; None with several objectives, of which there is a front."""
         return self._best
+
+    @property
+    def front(self) -> list[Elite]:
+        """The Pareto front of several objectives; of one, the best alone."""
+        front = front_of(self._sampler)
+        return front if front is not None else [self._best] if self._best is not None else []
 
     def ask(self) -> Candidate | None:
         """The next candidate, never one that was asked before; None when the sampler has nothing to try."""
@@ -101,7 +111,11 @@ class Study:
         """
         if number not in self._in_flight:
             raise SearchError(f"candidate {number} was not asked for, or was told already")
-        told = None if outcome is None else read_outcome(outcome, self._names, self._measure_count)
+        told = (
+            None
+            if outcome is None
+            else read_outcome(outcome, self._names, self._measure_count, len(self._directions))
+        )
         if told is not None and told.failure is not None:
             is_meant = getattr(outcome, "failure", None) is not None or (
                 isinstance(outcome, Mapping) and outcome.get("failure") is not None
@@ -111,7 +125,8 @@ class Study:
             told = None
         proposal = self._in_flight.pop(number)
         verdict, cell = self._sampler.tell(number, proposal, told)
-        if told is not None and told.objective is not None:
+        is_counted = told is not None and is_feasible(told) and not told.objectives
+        if is_counted and told is not None and told.objective is not None:
             sign = 1 if self._maximize else -1
             if self._best is None or sign * told.objective > sign * self._best.objective:
                 self._best = Elite(cell or 0, told.objective, point(told), number, proposal.values)
