@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tenuto import Config, Meta, Param, Task
+from tenuto import Config, Meta, Param, Task, log_metrics
 from tenuto.search import Outcome
 from tenuto.tasks.ports import current_job
 
@@ -226,3 +226,17 @@ class Trade(Task):
         found = {"objectives": [self.x, self.x**2 + self.y]}
         one = {"objective": self.x, "measures": [self.y]}
         return Outcome(**(one if self.single else found), constraints=[self.x - 0.8])
+
+
+class Logging(Task):
+    """Logs a score at each of 30 steps, the smaller the better, and takes two seconds for that."""
+
+    x: Param[float]
+    log: Meta[str] = ""
+
+    def execute(self) -> float:
+        for step in range(30):
+            log_metrics({"score": self.x + 1 / (step + 1)}, step=step)
+            time.sleep(0.06)
+        note(self.log, f"end {self.x}")
+        return self.x

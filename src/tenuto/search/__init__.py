@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tenuto.search.outcome import Outcome
     from tenuto.search.plain_samplers import GridSearch, RandomSearch
     from tenuto.search.proposals import Candidate, Proposal
+    from tenuto.search.pruning import Halving, Median
     from tenuto.search.repository import Repository
     from tenuto.search.result import SearchResult
     from tenuto.search.ribs_sampler import RibsSampler
@@ -34,11 +35,13 @@ _ON_DEMAND = {
     "EvolutionScheduler": "evolution_scheduler",
     "Gaussian": "variation",
     "GridSearch": "plain_samplers",
+    "Halving": "pruning",
     "Integer": "spaces",
     "IsoLine": "variation",
     "JobScheduler": "job_scheduler",
     "MapElites": "map_elites",
     "MapElitesSampler": "map_elites_sampler",
+    "Median": "pruning",
     "Mixed": "variation",
     "OptunaSampler": "optuna_sampler",
     "Outcome": "outcome",
@@ -64,11 +67,13 @@ __all__ = [
     "Gaussian",
     "GitError",
     "GridSearch",
+    "Halving",
     "Integer",
     "IsoLine",
     "JobScheduler",
     "MapElites",
     "MapElitesSampler",
+    "Median",
     "Mixed",
     "OptunaSampler",
     "Outcome",

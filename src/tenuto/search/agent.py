@@ -21,6 +21,7 @@ from sqlalchemy import Connection
 from tenuto.database import Database
 from tenuto.database.members import Member, MemberKind, join, leave, see
 from tenuto.errors import DatabaseError, SchedulerClosed, SerializationError, WorkspaceError
+from tenuto.jobs.metrics import MetricsReader
 from tenuto.launchers.results import decoded, opened, readable
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.states import JobFailureStatus, JobState
@@ -190,6 +191,7 @@ def _see(member: Member, connection: Connection) -> None:
 
 T = TypeVar("T")
 _AFTER_TROUBLE_S = 1.0
+_POINTS_S = 0.5
 
 log = logging.getLogger("tenuto.search")
 
@@ -204,6 +206,8 @@ class Held:
         self.is_withdrawn = False
         self.submission: asyncio.Task[Job] | None = None
         """The submission of its job, from the moment at which the job may begin."""
+        self.steps: set[int] = set()
+        """Those of its points that are rows already."""
         self.claimed_at = now
         """On the monotonic clock."""
 
@@ -245,6 +249,7 @@ class Agent:
         self._jobs = CandidateJobs(
             settings, workspace, machine.clock, slots=slots, is_leased=is_leased, gpus=gpus
         )
+        self._metrics = MetricsReader(machine.files)
         self._membership = Membership(store.database, machine, workspace, slots=slots, is_leased=is_leased)
         self.name = self._membership.name
         self._held: dict[str, Held] = {}
@@ -398,6 +403,7 @@ class Agent:
         if held is not None:  # it runs here already: its lease was lost and found
             held.row = row
             held.is_withdrawn = False
+            held.steps.clear()
             return
         held = self._held[row.id] = Held(row, self._machine.clock.monotonic())
         task = asyncio.create_task(self._evaluate(held))
@@ -471,8 +477,33 @@ class Agent:
         made = self._jobs.make(row, change, once=once)
         held.submission = asyncio.create_task(self._scheduler.submit_async(made, owner))
         job = await held.submission
-        await job.finished()
+        if row.definition.get("pruner") is None:
+            await job.finished()
+            return job, owner
+        ended = asyncio.create_task(job.finished())
+        try:
+            while not ended.done():
+                await asyncio.wait([ended], timeout=_POINTS_S)
+                await self._keep_points(held, job)
+        finally:
+            ended.cancel()
         return job, owner
+
+    async def _keep_points(self, held: Held, job: Job) -> None:
+        """Writes what a candidate logged since; one that was pruned is stopped."""
+        row = held.row
+        curves = await self._call(self._metrics.read, job.paths.metrics)
+        points = [(one.step, one.value) for one in curves.get(row.definition["metric"], ())]
+        new = [point for point in points if point[0] not in held.steps]
+        is_max = row.definition.get("direction", "max") == "max"
+        try:
+            is_own = await self._call(self._store.add_points, row, new, is_max)
+        except DatabaseError as error:
+            log.warning("what a candidate logged could not be stored: %s", error)
+            return
+        held.steps.update(step for step, _ in new)
+        if not is_own and not held.is_withdrawn:
+            await self._withdraw([row.key])
 
     async def _finish_and_claim(self) -> None:
         """Writes all ends that came together and claims what their slots may run next, in one transaction."""

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, func, select, update
 from tenuto.database import Database, now_ms
 from tenuto.lifecycle.evolution import SEARCH_TRANSITIONS, EvolutionStatus, SearchState, before
 from tenuto.search.moves import bump, record, wake_search
-from tenuto.search.tables import evolution_jobs, jobs, searches
+from tenuto.search.tables import evolution_jobs, evolution_points, jobs, searches
 
 S = EvolutionStatus
 
@@ -89,6 +89,9 @@ class ControlStore:
             )
             rows = connection.execute(statement).all()
             if rows:
+                anew = evolution_points.c.number.in_([row.number for row in rows])
+                logged = delete(evolution_points).where(evolution_points.c.search_id == name, anew)
+                connection.execute(logged)
                 record(connection, name, rows, S.PENDING, "retried by a person")
                 connection.execute(
                     update(searches)

@@ -15,6 +15,7 @@ from tenuto.search.outcome import check_directions
 from tenuto.search.plain_samplers import RandomSearch
 from tenuto.search.programs import Programs
 from tenuto.search.proposals import check_sampler, check_task
+from tenuto.search.pruning import check_pruner
 from tenuto.search.repository import DEFAULT_MEASURES, Repository
 from tenuto.search.spaces import Domain
 from tenuto.search.study import domain_of
@@ -51,7 +52,8 @@ class Evolution:
     outcomes without a new or better cell. `max_unfinished_jobs`: how many candidates are in flight (twice the
     slots); `walltime_s`: how long one may run; `reproducible`: outcomes are told in the order of the numbers,
     so that the whole search repeats itself; `reuse`: outcomes that other searches and experiments know are
-    looked up, and with False every candidate is evaluated. Arguments outrank `settings`.
+    looked up, and with False every candidate is evaluated; `pruner`: `Median` or `Halving`, which stop
+    candidates by the `metric` that they log, in the direction of the objective. Arguments outrank `settings`.
     """
 
     def __init__(
@@ -75,6 +77,8 @@ class Evolution:
         walltime_s: float | None = None,
         reproducible: bool = False,
         reuse: bool = True,
+        pruner: Any = None,
+        metric: str = "objective",
         settings: "Settings | None" = None,
     ) -> None:
         _check_name_and_seed(name, seed)
@@ -109,6 +113,15 @@ class Evolution:
         self.walltime_s = walltime_s
         self.reproducible = reproducible
         self.reuse = reuse
+        if pruner is not None:
+            check_pruner(pruner)
+            if reproducible or len(self.directions) > 1 or isinstance(task, Repository):
+                raise SearchError(
+                    "pruner= needs a task with one objective, and not reproducible=True: what is stopped "
+                    "depends on which candidate is quicker"
+                )
+        self.pruner = pruner
+        self.metric = metric
         self.given_settings = settings
         self._opened: OpenSearch | None = None
 

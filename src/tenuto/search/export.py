@@ -14,6 +14,7 @@ from sqlalchemy import select
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.archive import Front
 from tenuto.search.outcome import directions_in
+from tenuto.search.points import PRUNED
 from tenuto.search.spaces import IS
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, jobs
@@ -122,7 +123,7 @@ COLUMNS = (
     "completed",
 )
 """What every candidate has; a test holds `candidate_of` to it."""
-MORE = ("objectives", "constraints")
+MORE = ("objectives", "constraints", "pruned")
 """What a candidate has besides if its outcome has it."""
 
 
@@ -183,8 +184,9 @@ def candidate_of(row: Any) -> dict[str, Any]:
     proposal = json.loads(row["proposal"])
     outcome = json.loads(row["outcome"]) if row["outcome"] else {}
     kept = {key: row[key] for key in ("id", "number", "status", "priority", "attempt", "objective")}
-    if kept["objective"] is None and row["status"] == EvolutionStatus.SUCCEEDED.value:
-        kept["objective"] = outcome.get("objective")  # one of several, or of what is not feasible
+    is_told = row["status"] == EvolutionStatus.SUCCEEDED.value or row["failure"] == PRUNED
+    if kept["objective"] is None and is_told:
+        kept["objective"] = outcome.get("objective")  # of several, not feasible, or the last one of a pruned
     return {
         **kept,
         "measures": outcome.get("measures"),

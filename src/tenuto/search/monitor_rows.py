@@ -13,6 +13,7 @@ from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.search.export import candidate_of, spread_values
+from tenuto.search.points import PRUNED
 
 S = EvolutionStatus
 STATES: Mapping[EvolutionStatus, tuple[JobState, JobFailureStatus | None]] = {
@@ -124,7 +125,7 @@ def row_of(row: Any) -> Row:
         row.search_id,
         f"{row.search_id}#{row.number}",
         state,
-        row.status,
+        PRUNED if row.failure == PRUNED else row.status,
         reason if state is JobState.ERROR else None,
         row.message,
         row.attempt,

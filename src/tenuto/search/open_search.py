@@ -117,6 +117,8 @@ class OpenSearch:
         }
         if not (evolution.reuse and (current_options.get() or RunOptions()).reuse):
             made["reuse"] = False
+        if evolution.pruner is not None:
+            made |= {"pruner": evolution.pruner.definition(), "metric": evolution.metric}
         plain: dict[str, Any] = json.loads(json.dumps(made))
         return plain
 
@@ -199,6 +201,7 @@ class OpenSearch:
             queue=queue,
             agent=agent,
             bounds=self.bounds(),
+            pruner=self.evolution.pruner,
             workspace=self.workspace,
             machine=self.machine,
         )
@@ -265,6 +268,7 @@ class OpenSearch:
             is_interrupted,
             lambda: flat_rows(self.store, self.name),
             self._front(self._best(row)),
+            tally.pruned,
         )
 
     def _front(self, best: Elite | None) -> list[Elite]:

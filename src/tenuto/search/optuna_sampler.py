@@ -104,6 +104,7 @@ class OptunaRun(Remembering):
         self._size: int | None = breeding.population_size if is_breeding else None
         self._population: Counter[int] = Counter()
         self._late: set[int] = set()
+        self._pruned: dict[int, tuple[int, float]] = {}
         self._told: dict[int, tuple[Proposal, Outcome | None]] = {}
         self._study: Any = None
         self._trials: dict[int, tuple[int, Any]] = {}
@@ -144,10 +145,23 @@ class OptunaRun(Remembering):
             for name, value in self._attributes(number, proposal, outcome).items():
                 trial_id = storage.get_trial_id_from_study_id_trial_number(study, known[0])
                 storage.set_trial_system_attr(trial_id, name, value)
-            self._study.tell(known[0], **_end(outcome))
+            if number in self._pruned:
+                trial_id = storage.get_trial_id_from_study_id_trial_number(study, known[0])
+                storage.set_trial_intermediate_value(trial_id, *self._pruned[number])
+                self._study.tell(known[0], state=optuna.trial.TrialState.PRUNED)
+            else:
+                self._study.tell(known[0], **_end(outcome))
         else:
             self._study = None  # of another process, or tried again: it has its place among the others
         return super().tell(number, proposal, outcome)
+
+    def tell_pruned(
+        self, number: int, proposal: Proposal, value: float | None, step: int
+    ) -> tuple[Verdict, int | None]:
+        """Learns of a candidate that was stopped, with its last value (None: not finite)."""
+        if value is not None:
+            self._pruned[number] = (step, value)
+        return self.tell(number, proposal, None)
 
     def _generation_of(self, trial: Any) -> int:
         """The generation of a trial, where its sampler breeds them; a proposal's `island` keeps it."""
@@ -189,6 +203,9 @@ class OptunaRun(Remembering):
         flying = {one.number: (one.proposal, None) for one in in_flight if one.number not in self._told}
         for number, (proposal, outcome) in sorted({**self._told, **flying}.items()):
             running = {"state": optuna.trial.TrialState.RUNNING} if number in flying else _end(outcome)
+            if number in self._pruned:
+                step, value = self._pruned[number]
+                running = {"state": optuna.trial.TrialState.PRUNED, "values": [value], "steps": {step: value}}
             self._append(number, proposal, **running, attributes=self._attributes(number, proposal, outcome))
 
     def _append(
@@ -198,6 +215,7 @@ class OptunaRun(Remembering):
         state: Any,
         values: Any = None,
         attributes: Mapping[str, Any] | None = None,
+        steps: Mapping[int, float] | None = None,
     ) -> None:
         entries = list(_all_entries("", self._space.dimensions, proposal.values))
         self._trials[number] = (len(self._study.get_trials(deepcopy=False)), proposal.values)
@@ -205,6 +223,7 @@ class OptunaRun(Remembering):
             optuna.trial.create_trial(
                 state=state,
                 values=values,
+                intermediate_values=steps,
                 system_attrs=dict(attributes or self._attributes(number, proposal, None)),
                 params={name: value for name, value, _ in entries},
                 distributions={name: distribution for name, _, distribution in entries},

@@ -30,6 +30,7 @@ class SearchResult:
     read_rows: Callable[[], list[dict[str, Any]]] = field(default=list, repr=False)
     front: Sequence[Elite] = ()
     """The Pareto front of several objectives; of one, the best alone."""
+    pruned: int = 0
 
     @property
     def is_paused_by_itself(self) -> bool:

@@ -17,6 +17,7 @@ from tenuto.database.members import MemberKind, listed
 from tenuto.errors import NotFound
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.archive_panel import told_cells
+from tenuto.search.points import PRUNED
 from tenuto.search.rows import SearchRow
 from tenuto.search.search_store import best_candidate
 from tenuto.search.store import Store
@@ -40,6 +41,7 @@ class SearchOverview:
     succeeded: int
     failed: int
     cancelled: int
+    pruned: int
     reused: int
     cost: float
     best: dict[str, Any] | None
@@ -64,7 +66,7 @@ def overview(store: Store, name: str) -> SearchOverview:
     if row is None:
         raise NotFound(f"there is no search {name!r}")
     counts = store.statuses(name)
-    reused, started = _more(store, name)
+    reused, pruned, started = _more(store, name)
     shape, offset = _archive_of(row.definition)
     filled, score = _filled(store, row, offset)
     S = EvolutionStatus
@@ -81,7 +83,8 @@ def overview(store: Store, name: str) -> SearchOverview:
         counts[S.RUNNING],
         counts[S.SUCCEEDED],
         counts[S.FAILED],
-        counts[S.CANCELLED],
+        counts[S.CANCELLED] - pruned,
+        pruned,
         reused,
         row.cost,
         _best(store, row),
@@ -96,13 +99,14 @@ def overview(store: Store, name: str) -> SearchOverview:
     )
 
 
-def _more(store: Store, name: str) -> tuple[int, float | None]:
+def _more(store: Store, name: str) -> tuple[int, int, float | None]:
     query = select(
         func.count().filter(jobs.reused),
+        func.count().filter(jobs.failure == PRUNED),
         func.min(jobs.started_at),
     ).where(jobs.search_id == name)
-    reused, started = store.database.read(lambda c: c.execute(query).one())
-    return int(reused), None if started is None else started / 1000
+    reused, pruned, started = store.database.read(lambda c: c.execute(query).one())
+    return int(reused), int(pruned), None if started is None else started / 1000
 
 
 def _archive_of(definition: dict[str, Any]) -> tuple[tuple[int, ...], float]:
