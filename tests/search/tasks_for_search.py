@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections import OrderedDict
@@ -240,3 +241,28 @@ class Logging(Task):
             time.sleep(0.06)
         note(self.log, f"end {self.x}")
         return self.x
+
+
+class Noisy(Task):
+    """Worth its number and what chance adds."""
+
+    n: Param[int]
+
+    def execute(self) -> Outcome:
+        noise = random.random()
+        return Outcome(self.n + noise, [noise], cost=1.0, metrics={"noise": noise, "kind": "a"})
+
+
+class Seeded(Task):
+    """Worth its seed."""
+
+    n: Param[int]
+    __seed__: Param[int] = 40
+    log: Meta[str] = ""
+
+    def execute(self) -> float:
+        seed = self.__seed__
+        note(self.log, f"{self.n} {seed}")
+        if self.n == 3 and seed == 41:
+            raise ValueError("unlucky")
+        return float(self.n * 100 + seed)

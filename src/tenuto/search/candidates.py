@@ -30,6 +30,7 @@ from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class, seal
 from tenuto.tasks.location import locate
 from tenuto.tasks.schema import schema_of
+from tenuto.tasks.seeds import give_seed, seed_of
 from tenuto.tasks.serialization import dumps, job_document, state_dict
 from tenuto.tasks.stored_configs import from_state_dict
 from tenuto.workspace.layout import Layout
@@ -47,6 +48,8 @@ class Candidates:
         self._maximize = maximize
         self.salt = ""
         """Makes identities those of one search alone; empty: known outcomes are looked up."""
+        self._is_seeded = False
+        """Each evaluation of a candidate has a seed of its own, which follows that of the first one."""
         self.domain = domain
         self._layout = layout
         if isinstance(task, Repository):
@@ -55,6 +58,11 @@ class Candidates:
         self._template = task
         check_task(task)
         self.task_id = schema_of(task if self._is_class else type(task)).id
+
+    def belong_to(self, search: SearchRow) -> None:
+        """From now on makes candidates as a stored search has them."""
+        self.salt = _salt_of(search)
+        self._is_seeded = bool(search.definition.get("repeats") or search.definition.get("repeat_best"))
 
     @cached_property
     def evaluators(self) -> dict[str, str] | None:
@@ -142,6 +150,8 @@ class Candidates:
             task = values
             if not isinstance(task, ConfigBase) or schema_of(type(task)).id != self.task_id:
                 raise SearchError(f"start and vary must return a config of {self.task_id}, not {task!r:.80}")
+        if self._is_seeded:  # before it is sealed, since the seed is a part of it
+            give_seed(task, seed_of(task) or 0, "the seed of a candidate that is repeated")
         seal(task, to_run=True)
         return task
 
@@ -161,6 +171,8 @@ class Candidates:
         return Proposal(values, row.parent, tuple(kept["inspirations"]), row.island)
 
 
-def salt_of(search: SearchRow) -> str:
-    """What sets the identities of a search apart that looks nothing up; of any other search nothing."""
-    return f"{search.id}/{search.created_at}" if search.definition.get("reuse") is False else ""
+def _salt_of(search: SearchRow) -> str:
+    """What sets the identities of a search apart that looks nothing up, or repeats; of any other nothing."""
+    own = f"{search.id}/{search.created_at}" if search.definition.get("reuse") is False else ""
+    repeats, of_best = (search.definition.get(key) for key in ("repeats", "repeat_best"))
+    return f"{own}/repeats {repeats} {of_best}" if repeats or of_best else own

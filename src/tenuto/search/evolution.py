@@ -52,8 +52,10 @@ class Evolution:
     outcomes without a new or better cell. `max_unfinished_jobs`: how many candidates are in flight (twice the
     slots); `walltime_s`: how long one may run; `reproducible`: outcomes are told in the order of the numbers,
     so that the whole search repeats itself; `reuse`: outcomes that other searches and experiments know are
-    looked up, and with False every candidate is evaluated; `pruner`: `Median` or `Halving`, which stop
-    candidates by the `metric` that they log, in the direction of the objective. Arguments outrank `settings`.
+    looked up, and with False every candidate is evaluated; `repeats`: how often each is evaluated, with other
+    seeds, whose mean counts, and `repeat_best`: how often again if it would be the best; `pruner`: `Median`
+    or `Halving`, which stop candidates by the `metric` that they log, in the direction of the objective.
+    Arguments outrank `settings`.
     """
 
     def __init__(
@@ -77,6 +79,8 @@ class Evolution:
         walltime_s: float | None = None,
         reproducible: bool = False,
         reuse: bool = True,
+        repeats: int = 1,
+        repeat_best: int = 0,
         pruner: Any = None,
         metric: str = "objective",
         settings: "Settings | None" = None,
@@ -120,6 +124,17 @@ class Evolution:
                     "pruner= needs a task with one objective, and not reproducible=True: what is stopped "
                     "depends on which candidate is quicker"
                 )
+        for key, value, least in (("repeats", repeats, 1), ("repeat_best", repeat_best, 0)):
+            if type(value) is not int or value < least:
+                raise SearchError(f"{key}={value!r} is not a whole number of at least {least}")
+        if (repeats > 1 or repeat_best) and (pruner is not None or isinstance(task, Repository)):
+            raise SearchError("repeats= and repeat_best= need a task, and no pruner")
+        if repeat_best and (reproducible or len(self.directions) > 1):
+            raise SearchError(
+                "repeat_best= needs one objective, and not reproducible=True: the best is of now"
+            )
+        self.repeats = repeats
+        self.repeat_best = repeat_best
         self.pruner = pruner
         self.metric = metric
         self.given_settings = settings

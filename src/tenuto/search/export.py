@@ -123,7 +123,7 @@ COLUMNS = (
     "completed",
 )
 """What every candidate has; a test holds `candidate_of` to it."""
-MORE = ("objectives", "constraints", "pruned")
+MORE = ("objectives", "constraints", "pruned", "repeats", "spread")
 """What a candidate has besides if its outcome has it."""
 
 

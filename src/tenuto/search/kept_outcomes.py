@@ -5,7 +5,9 @@ A row keeps what its search makes of what the task returned, and enough for anot
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tenuto.database import clean
@@ -55,6 +57,42 @@ def judge(returned: Any, definition: Mapping[str, Any]) -> Judgement:
         return Judgement(EvolutionStatus.SUCCEEDED, text, counted, outcome.cost, None, None)
     failure, message = JobFailureStatus.FAILED.name, outcome.failure[:_MESSAGE]
     return Judgement(EvolutionStatus.FAILED, text, outcome.objective, outcome.cost, failure, message)
+
+
+def mean_of(outcomes: Sequence[Outcome], definition: Mapping[str, Any]) -> Judgement:
+    """What several evaluations of one candidate are worth together: means, the spread, and all values."""
+    first = outcomes[0]
+    several = [one.objectives or (one.objective,) for one in outcomes]
+    numbers = [name for name, value in first.metrics.items() if _is_number_in(outcomes, name)]
+    together = first._replace(
+        objective=_mean([one.objective for one in outcomes]),
+        objectives=_means(outcomes, "objectives"),
+        constraints=_means(outcomes, "constraints"),
+        measures=_means(outcomes, "measures"),
+        cost=math.fsum(one.cost for one in outcomes),
+        metrics={
+            **first.metrics,
+            **{name: _mean([one.metrics[name] for one in outcomes]) for name in numbers},
+        },
+    )
+    found = judge(together, definition)
+    spread = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in zip(*several, strict=True)]
+    repeats = [list(values) if len(values) > 1 else values[0] for values in several]
+    more = {"repeats": repeats, "spread": spread if len(spread) > 1 else spread[0]}
+    return found._replace(outcome=json.dumps({**json.loads(found.outcome), **more}))
+
+
+def _mean(values: Sequence[Any]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _means(outcomes: Sequence[Outcome], field: str) -> tuple[float, ...]:
+    return tuple(map(_mean, zip(*(getattr(one, field) for one in outcomes), strict=False)))
+
+
+def _is_number_in(outcomes: Sequence[Outcome], name: str) -> bool:
+    values = [one.metrics.get(name) for one in outcomes]
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
 def judge_anew(text: str, definition: Mapping[str, Any]) -> Judgement:

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import select
 
 from tenuto.errors import SearchError
-from tenuto.search.candidates import Candidates, salt_of
+from tenuto.search.candidates import Candidates
 from tenuto.search.export import COLUMNS
 from tenuto.search.map_elites_sampler import add_given, with_outcome
 from tenuto.search.rows import Caps, NewCandidate, SearchRow
@@ -117,7 +117,7 @@ def _caps(search: SearchRow) -> Caps:
 
 def _candidates(search: SearchRow, layout: Layout, template: Any, space: Space) -> Candidates:
     candidates = Candidates(template, space, layout)
-    candidates.salt = salt_of(search)
+    candidates.belong_to(search)
     return candidates
 
 

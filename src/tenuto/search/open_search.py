@@ -14,7 +14,7 @@ from tenuto.errors import NotFound, SearchDiffers, SearchInJob
 from tenuto.lifecycle.evolution import SearchState
 from tenuto.search.agent import Agent
 from tenuto.search.archive import Elite
-from tenuto.search.candidates import Candidates, salt_of
+from tenuto.search.candidates import Candidates
 from tenuto.search.decisions import Bounds
 from tenuto.search.evolution_scheduler import EvolutionScheduler
 from tenuto.search.export import flat_rows
@@ -39,7 +39,18 @@ from tenuto.workspace.machine import this_machine
 if TYPE_CHECKING:
     from tenuto.search.evolution import Evolution
 
-_COMPARED = ("task", "space", "sampler", "seed", "direction", "reproducible", "evaluators", "reuse")
+_REPEATS = ("repeats", "repeat_best")
+_COMPARED = (
+    "task",
+    "space",
+    "sampler",
+    "seed",
+    "direction",
+    "reproducible",
+    "evaluators",
+    "reuse",
+    *_REPEATS,
+)
 
 
 def settings_of(evolution: Evolution) -> Settings:
@@ -90,7 +101,7 @@ class OpenSearch:
         self.definition = self._definition()
         self.store = Store(open_database(self.settings, self.workspace))
         self.row = self._open_row()
-        self.candidates.salt = salt_of(self.row)
+        self.candidates.belong_to(self.row)
         self.sampler = self._sampler()
 
     @property
@@ -117,6 +128,7 @@ class OpenSearch:
         }
         if not (evolution.reuse and (current_options.get() or RunOptions()).reuse):
             made["reuse"] = False
+        made |= {key: count for key in _REPEATS if (count := getattr(evolution, key)) > (key == "repeats")}
         if evolution.pruner is not None:
             made |= {"pruner": evolution.pruner.definition(), "metric": evolution.metric}
         plain: dict[str, Any] = json.loads(json.dumps(made))
