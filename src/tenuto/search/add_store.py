@@ -86,6 +86,11 @@ class AddStore:
         except Refused as refused:
             return refused.answer
 
+    def identities(self, name: str) -> set[tuple[str, str]]:
+        """The task and the job of each candidate of a search."""
+        query = select(jobs.task_id, jobs.job_id).where(jobs.search_id == name)
+        return self.database.read(lambda c: {(row.task_id, row.job_id) for row in c.execute(query)})
+
     def number_of(self, name: str, new: NewCandidate) -> int | None:
         """The number of the candidate that has this identity in the search, if there is one."""
         query = select(jobs.number).where(

@@ -5,7 +5,6 @@ One thread with an event loop and a `Scheduler` of its own; runs none of the use
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import os
@@ -34,7 +33,7 @@ from tenuto.scheduler.tokens import GpuToken
 from tenuto.search.candidate_jobs import LEASE_FILE, AgentChange, CandidateJobs, change_of
 from tenuto.search.claim_store import LOST, SURROUNDINGS, Wish
 from tenuto.search.commits import SurroundingsFailed
-from tenuto.search.kept_outcomes import judge, mean_of, read_kept
+from tenuto.search.kept_outcomes import as_given, judge, mean_of, read_kept
 from tenuto.search.moves import WORK
 from tenuto.search.outcome import Outcome, as_outcome, plain
 from tenuto.search.programs import PROGRAM_TASK
@@ -68,9 +67,7 @@ def changed(files: Files, job: Job) -> AgentChange | None:
 
 def known_end(row: Claimed, change: AgentChange, text: str) -> End:
     """The end of a row whose tree another row of the search has, with its outcome."""
-    outcome = read_kept(text)
-    measures = json.loads(text).get("given", list(outcome.measures))
-    outcome = outcome._replace(cost=change.cost, solution=change.commit, measures=measures)
+    outcome = as_given(text)._replace(cost=change.cost, solution=change.commit)
     found = judge(outcome, row.definition)
     return End(row.id, row.attempt, *found, row.job_attempt, change.directory, reused=True)
 

@@ -207,6 +207,7 @@ AUTO = "auto"
 """Ranges that follow what was told."""
 _FIRST_SCALING = 16
 _CUT = 0.02
+_MOST_CELLS = 1 << 31
 
 
 def is_scaling(count: int) -> bool:
@@ -252,6 +253,8 @@ class Grid:
             raise SearchError(f"cells={list(self.shape)}: each is a whole number above 0")
         self._epsilon = epsilon
         self.count = math.prod(self.shape)
+        if self.count >= _MOST_CELLS:
+            raise SearchError(f"cells={list(self.shape)} are {self.count}: more than a database counts, 2^31")
 
     def index(self, measures: Sequence[float]) -> int:
         cell = 0

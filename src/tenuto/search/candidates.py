@@ -125,7 +125,7 @@ class Candidates:
             self.task_id,
             job_id,
             dumps(document).decode("ascii"),
-            self.encode(proposal),
+            encoded(proposal),
             proposal.island,
             proposal.parent,
             priority,
@@ -155,20 +155,26 @@ class Candidates:
         seal(task, to_run=True)
         return task
 
-    def encode(self, proposal: Proposal) -> str:
-        """A proposal as text; a config as its document."""
-        values = proposal.values
-        if isinstance(values, ConfigBase):
-            values = state_dict(values)
-        return json.dumps({"values": values, "inspirations": list(proposal.inspirations)})
-
     def decode(self, row: LogRow) -> Proposal:
         """The proposal that a row keeps."""
-        kept = json.loads(row.proposal)
-        values = kept["values"]
+        proposal = decoded(row)
         if isinstance(self.domain, Objects):
-            values = from_state_dict(values)
-        return Proposal(values, row.parent, tuple(kept["inspirations"]), row.island)
+            proposal = proposal._replace(values=from_state_dict(proposal.values))
+        return proposal
+
+
+def encoded(proposal: Proposal) -> str:
+    """A proposal as text; a config as its document."""
+    values = proposal.values
+    if isinstance(values, ConfigBase):
+        values = state_dict(values)
+    return json.dumps({"values": values, "inspirations": list(proposal.inspirations)})
+
+
+def decoded(row: LogRow) -> Proposal:
+    """The proposal that a row keeps, with plain values."""
+    kept = json.loads(row.proposal)
+    return Proposal(kept["values"], row.parent, tuple(kept["inspirations"]), row.island)
 
 
 def _salt_of(search: SearchRow) -> str:

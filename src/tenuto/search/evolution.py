@@ -3,8 +3,7 @@ Loaded by every job of the search: imports nothing heavy; what runs the search i
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
@@ -14,7 +13,7 @@ from tenuto.search.map_elites import MapElites
 from tenuto.search.outcome import check_directions
 from tenuto.search.plain_samplers import RandomSearch
 from tenuto.search.programs import Programs
-from tenuto.search.proposals import check_sampler, check_task
+from tenuto.search.proposals import check_name_and_seed, check_sampler, check_task, search_extra
 from tenuto.search.pruning import check_pruner
 from tenuto.search.repository import DEFAULT_MEASURES, Repository
 from tenuto.search.spaces import Domain
@@ -36,9 +35,6 @@ else:
     open_search = late("tenuto.search.open_search")
     search_run = late("tenuto.search.search_run")
 
-_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
-_LONGEST_NAME = 64
-
 
 @guarded_by(SearchError)
 class Evolution:
@@ -55,7 +51,7 @@ class Evolution:
     looked up, and with False every candidate is evaluated; `repeats`: how often each is evaluated, with other
     seeds, whose mean counts, and `repeat_best`: how often again if it would be the best; `pruner`: `Median`
     or `Halving`, which stop candidates by the `metric` that they log, in the direction of the objective.
-    Arguments outrank `settings`.
+    `start_from`: the search whose outcomes are added first, as far as they fit. Arguments outrank `settings`.
     """
 
     def __init__(
@@ -83,9 +79,10 @@ class Evolution:
         repeat_best: int = 0,
         pruner: Any = None,
         metric: str = "objective",
+        start_from: str | None = None,
         settings: "Settings | None" = None,
     ) -> None:
-        _check_name_and_seed(name, seed)
+        check_name_and_seed(name, seed)
         _check_counts(max_unfinished_jobs=max_unfinished_jobs, max_total_jobs=max_total_jobs, stall=stall)
         _check_numbers(max_seconds=max_seconds, max_cost=max_cost, target=target, walltime_s=walltime_s)
         self.name = name
@@ -137,13 +134,16 @@ class Evolution:
         self.repeat_best = repeat_best
         self.pruner = pruner
         self.metric = metric
+        if start_from is not None and (start_from == name or isinstance(task, Repository)):
+            raise SearchError(f"start_from={start_from!r}: give the name of another search, of tasks")
+        self.start_from = start_from
         self.given_settings = settings
         self._opened: OpenSearch | None = None
 
     @property
     def settings(self) -> "Settings":
         """The settings, with the arguments of this search."""
-        with _extra():
+        with search_extra():
             settings_of = open_search.settings_of
         return settings_of(self)
 
@@ -158,7 +158,7 @@ class Evolution:
         Raises `SearchDiffers` if a search of this name was declared otherwise, `SearchInJob` inside a job.
         """
         if self._opened is None:
-            with _extra():
+            with search_extra():
                 kind = open_search.OpenSearch
             self._opened = kind(self)
         return self._opened
@@ -168,7 +168,7 @@ class Evolution:
 
         `slots`: how many candidates are evaluated at once (the settings'); `console`: where trouble is told.
         """
-        with _extra():
+        with search_extra():
             run = search_run.run
         return run(self, slots, console)
 
@@ -207,13 +207,6 @@ class Evolution:
             self._opened = None
 
 
-def _check_name_and_seed(name: str, seed: int) -> None:
-    if not name or len(name) > _LONGEST_NAME or set(name) - set(_NAME) or name.startswith("."):
-        raise SearchError(f"{name!r:.80} cannot name a search: up to 64 letters, digits, - _ and . only")
-    if type(seed) is not int:
-        raise SearchError(f"seed={seed!r}: it is a whole number")
-
-
 def _check_counts(**given: int | None) -> None:
     for key, value in given.items():
         least = 0 if key == "max_total_jobs" else 1
@@ -233,14 +226,3 @@ def _check_numbers(**given: float | None) -> None:
 
 def _map_of_programs() -> MapElites:
     return MapElites(cells=[10] * len(DEFAULT_MEASURES), ranges=AUTO, measures=DEFAULT_MEASURES)
-
-
-@contextmanager
-def _extra() -> Iterator[None]:
-    """The first use of a module that needs the extra `search` says so if the extra is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name and error.name.partition(".")[0] in ("sqlalchemy", "alembic", "loguru"):
-            raise SearchError(f"a search needs {error.name}: pip install 'tenuto[search]'") from None
-        raise

@@ -97,8 +97,13 @@ def _is_number_in(outcomes: Sequence[Outcome], name: str) -> bool:
 
 def judge_anew(text: str, definition: Mapping[str, Any]) -> Judgement:
     """Reads what a row of another search keeps as the search of that definition does."""
+    return judge(as_given(text), definition)
+
+
+def as_given(text: str) -> Outcome:
+    """The outcome that a row keeps, with the measures that the task returned."""
     outcome = read_kept(text)
-    return judge(outcome._replace(measures=json.loads(text).get("given", list(outcome.measures))), definition)
+    return outcome._replace(measures=json.loads(text).get("given", list(outcome.measures)))
 
 
 def read_kept(text: str) -> Outcome:

@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import NotFound, SearchDiffers, SearchInJob
-from tenuto.lifecycle.evolution import SearchState
+from tenuto.errors import CapReached, NotFound, SearchError, SearchInJob, TenutoError
+from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.search.agent import Agent
 from tenuto.search.archive import Elite
 from tenuto.search.candidates import Candidates
@@ -19,7 +19,8 @@ from tenuto.search.decisions import Bounds
 from tenuto.search.evolution_scheduler import EvolutionScheduler
 from tenuto.search.export import flat_rows
 from tenuto.search.job_scheduler import Console
-from tenuto.search.map_elites_sampler import MapElitesSampler
+from tenuto.search.kept_outcomes import as_given
+from tenuto.search.map_elites_sampler import MapElitesSampler, add_given, with_outcome
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.program_tasks import root_of
 from tenuto.search.programs import ProgramRun, Programs
@@ -40,17 +41,6 @@ if TYPE_CHECKING:
     from tenuto.search.evolution import Evolution
 
 _REPEATS = ("repeats", "repeat_best")
-_COMPARED = (
-    "task",
-    "space",
-    "sampler",
-    "seed",
-    "direction",
-    "reproducible",
-    "evaluators",
-    "reuse",
-    *_REPEATS,
-)
 
 
 def settings_of(evolution: Evolution) -> Settings:
@@ -100,9 +90,40 @@ class OpenSearch:
         self.window = self.max_unfinished if evolution.reproducible else None
         self.definition = self._definition()
         self.store = Store(open_database(self.settings, self.workspace))
-        self.row = self._open_row()
-        self.candidates.belong_to(self.row)
-        self.sampler = self._sampler()
+        try:
+            self.row = self.store.declare(self.name, self.definition, evolution.seed)
+            self.candidates.belong_to(self.row)
+            self.sampler = self._sampler()
+            self.given = self._start() if evolution.start_from is not None else None
+            """Outcomes of the search to start from that were added now, and how many of it do not fit."""
+        except BaseException:
+            self.store.database.close()
+            raise
+
+    def _start(self) -> tuple[int, int]:
+        """Adds what the search to start from found, as far as it fits and is not here."""
+        other = str(self.evolution.start_from)
+        if self.store.search(other) is None:
+            known = ", ".join(name for name in self.store.names() if name != self.name) or "none"
+            raise SearchError(f"start_from={other!r}: there is no such search here; there are: {known}")
+        _, rows, _ = self.store.read_log(other, 0, 0)
+        known_ids = self.store.identities(self.name)
+        added = unfit = 0
+        for row in rows:
+            if row.status is not EvolutionStatus.SUCCEEDED or row.told is None or row.outcome is None:
+                continue
+            try:
+                proposal = self.candidates.given(self.candidates.decode(row).values)
+                new = self.candidates.make(proposal, 0, 0, 0)
+                if (new.task_id, new.job_id) in known_ids:
+                    continue
+                new = with_outcome(new, as_given(row.outcome), self.definition)
+                added += add_given(self.store, self.name, new, self.sampler.caps, True)[1]
+            except CapReached:
+                break
+            except TenutoError:
+                unfit += 1
+        return added, unfit
 
     @property
     def max_unfinished(self) -> int:
@@ -133,23 +154,6 @@ class OpenSearch:
             made |= {"pruner": evolution.pruner.definition(), "metric": evolution.metric}
         plain: dict[str, Any] = json.loads(json.dumps(made))
         return plain
-
-    def _open_row(self) -> SearchRow:
-        try:
-            row = self.store.open(self.name, self.definition, self.evolution.seed)
-            for key in _COMPARED:
-                place = difference(row.definition.get(key), self.definition.get(key), key)
-                if place is not None:
-                    raise SearchDiffers(
-                        f"the stored search {self.name!r} was declared otherwise: {place}. Put that back, "
-                        f"give the search another name, or discard it: tenuto search remove {self.name} --yes"
-                    )
-            if row.definition != self.definition:
-                self.store.redefine(self.name, self.definition)
-        except BaseException:
-            self.store.database.close()
-            raise
-        return row
 
     def _sampler(self) -> MapElitesSampler:
         search = self.settings.search
@@ -297,14 +301,3 @@ class OpenSearch:
 
     def close(self) -> None:
         self.store.database.close()
-
-
-def difference(stored: Any, declared: Any, place: str) -> str | None:
-    """The first place where two definitions differ, in words."""
-    if stored == declared:
-        return None
-    if isinstance(stored, dict) and isinstance(declared, dict):
-        for key in [*stored, *(key for key in declared if key not in stored)]:
-            if stored.get(key) != declared.get(key):
-                return difference(stored.get(key), declared.get(key), f"{place}.{key}")
-    return f"{place} was {json.dumps(stored)}, and is {json.dumps(declared)} now"

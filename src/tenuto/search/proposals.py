@@ -3,6 +3,7 @@ Decides nothing; a proposal is a function of the seed, its number and what was t
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from tenuto.errors import SearchError
@@ -174,3 +175,27 @@ def proposals(
 def chance(seed: int, number: int, attempt: int) -> "Random":
     """The generator behind a proposal: the same in every process, whatever was drawn before."""
     return random.Random(f"{seed}/{number}/{attempt}")
+
+
+_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+_LONGEST_NAME = 64
+_LARGEST_SEED = 1 << 63
+
+
+def check_name_and_seed(name: str, seed: int) -> None:
+    """Raises `SearchError` for what cannot name a search, or seed it."""
+    if not name or len(name) > _LONGEST_NAME or set(name) - set(_NAME) or name.startswith("."):
+        raise SearchError(f"{name!r:.80} cannot name a search: up to 64 letters, digits, - _ and . only")
+    if type(seed) is not int or not -_LARGEST_SEED <= seed < _LARGEST_SEED:
+        raise SearchError(f"seed={seed!r:.80}: it is a whole number that a database keeps in 64 bits")
+
+
+@contextmanager
+def search_extra() -> Iterator[None]:
+    """The first use of a module that needs the extra `search` says so if the extra is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name and error.name.partition(".")[0] in ("sqlalchemy", "alembic", "loguru"):
+            raise SearchError(f"a search needs {error.name}: pip install 'tenuto[search]'") from None
+        raise

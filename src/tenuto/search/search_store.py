@@ -14,6 +14,7 @@ from sqlalchemy import BigInteger, Connection, bindparam, case, func, insert, li
 from sqlalchemy.exc import IntegrityError
 
 from tenuto.database import Database, now_ms
+from tenuto.errors import SearchDiffers
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
 from tenuto.search.control import cancel_waiting
 from tenuto.search.moves import bump
@@ -21,6 +22,19 @@ from tenuto.search.rows import CandidateCounts, SearchRow, SearchView
 from tenuto.search.tables import TO_TELL, UNFINISHED, evolution_jobs, is_status, jobs, searches
 
 S = EvolutionStatus
+_COMPARED = (
+    "task",
+    "space",
+    "sampler",
+    "seed",
+    "direction",
+    "reproducible",
+    "evaluators",
+    "reuse",
+    "repeats",
+    "repeat_best",
+)
+"""What of a definition makes another search of it."""
 
 
 class SearchStore:
@@ -47,6 +61,20 @@ class SearchStore:
             return made
 
         return self.database.write(work)
+
+    def declare(self, name: str, definition: dict[str, Any], seed: int) -> SearchRow:
+        """Makes or finds a search; raises `SearchDiffers` if it was declared otherwise."""
+        row = self.open(name, definition, seed)
+        for key in _COMPARED:
+            place = difference(row.definition.get(key), definition.get(key), key)
+            if place is not None:
+                raise SearchDiffers(
+                    f"the stored search {name!r} was declared otherwise: {place}. Put that back, give the "
+                    f"search another name, or discard it: tenuto search remove {name} --yes"
+                )
+        if row.definition != definition:
+            self.redefine(name, definition)
+        return row
 
     def redefine(self, name: str, definition: dict[str, Any]) -> None:
         """Keeps a definition whose changes do not make another search of it."""
@@ -131,6 +159,17 @@ class SearchStore:
             bump(connection, name)
 
         self.database.write(work)
+
+
+def difference(stored: Any, declared: Any, place: str) -> str | None:
+    """The first place where two definitions differ, in words."""
+    if stored == declared:
+        return None
+    if isinstance(stored, dict) and isinstance(declared, dict):
+        for key in [*stored, *(key for key in declared if key not in stored)]:
+            if stored.get(key) != declared.get(key):
+                return difference(stored.get(key), declared.get(key), f"{place}.{key}")
+    return f"{place} was {json.dumps(stored)}, and is {json.dumps(declared)} now"
 
 
 def read_search(connection: Connection, name: str) -> SearchRow | None:

@@ -4,17 +4,19 @@ Each method is one transaction.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Double, Integer, bindparam, select, update
 
-from tenuto.database import Database
+from tenuto.database import Database, now_ms
 from tenuto.lifecycle.evolution import EvolutionStatus
-from tenuto.search.moves import wake_search
+from tenuto.search.kept_outcomes import Judgement
+from tenuto.search.moves import bump, record, wake_search
 from tenuto.search.rows import LogRow, Told
 from tenuto.search.search_store import locked
-from tenuto.search.tables import TO_TELL, evolution_jobs, jobs, searches
+from tenuto.search.tables import TO_TELL, UNFINISHED, evolution_jobs, jobs, searches
 
 S = EvolutionStatus
 
@@ -41,6 +43,36 @@ class TellStore:
             return told, rows, tells
 
         return self.database.read(work)
+
+    def finish_by_hand(self, name: str, number: int, found: Judgement) -> bool:
+        """Ends a candidate that no job evaluates; False if it is not unfinished."""
+        kept = found._asdict() | {"status": found.status.value, "completed_at": now_ms()}
+        statement = (
+            update(evolution_jobs)
+            .where(jobs.search_id == name, jobs.number == number, UNFINISHED)
+            .values(kept)
+            .returning(jobs.number, jobs.attempt)
+        )
+
+        def work(connection: Connection) -> bool:
+            rows = connection.execute(statement).all()
+            if rows:
+                record(connection, name, rows, found.status, found.message)
+                bump(connection, name)
+                wake_search(connection, name)
+            return bool(rows)
+
+        return self.database.write(work)
+
+    def verdict(self, name: str, number: int) -> str | None:
+        """What the archive said of a candidate; None if it was not told."""
+        query = select(jobs.verdict).where(jobs.search_id == name, jobs.number == number)
+        return self.database.read(lambda connection: connection.execute(query).scalar_one_or_none())
+
+    def proposal(self, name: str, number: int) -> Any:
+        """The values of a candidate."""
+        query = select(jobs.proposal).where(jobs.search_id == name, jobs.number == number)
+        return json.loads(self.database.read(lambda c: c.execute(query).scalar_one()))["values"]
 
     def to_tell(self, name: str, limit: int, number: int | None = None) -> list[LogRow]:
         """Candidates that ended and were not told, the first that ended first; or the one of that number."""
