@@ -20,7 +20,7 @@ from tenuto.search import (
     Real,
     Study,
 )
-from tenuto.search.archive import Front, Verdict
+from tenuto.search.archive import ParetoFront, Verdict
 from tenuto.search.outcome import read_outcome
 from tenuto.search.proposals import InFlight, Setup
 from tenuto.search.spaces import Space
@@ -39,7 +39,7 @@ def worth(values: dict[str, Any], bound: float = 2.0) -> Outcome:
 def test_the_front_is_what_no_other_beats() -> None:
     rng = Random(3)
     points = [(rng.randrange(12), rng.randrange(12), rng.randrange(12)) for _ in range(200)]
-    front = Front((True, False, True))
+    front = ParetoFront((True, False, True))
     for number, point in enumerate(points):
         front.add(number, None, point)
 
@@ -161,7 +161,7 @@ def test_the_command_shows_the_front(tmp_path: Path) -> None:
     assert text.count("objectives") == len(wanted)
 
 
-def test_what_is_not_feasible_is_never_the_best(tmp_path: Path) -> None:
+def test_a_candidate_that_is_not_feasible_is_never_the_best(tmp_path: Path) -> None:
     evolution = Evolution(
         "one",
         Trade.C(single=True),

@@ -24,7 +24,7 @@ from tenuto.search import (
     Real,
     Repository,
 )
-from tenuto.search.points import PRUNED, Pruning
+from tenuto.search.points import PRUNED, PointStore, Pruning
 from tenuto.search.proposals import Proposal, Setup
 from tenuto.search.pruning import Other
 from tenuto.search.search_overview import overview
@@ -95,7 +95,7 @@ def test_the_pruners_of_optuna_decide_the_same(kind: str, seed: int, direction: 
 
 
 def logged(store: Store, row: Any, values: list[float], maximize: bool = True) -> bool:
-    return store.add_points(row, list(enumerate(values)), maximize)
+    return PointStore(store.database).add_points(row, list(enumerate(values)), maximize)
 
 
 @pytest.mark.parametrize("maximize", [True, False])
@@ -110,12 +110,12 @@ def test_a_row_is_pruned_by_the_rows_alone(store: Store, maximize: bool) -> None
         assert logged(store, row, [sign * 1.0, sign * 2.0], maximize)  # twice: no harm
         store.finish([succeeded(row)], 3)
     tell_all(store)
-    pruning = Pruning(store, "s", Median(startup=3, warmup=1), maximize)
+    pruning = Pruning(store.database, "s", Median(startup=3, warmup=1), maximize)
     assert logged(store, rows[3], [sign * 0.5, sign * 0.5], maximize)
     assert logged(store, rows[4], [sign * 9.0, sign * 9.0], maximize)
     assert pruning.prune() == 1
     assert (
-        Pruning(store, "s", Median(startup=3, warmup=1), maximize).prune() == 0
+        Pruning(store.database, "s", Median(startup=3, warmup=1), maximize).prune() == 0
     )  # another scheduler reads it
     assert not logged(store, rows[3], [0, 0, 0], maximize)  # so its worker ends the payload
     assert logged(store, rows[4], [0, 0, 0], maximize)
@@ -131,10 +131,10 @@ def test_a_row_is_pruned_by_the_rows_alone(store: Store, maximize: bool) -> None
     assert (found.pruned, found.cancelled, found.succeeded) == (1, 0, 3)
     assert store.retry("s", None) == 0
     assert store.retry("s", [4]) == 1
-    assert store.curves("s", 0, maximize)[0].keys() == {5}
+    assert PointStore(store.database).curves("s", 0, maximize)[0].keys() == {5}
 
 
-def test_what_is_no_number_is_the_worst(store: Store) -> None:
+def test_a_point_that_is_no_number_is_the_worst(store: Store) -> None:
     opened(store)
     added(store, 2)
     store.dispatch("s", 9)
@@ -142,8 +142,8 @@ def test_what_is_no_number_is_the_worst(store: Store) -> None:
     assert logged(store, first, [1.0])
     store.finish([succeeded(first)], 3)
     tell_all(store)
-    assert store.add_points(second, [(0, math.nan), (1 << 70, 5.0)], True)
-    assert Pruning(store, "s", Median(startup=1, warmup=0), True).prune() == 1
+    assert PointStore(store.database).add_points(second, [(0, math.nan), (1 << 70, 5.0)], True)
+    assert Pruning(store.database, "s", Median(startup=1, warmup=0), True).prune() == 1
     assert json.loads(str(column(store, 2, "outcome")))["objective"] is None
 
 

@@ -153,7 +153,7 @@ def test_nested_subs() -> None:
         (lambda: Space({"m": MODEL}).checked({"m": "Svm"}), "none of the options"),
     ],
 )
-def test_what_is_no_option_is_refused(make: Any, words: str) -> None:
+def test_an_option_that_is_none_is_refused(make: Any, words: str) -> None:
     with pytest.raises(SearchError, match=words):
         make()
 

@@ -36,6 +36,7 @@ from tenuto.search.commits import SurroundingsFailed
 from tenuto.search.kept_outcomes import as_given, judge, mean_of, read_kept
 from tenuto.search.moves import WORK
 from tenuto.search.outcome import Outcome, as_outcome, plain
+from tenuto.search.points import PointStore
 from tenuto.search.programs import PROGRAM_TASK
 from tenuto.search.recovery import process_text
 from tenuto.search.rows import Claimed, End
@@ -257,6 +258,7 @@ class Agent:
         self._jobs = CandidateJobs(
             settings, workspace, machine.clock, slots=slots, is_leased=is_leased, gpus=gpus
         )
+        self._points = PointStore(store.database)
         self._metrics = MetricsReader(machine.files)
         self._membership = Membership(store.database, machine, workspace, slots=slots, is_leased=is_leased)
         self.name = self._membership.name
@@ -533,7 +535,7 @@ class Agent:
         new = [point for point in points if point[0] not in held.steps]
         is_max = row.definition.get("direction", "max") == "max"
         try:
-            is_own = await self._call(self._store.add_points, row, new, is_max)
+            is_own = await self._call(self._points.add_points, row, new, is_max)
         except DatabaseError as error:
             log.warning("what a candidate logged could not be stored: %s", error)
             return

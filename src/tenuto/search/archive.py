@@ -41,7 +41,7 @@ class Elite(NamedTuple):
     """Of a search with several directions."""
 
 
-class Front:
+class ParetoFront:
     """The Pareto front: the candidates of which no other is as good in every objective and better in one."""
 
     def __init__(self, directions: Sequence[bool]) -> None:

@@ -101,8 +101,6 @@ class Evolution:
         self.direction = direction if isinstance(direction, str) else list(direction)
         self.declared_sampler = sampler if sampler is not None else RandomSearch()
         check_sampler(self.declared_sampler, len(self.directions))
-        if target is not None and len(self.directions) > 1:
-            raise SearchError("target= needs a search with one objective")
         self.seed = seed
         self.workdir = workdir
         self.max_unfinished_jobs = max_unfinished_jobs
@@ -114,31 +112,36 @@ class Evolution:
         self.walltime_s = walltime_s
         self.reproducible = reproducible
         self.reuse = reuse
-        if pruner is not None:
-            check_pruner(pruner)
-            if reproducible or len(self.directions) > 1 or isinstance(task, Repository):
-                raise SearchError(
-                    "pruner= needs a task with one objective, and not reproducible=True: what is stopped "
-                    "depends on which candidate is quicker"
-                )
-        for key, value, least in (("repeats", repeats, 1), ("repeat_best", repeat_best, 0)):
-            if type(value) is not int or value < least:
-                raise SearchError(f"{key}={value!r} is not a whole number of at least {least}")
-        if (repeats > 1 or repeat_best) and (pruner is not None or isinstance(task, Repository)):
-            raise SearchError("repeats= and repeat_best= need a task, and no pruner")
-        if repeat_best and (reproducible or len(self.directions) > 1):
-            raise SearchError(
-                "repeat_best= needs one objective, and not reproducible=True: the best is of now"
-            )
         self.repeats = repeats
         self.repeat_best = repeat_best
         self.pruner = pruner
         self.metric = metric
-        if start_from is not None and (start_from == name or isinstance(task, Repository)):
-            raise SearchError(f"start_from={start_from!r}: give the name of another search, of tasks")
         self.start_from = start_from
         self.given_settings = settings
         self._opened: OpenSearch | None = None
+        self._check()
+
+    def _check(self) -> None:
+        """Raises `SearchError` for arguments that do not go together."""
+        is_single, is_of_programs = len(self.directions) == 1, isinstance(self.task, Repository)
+        if self.target is not None and not is_single:
+            raise SearchError("target= needs a search with one objective")
+        if self.pruner is not None:
+            check_pruner(self.pruner)
+            if self.reproducible or not is_single or is_of_programs:
+                raise SearchError(
+                    "pruner= needs a task with one objective, and not reproducible=True: what is stopped "
+                    "depends on which candidate is quicker"
+                )
+        _check_counts(repeats=self.repeats, repeat_best=self.repeat_best)
+        if (self.repeats > 1 or self.repeat_best) and (self.pruner is not None or is_of_programs):
+            raise SearchError("repeats= and repeat_best= need a task, and no pruner")
+        if self.repeat_best and (self.reproducible or not is_single):
+            raise SearchError(
+                "repeat_best= needs one objective, and not reproducible=True: the best is of now"
+            )
+        if self.start_from is not None and (self.start_from == self.name or is_of_programs):
+            raise SearchError(f"start_from={self.start_from!r}: give the name of another search, of tasks")
 
     @property
     def settings(self) -> "Settings":
@@ -209,7 +212,7 @@ class Evolution:
 
 def _check_counts(**given: int | None) -> None:
     for key, value in given.items():
-        least = 0 if key == "max_total_jobs" else 1
+        least = 0 if key in ("max_total_jobs", "repeat_best") else 1
         if value is not None and (type(value) is not int or value < least):
             raise SearchError(f"{key}={value!r} is not a whole number of at least {least}")
 

@@ -87,7 +87,7 @@ class EvolutionScheduler:
         self._recovery = Recovery(store, machine.processes, str(workspace), settings.search.max_attempts)
         self._pruning: Pruning | None = None
         if pruner is not None:
-            self._pruning = Pruning(store, experiment_id, pruner, sampler.maximize)
+            self._pruning = Pruning(store.database, experiment_id, pruner, sampler.maximize)
         self._agent = agent
         self._clock: Clock = machine.clock
         self.jobs = JobScheduler(

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import select
 
 from tenuto.lifecycle.evolution import EvolutionStatus
-from tenuto.search.archive import Front
+from tenuto.search.archive import ParetoFront
 from tenuto.search.outcome import directions_in
 from tenuto.search.points import PRUNED
 from tenuto.search.spaces import IS
@@ -134,7 +134,7 @@ def best_rows(store: Store, name: str, numbers: Collection[int] | None = None) -
     """
     search = store.search(name)
     directions = directions_in(search.definition if search is not None else {})
-    front = Front(directions)
+    front = ParetoFront(directions)
     succeeded = [
         row
         for row in candidate_rows(store, name)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
-from tenuto.search.archive import Archive, Front, Verdict
+from tenuto.search.archive import Archive, ParetoFront, Verdict
 from tenuto.search.outcome import Outcome, is_feasible, point
 from tenuto.search.proposals import InFlight, Proposal, Setup
 from tenuto.search.spaces import Points, Space
@@ -33,7 +33,7 @@ class Remembering:
 
     def __init__(self, setup: Setup) -> None:
         self.archive = Archive(maximize=setup.maximize)
-        self.front = Front(setup.directions) if len(setup.directions) > 1 else None
+        self.front = ParetoFront(setup.directions) if len(setup.directions) > 1 else None
 
     def tell(self, number: int, proposal: Proposal, outcome: Outcome | None) -> tuple[Verdict, int | None]:
         if outcome is None or outcome.objective is None:

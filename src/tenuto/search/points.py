@@ -34,7 +34,8 @@ _LARGEST = 1 << 63
 class PointStore:
     """What workers and schedulers do to the points of candidates."""
 
-    database: Database
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def add_points(self, row: Claimed, points: Points, maximize: bool) -> bool:
         """Adds what a candidate logged; False if the row is no longer that attempt's: it is to be stopped."""
@@ -59,7 +60,7 @@ class PointStore:
                 wake_search(connection, row.search_id)
             return is_own
 
-        return self.database.write(work) if lines else self.database.read(work)
+        return self._database.write(work) if lines else self._database.read(work)
 
     def curves(
         self, name: str, after_told: int, maximize: bool
@@ -79,7 +80,7 @@ class PointStore:
         told: dict[int, dict[int, float]] = {}
         succeeded: set[int] = set()
         last = after_told
-        for row in self.database.read(lambda connection: connection.execute(query).all()):
+        for row in self._database.read(lambda connection: connection.execute(query).all()):
             curves = running if row.status == S.RUNNING.value else told
             curves.setdefault(row.number, {})[row.step] = counted(row.value, maximize)
             if row.status == S.SUCCEEDED.value:
@@ -113,14 +114,14 @@ class PointStore:
                 wake_search(connection, name)
             return bool(rows)
 
-        return self.database.write(work)
+        return self._database.write(work)
 
 
 class Pruning:
     """Prunes the candidates of one search, for its scheduler."""
 
-    def __init__(self, store: PointStore, name: str, pruner: Pruner, maximize: bool) -> None:
-        self._store = store
+    def __init__(self, database: Database, name: str, pruner: Pruner, maximize: bool) -> None:
+        self._store = PointStore(database)
         self._name = name
         self._pruner = pruner
         self._maximize = maximize

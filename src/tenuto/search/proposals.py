@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from tenuto.errors import SearchError
 from tenuto.light import late
-from tenuto.search.archive import Archive, Elite, Front, Verdict
+from tenuto.search.archive import Archive, Elite, ParetoFront, Verdict
 from tenuto.search.outcome import Outcome
 from tenuto.tasks.config import Config
 
@@ -135,7 +135,7 @@ def archive_of(sampler: Sampler) -> Archive | None:
 def front_of(sampler: Sampler) -> list[Elite] | None:
     """The Pareto front that a sampler keeps; None with one objective."""
     front = getattr(sampler, "front", None)
-    return front.elites() if isinstance(front, Front) else None
+    return front.elites() if isinstance(front, ParetoFront) else None
 
 
 def measures_of(sampler: Any) -> tuple[tuple[str, ...], int | None]:

@@ -1,5 +1,5 @@
 """Pruners: whether a candidate that runs is stopped, judged by what it and the others logged.
-Pure, and loaded by every job of a search; who reads and writes the points is in `points`.
+Pure, and loaded by every job of a search; `points` reads and writes the rows.
 """
 
 import math

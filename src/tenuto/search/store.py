@@ -9,12 +9,11 @@ from tenuto.search.add_store import AddStore
 from tenuto.search.claim_store import ClaimStore
 from tenuto.search.control import ControlStore
 from tenuto.search.dispatch_store import DispatchStore
-from tenuto.search.points import PointStore
 from tenuto.search.search_store import SearchStore
 from tenuto.search.tell_store import TellStore
 
 
-class Store(SearchStore, AddStore, DispatchStore, TellStore, ClaimStore, ControlStore, PointStore):
+class Store(SearchStore, AddStore, DispatchStore, TellStore, ClaimStore, ControlStore):
     """The searches of one database."""
 
     def __init__(self, database: Database) -> None:
