@@ -111,6 +111,17 @@ def wake_search(connection: Connection, name: str) -> None:
     announce(connection, SEARCH)
 
 
+def difference(stored: Any, declared: Any, place: str) -> str | None:
+    """The first place where two definitions differ, in words."""
+    if stored == declared:
+        return None
+    if isinstance(stored, dict) and isinstance(declared, dict):
+        for key in [*stored, *(key for key in declared if key not in stored)]:
+            if stored.get(key) != declared.get(key):
+                return difference(stored.get(key), declared.get(key), f"{place}.{key}")
+    return f"{place} was {json.dumps(stored)}, and is {json.dumps(declared)} now"
+
+
 def read_search(connection: Connection, name: str) -> SearchRow | None:
     """The search of this name, in a transaction."""
     row = connection.execute(select(searches).where(searches.c.id == name)).one_or_none()
@@ -398,7 +409,11 @@ def _take_over(connection: Connection, name: str, row: str, text: str) -> tuple[
     query = select(searches.c.definition).where(searches.c.id == name)
     found = judge_anew(text, json.loads(connection.execute(query).scalar_one()))
     kept = {"status": found.status.value, "failure": found.failure, "message": found.message}
-    connection.execute(update(evolution_jobs).where(jobs.id == row).values(outcome=found.outcome, **kept))
+    connection.execute(
+        update(evolution_jobs)
+        .where(jobs.id == row)
+        .values(outcome=found.outcome, objective=found.objective, **kept)
+    )
     return found.status, found.message or "known from before"
 
 
@@ -526,6 +541,7 @@ _TOLD = (
         told=bindparam("new_told"),
         changed=searches.c.changed + 1,
         cost=searches.c.cost + bindparam("more", type_=Double),
+        clipped=searches.c.clipped + bindparam("outside", type_=Integer),
         best_objective=bindparam("best", type_=Double),
         best_number=bindparam("number", type_=Integer),
     )
@@ -556,5 +572,6 @@ def tell_rows(connection: Connection, name: str, here: Any, rows: Sequence[Told]
             if is_better:
                 best, best_number = row.objective, row.number
     told = {"new_told": here.told + len(rows), "more": cost, "best": best, "number": best_number}
-    connection.execute(_TOLD, {"name": name, **told})
+    outside = sum(row.is_clipped for row in rows)
+    connection.execute(_TOLD, {"name": name, "outside": outside, **told})
     wake_search(connection, name)

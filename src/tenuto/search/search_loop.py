@@ -21,6 +21,8 @@ from tenuto.search.claimed_rows import has_lost_rows, is_dead
 from tenuto.search.job_scheduler import Console, JobScheduler, log_trouble
 from tenuto.search.map_elites_sampler import MapElitesSampler
 from tenuto.search.opening import default_workspace, open_database
+from tenuto.search.points import Pruning
+from tenuto.search.pruning import Pruner
 from tenuto.search.queues import Queue
 from tenuto.search.replica import Replica
 from tenuto.search.rows import LogRow, SearchView, Told
@@ -258,6 +260,7 @@ class EvolutionScheduler:
         queue: Queue | None = None,
         agent: Agent | None = None,
         bounds: Bounds | None = None,
+        pruner: Pruner | None = None,
         workspace: Path | None = None,
         machine: Machine | None = None,
     ) -> None:
@@ -280,6 +283,9 @@ class EvolutionScheduler:
             window=sampler.window,
         )
         self._recovery = Recovery(store, machine.processes, str(workspace), settings.search.max_attempts)
+        self._pruning: Pruning | None = None
+        if pruner is not None:
+            self._pruning = Pruning(store.database, experiment_id, pruner, sampler.maximize)
         self._agent = agent
         self._clock: Clock = machine.clock
         self.jobs = JobScheduler(
@@ -316,6 +322,8 @@ class EvolutionScheduler:
         counts["unfinished"] = view.counts.unfinished
         if not self._is_anything_due(view):
             return counts
+        if self._pruning is not None and view.counts.running and view.search.state is SearchState.RUNNING:
+            self._stage("pruning", self._pruning.prune)
         if view.counts.to_tell:
             counts["ingested"] = self._stage("ingestion", self._ingest) or 0
         unfinished: int | None = view.counts.unfinished

@@ -44,6 +44,7 @@ from tenuto.search.monitor_rows import (
     MEANINGS,
     STATES,
     attempt_of,
+    chosen_of,
     counted_states,
     group_of,
     instant,
@@ -213,11 +214,9 @@ class SearchSource:
             for row in chunk:
                 if row.state is JobState.DONE:
                     kept = candidate_of(self._candidate(row.key)._mapping)
-                    values = kept["values"] if isinstance(kept["values"], dict) else {}
-                    shown = {
-                        name: value for name, value in values.items() if not isinstance(value, dict | list)
-                    }
-                    yield Result(row.key, row.task, row.state, {**shown, **row.tags}, result_of(kept))
+                    yield Result(
+                        row.key, row.task, row.state, {**chosen_of(kept), **row.tags}, result_of(kept)
+                    )
 
     def panels(self, only: str | None = None) -> Panels:
         if only not in (None, "archives"):

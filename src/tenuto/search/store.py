@@ -13,6 +13,7 @@ from sqlalchemy import BigInteger, Connection, case, delete, func, insert, liter
 from sqlalchemy.exc import IntegrityError
 
 from tenuto.database import Database, now_ms
+from tenuto.errors import SearchDiffers
 from tenuto.lifecycle.evolution import (
     EVOLUTION_TRANSITIONS,
     SEARCH_TRANSITIONS,
@@ -34,6 +35,7 @@ from tenuto.search.candidate_rows import (
     bump,
     cancel_rows,
     cancel_waiting,
+    difference,
     locked,
     log_row,
     power_of_two,
@@ -59,6 +61,7 @@ from tenuto.search.claimed_rows import (
     moves_of,
     take_back,
 )
+from tenuto.search.kept_outcomes import Judgement
 from tenuto.search.rows import (
     Added,
     Caps,
@@ -77,6 +80,7 @@ from tenuto.search.tables import (
     TO_TELL,
     UNFINISHED,
     evolution_jobs,
+    evolution_points,
     is_due,
     is_status,
     jobs,
@@ -84,6 +88,19 @@ from tenuto.search.tables import (
 )
 
 S = EvolutionStatus
+_COMPARED = (
+    "task",
+    "space",
+    "sampler",
+    "seed",
+    "direction",
+    "reproducible",
+    "evaluators",
+    "reuse",
+    "repeats",
+    "repeat_best",
+)
+"""What of a definition makes another search of it."""
 
 
 class Store:
@@ -113,6 +130,20 @@ class Store:
             return made
 
         return self.database.write(work)
+
+    def declare(self, name: str, definition: dict[str, Any], seed: int) -> SearchRow:
+        """Makes or finds a search; raises `SearchDiffers` if it was declared otherwise."""
+        row = self.open(name, definition, seed)
+        for key in _COMPARED:
+            place = difference(row.definition.get(key), definition.get(key), key)
+            if place is not None:
+                raise SearchDiffers(
+                    f"the stored search {name!r} was declared otherwise: {place}. Put that back, give the "
+                    f"search another name, or discard it: tenuto search remove {name} --yes"
+                )
+        if row.definition != definition:
+            self.redefine(name, definition)
+        return row
 
     def redefine(self, name: str, definition: dict[str, Any]) -> None:
         """Keeps a definition whose changes do not make another search of it."""
@@ -267,6 +298,9 @@ class Store:
             )
             rows = connection.execute(statement).all()
             if rows:
+                anew = evolution_points.c.number.in_([row.number for row in rows])
+                logged = delete(evolution_points).where(evolution_points.c.search_id == name, anew)
+                connection.execute(logged)
                 record(connection, name, rows, S.PENDING, "retried by a person")
                 connection.execute(
                     update(searches)
@@ -326,6 +360,11 @@ class Store:
             )
         except Refused as refused:
             return refused.answer
+
+    def identities(self, name: str) -> set[tuple[str, str]]:
+        """The task and the job of each candidate of a search."""
+        query = select(jobs.task_id, jobs.job_id).where(jobs.search_id == name)
+        return self.database.read(lambda c: {(row.task_id, row.job_id) for row in c.execute(query)})
 
     def number_of(self, name: str, new: NewCandidate) -> int | None:
         """The number of the candidate that has this identity in the search, if there is one."""
@@ -407,6 +446,36 @@ class Store:
             return told, rows, tells
 
         return self.database.read(work)
+
+    def finish_by_hand(self, name: str, number: int, found: Judgement) -> bool:
+        """Ends a candidate that no job evaluates; False if it is not unfinished."""
+        kept = found._asdict() | {"status": found.status.value, "completed_at": now_ms()}
+        statement = (
+            update(evolution_jobs)
+            .where(jobs.search_id == name, jobs.number == number, UNFINISHED)
+            .values(kept)
+            .returning(jobs.number, jobs.attempt)
+        )
+
+        def work(connection: Connection) -> bool:
+            rows = connection.execute(statement).all()
+            if rows:
+                record(connection, name, rows, found.status, found.message)
+                bump(connection, name)
+                wake_search(connection, name)
+            return bool(rows)
+
+        return self.database.write(work)
+
+    def verdict(self, name: str, number: int) -> str | None:
+        """What the archive said of a candidate; None if it was not told."""
+        query = select(jobs.verdict).where(jobs.search_id == name, jobs.number == number)
+        return self.database.read(lambda connection: connection.execute(query).scalar_one_or_none())
+
+    def proposal(self, name: str, number: int) -> Any:
+        """The values of a candidate."""
+        query = select(jobs.proposal).where(jobs.search_id == name, jobs.number == number)
+        return json.loads(self.database.read(lambda c: c.execute(query).scalar_one()))["values"]
 
     def to_tell(self, name: str, limit: int, number: int | None = None) -> list[LogRow]:
         """Candidates that ended and were not told, the first that ended first; or the one of that number."""
