@@ -408,7 +408,7 @@ def test_a_node_wants_its_secret(tmp_path: Path) -> None:
 def test_every_route_of_a_node_asks_for_the_secret_or_is_open() -> None:
     for route in router.routes:
         asked = [getattr(one.call, "scope", None) for one in route.dependant.dependencies]  # type: ignore[attr-defined]
-        open_paths = {"/", "/health", "/openapi.json", "/swagger"}
+        open_paths = {"/", "/health", "/metrics", "/openapi.json", "/swagger"}
         assert any(asked) or route.path in open_paths  # type: ignore[attr-defined]
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tenuto.service.metrics import Metrics
+from tenuto.service.metrics import Metrics, NodeFigures
 from tests.parts.ports import free_port
 from tests.service.multipart import CONTENT_TYPE, body, field, file
 from tests.service.servers import Process, eventually
@@ -120,7 +120,7 @@ def test_jobs_pass_through_nginx_with_tls(tmp_path: Path, start: Start) -> None:
 
 def test_every_alert_names_figures_that_there_are() -> None:
     rules = yaml.safe_load((DEPLOY / "prometheus" / "tenuto.rules.yml").read_text())
-    found = Metrics().text({}, ["s"], {"n": True}).decode()
+    found = Metrics().text({}, ["s"], {"n": NodeFigures(True, 1)}, {}, 0).decode()
     known = {line.split()[2] for line in found.splitlines() if line.startswith("# TYPE")} | {"up"}
     alerts = [rule for group in rules["groups"] for rule in group["rules"]]
     assert len({alert["alert"] for alert in alerts}) == len(alerts) > 3

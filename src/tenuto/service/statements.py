@@ -4,6 +4,7 @@ Begins no transaction; `requests` does.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,8 @@ from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
 from tenuto.database import Prepared, now_ms
 from tenuto.lifecycle.service import ServiceState
-from tenuto.service.rows import JobRow, Move
-from tenuto.service.tables import QUEUED, jobs, moves
+from tenuto.service.rows import JobRow, Move, instant
+from tenuto.service.tables import QUEUED, callbacks, jobs, moves
 
 _NOW = Prepared(select(now_ms()))
 
@@ -67,7 +68,10 @@ _REHEARSED = (
     (CLAIM, {"job": 0, "now": 0, "server_id": "", "node": ""}),
     (SWAP, {**_NO_JOB, "payload_id": 0}),
     (SWAP_STARTED, _NO_JOB),
-    (SWAP_COMPLETED, {**_NO_JOB, "exit_code": 0, "result_bytes": 0, "result_sha256": ""}),
+    (
+        SWAP_COMPLETED,
+        {**_NO_JOB, "exit_code": 0, "result_bytes": 0, "result_sha256": "", "cpu_s": 0.0, "memory_peak": 0},
+    ),
 )
 
 _RECORD = Prepared(insert(moves))
@@ -131,3 +135,13 @@ def record_claims(connection: Connection, rows: Sequence[JobRow], at: int) -> No
     """Notes that jobs were claimed."""
     for row in rows:
         record(connection, row.id, ServiceState.PROCESSING, "", at)
+
+
+def note_end(connection: Connection, row: JobRow) -> None:
+    """Writes what the callback of a job is told, in the transaction that ends the job."""
+    if row.callback is None:
+        return
+    said = {"id": row.id, "service": row.service, "status": row.state.value, "message": row.message}
+    body = json.dumps({**said, "ended_at": instant(row.ended_at)})
+    values = {"job_id": row.id, "url": row.callback, "body": body, "token_id": row.token_id}
+    connection.execute(insert(callbacks).values(due_at=row.ended_at, **values))

@@ -10,7 +10,7 @@ import re
 import shutil
 import threading
 from collections.abc import AsyncGenerator, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -142,6 +142,17 @@ class EmbeddedNode:
             self._launcher.warm_up()
         await self.runner.resume()
         self._cleaner.start()
+
+    def reload(self, plan: NodePlan) -> None:
+        """Holds the payloads that come from now on to the limits of this plan; the rest needs a new start."""
+        workshop = self.runner.workshop
+        for service, terms in plan.terms.items():
+            if workshop.terms.get(service) != terms:
+                log("limits", node=self.name, service=service or "others", **terms.shown())
+        gpus = workshop.gpus or (plan.gpus.token(self._machine) if plan.gpus is not None else None)
+        self.runner.workshop = replace(
+            workshop, terms=plan.terms, sandbox=plan.sandbox, environment=plan.environment, gpus=gpus
+        )
 
     async def takes(self) -> str | None:
         """Why no payload is taken now: `draining` or `disk_full`; None if they are."""
