@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -28,6 +29,7 @@ from tenuto.clock import SystemRandomness
 from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent, NotOurs, PayloadGone
 from tenuto.launchers.confinement import Sandbox, SandboxMode
 from tenuto.launchers.instructions import Limits
+from tenuto.launchers.selection import choose_launcher
 from tenuto.lifecycle.service import PayloadState
 from tenuto.lifecycle.states import JobState
 from tenuto.service.http_node import HttpNode, NodeAddress
@@ -56,7 +58,15 @@ def plan(directory: Path) -> NodePlan:
     environment = {"PATH": os.environ["PATH"]}
     sandbox = Sandbox(SandboxMode.NONE, os.geteuid() == 0)
     return NodePlan(
-        "n", directory, directory / "node.sqlite", 2, "spawn", sandbox, terms, environment, 3600.0
+        "n",
+        directory,
+        directory / "node.sqlite",
+        2,
+        partial(choose_launcher, "spawn", 2),
+        sandbox,
+        terms,
+        environment,
+        3600.0,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,6 +27,7 @@ from tenuto.launchers.confinement import (
 )
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
+from tenuto.launchers.selection import is_local, node_launcher
 from tenuto.service.decisions import Quota
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.http_server import Address
@@ -40,6 +42,7 @@ from tenuto.service.tables import NODE_MIGRATIONS
 from tenuto.service.uploads import LONGEST_FIELD, UploadLimits
 from tenuto.settings import Settings, Url
 from tenuto.settings.service import NodeSettings, OfferedSettings, ServiceSettings
+from tenuto.settings.tree import ValueSource
 from tenuto.web.hosts import is_loopback
 from tenuto.workspace.markers import Durability
 
@@ -130,7 +133,7 @@ def _refuse_terms(settings: Settings, service: str, found: Sandbox, devices: int
     ``devices``: its GPUs; ``path``: where payloads look for programs.
     """
     offered = settings.services[service]
-    if offered.cpus > settings.node.slots:
+    if offered.cpus > settings.node.slots and is_local(settings.launcher):
         raise InvalidSetting(
             f"services.{service}.cpus = {offered.cpus}, and this node has {settings.node.slots} slots"
         )
@@ -170,7 +173,8 @@ def node_plan(
     ]
     paths = {f"services.{one}.paths": tuple(map(str, settings.services[one].paths)) for one in own}
     refuse_exposed(node.sandbox, hidden, paths)
-    devices = visible_devices() if any(settings.services[one].gpus for one in own) else {}
+    is_apart = not is_local(settings.launcher)
+    devices = visible_devices() if not is_apart and any(settings.services[one].gpus for one in own) else {}
     for directory in (data.parent, data) if under is not None else (data,):
         make_directory(directory, is_passed=may_change_uid(node.sandbox))
     sandbox = choose(node.sandbox, str(data), must=is_exposed, private=hidden, paths=paths)
@@ -181,8 +185,8 @@ def node_plan(
         name,
         data,
         database,
-        node.slots,
-        settings.launcher,
+        None if is_apart and settings.origin("node.slots").source is ValueSource.DEFAULT else node.slots,
+        partial(node_launcher, settings, node.slots),
         sandbox,
         terms(settings),
         environment,

@@ -20,6 +20,7 @@ from tenuto.errors import DatabaseError, NodeRefusal, NodeTakesNothing
 from tenuto.jobs.usage import usage_of
 from tenuto.launchers.confinement import Sandbox, SandboxMode, hand_over
 from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.requirements import Alternative, Gpus
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.service import PayloadState
 from tenuto.lifecycle.states import JobFailureStatus, JobState
@@ -98,6 +99,14 @@ class Workshop:
 
     def terms_of(self, service: str) -> Terms:
         return self.terms.get(service) or self.terms[""]
+
+    def launcher_of(self, terms: Terms) -> Launcher:
+        """The launcher of a payload: a cluster is asked for what its service has."""
+        if not self.launcher.external:
+            return self.launcher
+        gpus = Gpus(count=terms.gpus) if terms.gpus else None
+        limits = terms.limits
+        return self.launcher.adapted(Alternative(limits.walltime_s, terms.cpus, limits.memory_bytes, gpus))
 
     def gpus_of(self, terms: Terms) -> tuple[TokenDependency, ...]:
         """What a payload holds while it runs, so that no other has the same GPU."""
@@ -251,11 +260,18 @@ class PayloadRunner:
             TASK,
             job_id_of(row.key),
             layout=workshop.layout,
-            launcher=workshop.launcher,
-            work=payload_work(row, place, terms, workshop.sandbox, workshop.environment),
+            launcher=workshop.launcher_of(terms),
+            work=payload_work(
+                row,
+                place,
+                terms,
+                workshop.sandbox,
+                workshop.environment,
+                is_on_cluster=workshop.launcher.external,
+            ),
             clock=workshop.machine.clock,
             limits=terms.limits,
-            slots=terms.cpus,
+            slots=1 if workshop.launcher.external else terms.cpus,
             tokens=workshop.gpus_of(terms),
             durability=terms.durability,
             once=once,
