@@ -81,7 +81,7 @@ _ZIP: dict[str, Any] = {"application/zip": {"schema": {"type": "string", "format
 router = APIRouter()
 
 
-_FIGURES = {
+FIGURES = {
     "slots": "Payloads that run at once",
     "queue_age_seconds": "Age of the oldest payload that waits for a slot",
     "disk_free_bytes": "Room for payloads",
@@ -105,7 +105,7 @@ class NodeFront:
         self._registry = CollectorRegistry()
         self._figures = {
             name: Gauge(f"tenuto_node_{name}", text, registry=self._registry)
-            for name, text in _FIGURES.items()
+            for name, text in FIGURES.items()
         }
         self._payloads = Gauge(
             "tenuto_node_payloads", "Payloads by state", ["state"], registry=self._registry
@@ -121,7 +121,7 @@ class NodeFront:
             self._payloads.labels(state.value).set(counts.get(state, 0))
         free, is_taking = node.runner.free_bytes(), not (self.is_draining or node.is_drained)
         found = (node.slots, node.payloads.queue_age_s(), free, is_taking and not node.runner.is_full())
-        for name, value in zip(_FIGURES, found, strict=True):
+        for name, value in zip(FIGURES, found, strict=True):
             self._figures[name].set(value)
         return generate_latest(self._registry)
 
