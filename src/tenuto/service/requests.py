@@ -7,17 +7,19 @@ connection does not insert twice. Statements are made once: to build one costs m
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, select, text
+from sqlalchemy import Connection, bindparam, case, func, insert, literal_column, select, text
 
 from tenuto.database import Database, Prepared, RowTable, announce, now_ms
 from tenuto.database.members import Member, MemberKind, be_seen, dismiss, leave, listed, unseen
 from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState
+from tenuto.service import usage
 from tenuto.service.decisions import ActiveJob, QueueView, Quota, next_jobs
 from tenuto.service.fair_share import (
     active_jobs,
@@ -30,8 +32,8 @@ from tenuto.service.fair_share import (
     set_turn,
     take_turns,
 )
-from tenuto.service.rows import JobRow, Move, NewJob, Page, job_of, move_of
-from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, jobs, moves
+from tenuto.service.rows import NO_LIMITS, JobRow, Move, NewJob, Page, UserLimits, instant, job_of, move_of
+from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, callbacks, jobs, moves
 
 QUEUE_CHANNEL = "service_queue"
 """Announced when a job may be claimed: one came in, or a place became free."""
@@ -75,12 +77,19 @@ _REHEARSED = (
     (CLAIM, {"job": 0, "now": 0, "server_id": "", "node": ""}),
     (SWAP, {**_NO_JOB, "payload_id": 0}),
     (SWAP_STARTED, _NO_JOB),
-    (SWAP_COMPLETED, {**_NO_JOB, "exit_code": 0, "result_bytes": 0, "result_sha256": ""}),
+    (
+        SWAP_COMPLETED,
+        {**_NO_JOB, "exit_code": 0, "result_bytes": 0, "result_sha256": "", "cpu_s": 0.0, "memory_peak": 0},
+    ),
 )
 
 
 class TooManyQueued(Exception):
     """A user has as many jobs in the queue as may wait."""
+
+
+class TooManyBytes(Exception):
+    """A user has as many bytes here as may be stored, or would have; the message says how many are there."""
 
 
 Planning = Callable[[Mapping[str, int]], Sequence[str | None]]
@@ -133,10 +142,10 @@ class Requests:
 
     # Coming in
 
-    def add(self, new: NewJob, most_queued: int | None = None) -> tuple[JobRow, bool]:
+    def add(self, new: NewJob, limits: UserLimits = NO_LIMITS) -> tuple[JobRow, bool]:
         """The row of an upload, and whether it is new: a key that the user gave before leads to the first.
 
-        ``most_queued``: `TooManyQueued` if as many jobs of the user wait already.
+        ``limits`` of its user: `TooManyQueued` or `TooManyBytes` if one is reached.
         """
 
         def once(connection: Connection) -> tuple[JobRow, bool]:
@@ -148,10 +157,9 @@ class Requests:
                 _lock_key(connection, new)
                 if (known := _found(connection, BY_KEY, same)) is not None:
                     return known, False
-            if most_queued is not None:
+            if limits.queued is not None or limits.stored_bytes is not None:
                 _lock_user(connection, new.user_id)
-                if queued_jobs(connection, new.user_id, most_queued) >= most_queued:
-                    raise TooManyQueued(new.user_id)
+                _check_limits(connection, new, limits)
             row = job_of(ADD.rows(connection, new._asdict())[0])
             _record(connection, [row], row.created_at)
             announce(connection, QUEUE_CHANNEL)
@@ -210,6 +218,14 @@ class Requests:
         query = select(jobs.c.service, jobs.c.state, func.count()).group_by(jobs.c.service, jobs.c.state)
         return self.database.read(
             lambda connection: {(row[0], ServiceState(row[1])): row[2] for row in connection.execute(query)}
+        )
+
+    def queue_ages(self) -> dict[str, float]:
+        """How long the oldest queued job of each service has waited, in seconds."""
+        first = select(func.min(jobs.c.id)).where(QUEUED).group_by(jobs.c.service)
+        query = select(jobs.c.service, (now_ms() - jobs.c.created_at)).where(jobs.c.id.in_(first))
+        return self.database.read(
+            lambda connection: {row[0]: max(row[1], 0) / 1000 for row in connection.execute(query)}
         )
 
     # Claiming
@@ -298,6 +314,8 @@ class Requests:
                 known = _found(connection, BY_ID, {"job": row.id})
                 return known if known is not None and _shows(known, row, to, message) else None
             _record(connection, [moved], moved.ended_at if to is not ServiceState.CLEANED else None)
+            if to.is_final and to is not ServiceState.CLEANED:
+                _note_end(connection, moved)
             announce(connection, MOVES_CHANNEL)
             if row.state.is_active and not to.is_active:
                 announce(connection, QUEUE_CHANNEL)
@@ -349,6 +367,8 @@ class Requests:
             asked = _swapped(connection, row, values)
             if asked is not None and asked.state is not row.state:
                 _record(connection, [asked], asked_at)
+            if asked is not None and asked.state.is_final:
+                _note_end(connection, asked)
             return asked
 
         return self.database.write(once)
@@ -361,9 +381,8 @@ class Requests:
         return [job_of(row) for row in found]
 
     def forget(self, age_ms: int, limit: int = 1000) -> int:
-        """Deletes the rows of cleaned jobs that ended longer ago than this; how many."""
-        cleaned = (ServiceState.CLEANED,)
-        return self.database.write(lambda connection: ROWS.forget(connection, cleaned, age_ms, limit))
+        """Deletes the rows of cleaned jobs that ended longer ago than this; how many. Their usage stays."""
+        return self.database.write(lambda connection: usage.forget(connection, now_ms() - age_ms, limit))
 
     def states_of(self, directories: Sequence[str]) -> dict[str, ServiceState]:
         """The states of the jobs that these directories belong to; one without a job is left out."""
@@ -410,8 +429,43 @@ def _record(connection: Connection, rows: Iterable[JobRow], at: int | None = Non
     ROWS.record(connection, lines)
 
 
+def _note_end(connection: Connection, row: JobRow) -> None:
+    """Writes what the callback of a job is told, in the transaction that ends the job."""
+    if row.callback is None:
+        return
+    said = {"id": row.id, "service": row.service, "status": row.state.value, "message": row.message}
+    body = json.dumps({**said, "ended_at": instant(row.ended_at)})
+    values = {"job_id": row.id, "url": row.callback, "body": body, "token_id": row.token_id}
+    connection.execute(insert(callbacks).values(due_at=row.ended_at, **values))
+
+
 def _shows(known: JobRow, row: JobRow, to: ServiceState, message: str) -> bool:
     return (known.state, known.claim, known.message) == (to, row.claim, message)
+
+
+_STORED = Prepared(
+    select(
+        func.coalesce(
+            func.sum(
+                case(
+                    (HAS_ENDED, func.coalesce(jobs.c.result_bytes, 0)),
+                    else_=func.coalesce(jobs.c.bytes_in, 0),
+                )
+            ),
+            0,
+        )
+    ).where(jobs.c.user_id == bindparam("user"), jobs.c.state != literal_column("'Cleaned'"))
+)
+"""The bytes of a user's jobs here: of those that have ended the results, of the others what was uploaded."""
+
+
+def _check_limits(connection: Connection, new: NewJob, limits: UserLimits) -> None:
+    if limits.queued is not None and queued_jobs(connection, new.user_id, limits.queued) >= limits.queued:
+        raise TooManyQueued(new.user_id)
+    if limits.stored_bytes is not None:
+        stored = int(_STORED.rows(connection, {"user": new.user_id})[0][0])
+        if stored + (new.bytes_in or 0) > limits.stored_bytes:
+            raise TooManyBytes(str(stored))
 
 
 def _lock_user(connection: Connection, user_id: str) -> None:

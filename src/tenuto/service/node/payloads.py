@@ -41,6 +41,8 @@ class PayloadRow(NamedTuple):
     result_sha256: str | None
     command: str
     """The program and its arguments as JSON; empty: the upload's own `run.sh`."""
+    cpu_s: float | None = None
+    memory_peak: int | None = None
 
     @property
     def mark(self) -> str:
@@ -128,6 +130,23 @@ class Payloads:
         """The payloads that have not ended, the oldest first."""
         query = select(payloads).where(IS_OPEN).order_by(payloads.c.id)
         return self._database.read(lambda connection: [_payload(row) for row in connection.execute(query)])
+
+    def counts(self) -> dict[PayloadState, int]:
+        """How many payloads are in each state."""
+        query = select(payloads.c.state, func.count()).group_by(payloads.c.state)
+        return self._database.read(
+            lambda connection: {PayloadState(row[0]): row[1] for row in connection.execute(query)}
+        )
+
+    def queue_age_s(self) -> float:
+        """How long the oldest payload has waited for a slot, in seconds."""
+        waiting = select(func.min(payloads.c.created_at)).where(
+            IS_OPEN, payloads.c.state == PayloadState.PREPARED.value
+        )
+        query = select(func.coalesce(now_ms() - waiting.scalar_subquery(), 0))
+        return self._database.read(
+            lambda connection: max(int(connection.execute(query).scalar_one()), 0) / 1000
+        )
 
     def started(self, payload_id: int, ago_ms: int = 0) -> PayloadRow | None:
         """Moves a prepared payload to Running, since a while; None if it was not prepared any more."""
