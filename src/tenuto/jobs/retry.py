@@ -29,12 +29,13 @@ from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Subscriber
 from tenuto.scheduler.scheduler import Scheduler
-from tenuto.scheduler.tokens import from_record
+from tenuto.scheduler.tokens import TokenDependency, from_record
 from tenuto.settings import Settings
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace import job_directory
 from tenuto.workspace.event_writer import EventWriter
 from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.records import LaunchRecord
 
 
 class StoredWork:
@@ -201,6 +202,26 @@ def _dependency(view: JobsView, key: JobKey, made: Mapping[JobKey, Job]) -> JobD
     raise _CannotRun(f"it depends on {key}, whose directory was removed: run the experiment again")
 
 
+def _how_to_run(
+    launch: LaunchRecord, launcher: Launcher
+) -> tuple[Instructions, RetryLimits, list[TokenDependency], Launcher]:
+    """The instructions of the last attempt, and the launcher with what the job asked of it."""
+    try:
+        instructions = Instructions.of(launch)
+        retry = RetryLimits.of_record(instructions.retry)
+        tokens = from_record(instructions.tokens)
+        if instructions.slots < 1:
+            raise ValueError(f"a job takes one slot or more, not {instructions.slots}")
+        if instructions.asked and launcher.external:
+            (needs,) = Requirement.parse(instructions.asked).alternatives
+            launcher = launcher.adapted(needs)
+        return instructions, retry, tokens, launcher
+    except LauncherNotFound as error:
+        raise _CannotRun(f"{launcher.name} cannot run it: {error}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _CannotRun(f"its launch.json cannot be used: {error!r}; run the experiment again") from error
+
+
 def _job(
     view: JobsView,
     key: JobKey,
@@ -231,19 +252,7 @@ def _job(
         raise _CannotRun(str(error)) from error
     if launch is None:
         raise _CannotRun(NEVER_STARTED)
-    try:
-        instructions = Instructions.of(launch)
-        retry = RetryLimits.of_record(instructions.retry)
-        tokens = from_record(instructions.tokens)
-        if instructions.slots < 1:
-            raise ValueError(f"a job takes one slot or more, not {instructions.slots}")
-        if instructions.asked and launcher.external:
-            (needs,) = Requirement.parse(instructions.asked).alternatives
-            launcher = launcher.adapted(needs)
-    except LauncherNotFound as error:
-        raise _CannotRun(f"{launcher.name} cannot run it: {error}") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _CannotRun(f"its launch.json cannot be used: {error!r}; run the experiment again") from error
+    instructions, retry, tokens, launcher = _how_to_run(launch, launcher)
     job = Job(
         key.task_id,
         key.job_id,
