@@ -19,11 +19,10 @@ from tenuto.experiments.runs import RunView, run_group, take_up
 from tenuto.experiments.source_feed import RunsFeed
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.difference import plain_side
-from tenuto.jobs.directories import directory_size, is_real_directory
+from tenuto.jobs.directories import JobActed, directory_size, is_real_directory
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import JobLog
 from tenuto.jobs.metrics import MetricsReader
-from tenuto.jobs.outcome import JobActed
 from tenuto.jobs.removal import delete
 from tenuto.jobs.result_table import result_of
 from tenuto.jobs.retry import Retries
@@ -280,10 +279,10 @@ class ExperimentSource(Source):
         return JobLog(self.view.machine.files, rotated, attempt, has_ended=True)
 
     def metrics(self, key: str) -> Points:
-        return self._metrics.read(self.view.layout.job(*self.parsed(key)).metrics)
+        return self._metrics.of_job(self.view.layout.job(*self.parsed(key)))
 
     def metrics_stamp(self, key: str) -> object:
-        return self._metrics.size(self.view.layout.job(*self.parsed(key)).metrics)
+        return self._metrics.stamp(self.view.layout.job(*self.parsed(key)))
 
     def _key(self, key: str) -> JobKey:
         """The job that a key names, if there is one: in a directory, or in the list of a run."""

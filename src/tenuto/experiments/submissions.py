@@ -17,11 +17,11 @@ from tenuto.experiments.reporter import say
 from tenuto.experiments.run import Run
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.former import FormerJobs
-from tenuto.jobs.inquiry import Inquiry
 from tenuto.jobs.preparation import Preparations
 from tenuto.jobs.submission import can_run, make_job
 from tenuto.jobs.text import counted
 from tenuto.jobs.validity import SharedThings, Validity, Validness, check_classes
+from tenuto.jobs.view import Inquiry
 from tenuto.launchers.carbon.carbon_plan import carbon_plan
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script

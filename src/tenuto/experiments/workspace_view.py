@@ -19,10 +19,26 @@ from tenuto.jobs.view import JobDetail, JobsView
 from tenuto.lifecycle.owner_names import Door, OwnerName, run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace.jobslist import JobLine, lines_about, listed_jobs, newest_listed, read_jobs
-from tenuto.workspace.layout import is_job_id
-from tenuto.workspace.ports import FileKind
+from tenuto.workspace.layout import JobPaths, is_job_id
+from tenuto.workspace.ports import FileKind, Files
 from tenuto.workspace.records import LaunchRecord, read_record
 from tenuto.workspace.run_paths import RunPaths
+
+
+def owner_of(files: Files, paths: JobPaths) -> OwnerName | None:
+    """The owner that asked first for a job; None if its directory does not say."""
+    try:
+        launch = read_record(files, paths.launch, LaunchRecord.decode)
+        named = launch.owner if isinstance(launch, LaunchRecord) else None
+        return OwnerName.parse(named) if named else None
+    except (OSError, InvalidName):
+        return None
+
+
+def is_of_no_run(owner: OwnerName | None) -> bool:
+    """Whether a search or a service asked for the job: no run lists it, and none has to."""
+    return owner is not None and owner.door is not Door.EXPERIMENTS
+
 
 _JOBS_LIST_LIMIT = 1 << 30
 """Some three million jobs; a larger file was not written by Tenuto, and reading it would take minutes."""
@@ -254,16 +270,8 @@ class WorkspaceView(RunsView, JobsView):
         return [job for job in self.all_jobs(keys) if job.state.running()]
 
     def owner(self, key: JobKey) -> OwnerName | None:
-        """The owner that asked first for a job, by its launch record; None if that does not say.
-
-        A job that an experiment took over from a search, or the reverse, keeps its first owner.
-        """
-        try:
-            launch = read_record(self._files, self.layout.job(*key).launch, LaunchRecord.decode)
-            named = launch.owner if isinstance(launch, LaunchRecord) else None
-            return OwnerName.parse(named) if named else None
-        except (OSError, InvalidName):
-            return None
+        """The owner that asked first for a job."""
+        return owner_of(self._files, self.layout.job(*key))
 
     def jobs_of_no_run(self) -> dict[str, dict[JobKey, JobState]]:
         """The jobs of searches and services that no run lists, by the names of their owners."""
@@ -320,8 +328,3 @@ class WorkspaceView(RunsView, JobsView):
             return found is None or found.kind is FileKind.DIRECTORY
         except (OSError, TenutoError):
             return False
-
-
-def is_of_no_run(owner: OwnerName | None) -> bool:
-    """Whether a search or a service asked for the job: no run lists it, and none has to."""
-    return owner is not None and owner.door is not Door.EXPERIMENTS

@@ -353,6 +353,7 @@ class Scheduler(Shell):
         """The owner is no longer told of its jobs; what only it wanted is not started any more."""
         self._runner.wait(self._aio_release(owner))
         self.drain()
+        self._arrivals.index.keep()
 
     def call(self, function: Callable[[], T]) -> T:
         """Calls a function in the loop, where nothing happens at the same time, and returns its result."""

@@ -16,11 +16,10 @@ from tenuto.cli.console import note, print_json, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option, yes_option
 from tenuto.experiments.pruning import askers, users
 from tenuto.experiments.workspace_view import WorkspaceView
-from tenuto.jobs.directories import directory_size, is_real_directory, subdirectories
+from tenuto.jobs.directories import JobActed, Outcome, Seen, directory_size, is_real_directory, subdirectories
 from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.former import move, planned_moves
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import JobActed, Outcome, Seen
 from tenuto.jobs.removal import delete, drop_files
 from tenuto.jobs.row import SHOWN_DIGITS, Row
 from tenuto.jobs.stop import kill
