@@ -609,6 +609,22 @@ def test_preparation_and_caches_follow_and_are_made_again_when_gone(place: Place
     assert out(place) == "bb\n"
 
 
+@pytest.mark.parametrize("what", ["--prepared", "--cache"])
+def test_what_is_prepared_or_cached_again_by_the_same_code_is_the_same(place: Place, what: str) -> None:
+    """To free the disk of it made each job that had used it doubtful, and run again."""
+    write(place, {"script.py": PREPARED})
+    out(place)
+    cleaned = run(tenuto("clean", what, "--yes", "-w", "ws"), place.directory)
+    assert cleaned.returncode == 0, cleaned.stderr
+    for _ in range(2):
+        done = run(tenuto("run", "--rerun-changed", place.directory / "script.py"), place.directory)
+        assert done.stdout == "aa\n"
+        assert "nothing had to run" in done.stderr
+    assert out(place, "--rerun", "task~Use") == "aa\n", "and what was prepared is still there"
+    edit(place, "script.py", 'CODE = "a"', 'CODE = "b"')
+    assert out(place, "--rerun-changed") == "bb\n"
+
+
 # -- the record
 
 

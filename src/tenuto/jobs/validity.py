@@ -43,6 +43,11 @@ _LARGEST_RECORD = 8 << 20
 _LARGEST_CODE = 64 << 20
 
 
+PREPARED, CACHED = "prepared", "cache"
+_SHARED = (f"{PREPARED}:", f"{CACHED}:")
+"""What the keys of sources begin with that are no jobs."""
+
+
 @unique
 class Validness(Enum):
     """What the check found."""
@@ -67,10 +72,11 @@ class MadeFrom(NamedTuple):
     def is_same(self, other: MadeFrom) -> bool:
         """True for the same thing, and for one made again by the same code with the same result.
 
-        One that is not there would be made again, if need be: then its code tells.
+        Of what is prepared or cached no result is known, and one that is not there would be made again, if
+        need be: then the code tells.
         """
-        if not other.life:
-            return not self.code or self.code == other.code
+        if not other.life or self.key.startswith(_SHARED):
+            return self.life == other.life or not self.code or self.code == other.code
         return self.life == other.life or bool(
             self.code and self.result and (self.code, self.result) == (other.code, other.result)
         )
@@ -311,7 +317,7 @@ class Validity:
         if job.key in self._anew:
             self._anew.discard(job.key)
             for config in inside(job.work.task):
-                for folder in partials(config, job.layout):
+                for folder in partials(config, job.layout) if PREPARED not in _kinds(type(config)) else ():
                     self.set_aside(folder)
         made = self.wanted(job)
         known = dict(made.sources)
@@ -616,7 +622,7 @@ def renewed_record(files: Files, layout: Layout, record: Mapping[str, Any]) -> M
     for one in MadeOf.of(record, dict).sources.values():
         assert one is not None
         marker = None
-        if not one.key.startswith((f"{PREPARED}:", f"{CACHED}:")):
+        if not one.key.startswith(_SHARED):
             task_id, _, job_id = one.key.rpartition("/")
             marker = read_markers(files, layout.job(task_id, job_id)).done
         made.append(list(source_of(one.key, marker) if isinstance(marker, Marker) else one))
@@ -747,7 +753,6 @@ def shared_keys(config: Any) -> list[str]:
     return [f"{kind}:{schema_of(cls).id}/{identity(config)}" for kind in kinds]
 
 
-PREPARED, CACHED = "prepared", "cache"
 _kinds_of: dict[type, tuple[str, ...]] = {}
 
 
@@ -877,6 +882,8 @@ class SharedThings:
                 found = self.judged(config, known, generator.partial.excluded_groups)
                 if found.finding is Validness.VALID:
                     continue
+                if PREPARED in _kinds(live_class(type(config))):
+                    continue  # it is prepared again
                 if not (self._validity.rerun_changed and really):
                     self._validity.older[folder] = found
                     continue
