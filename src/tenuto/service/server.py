@@ -104,7 +104,7 @@ class Server:
             machine.clock,
             machine.randomness,
             Metrics(),
-            sql=Threads("sql", SQLITE_THREADS if self.database.is_sqlite else SQL_THREADS),
+            sql=Threads(SQLITE_THREADS if self.database.is_sqlite else SQL_THREADS),
         )
         self._limit(settings)
         self._caller = CallbackSender(
