@@ -1,5 +1,5 @@
 """Owns the model of cleaning: two cleaners against a download, an upload, crashes and a clock that jumps.
-When a cleaner rests is decided by the real `CleanerRest`; what a job shows must agree with what lies on the disk.
+When a cleaner rests is decided by the real `CleanerRest`; a job must show what lies on the disk.
 """
 
 from __future__ import annotations
