@@ -13,7 +13,7 @@ class Fails(Task):
 """
 
 
-def test_what_was_asked_of_the_cluster_is_compared_with_what_was_used(driver: Driver) -> None:
+def test_jobs_show_what_they_used_of_what_the_cluster_was_asked_for(driver: Driver) -> None:
     body = """
 with experiment(HERE / "ws", "x"):
     Note.C(name="asks").submit(requires="cpu(cores=2, mem=1G) & duration=1h")

@@ -177,6 +177,13 @@ def _dependency(view: JobsView, key: JobKey, made: Mapping[JobKey, Job]) -> JobD
     raise _CannotRun(f"it depends on {key}, whose directory was removed: run the experiment again")
 
 
+def _adapted(launcher: Launcher, asked: str) -> Launcher:
+    """A cluster's launcher, asking again for what the job needs."""
+    if not asked or not launcher.external:
+        return launcher
+    return launcher.adapted(Requirement.parse(asked).alternatives[0])
+
+
 def _job(
     view: JobsView,
     key: JobKey,
@@ -213,9 +220,7 @@ def _job(
         tokens = from_record(instructions.tokens)
         if instructions.slots < 1:
             raise ValueError(f"a job takes one slot or more, not {instructions.slots}")
-        if instructions.asked and launcher.external:
-            (needs,) = Requirement.parse(instructions.asked).alternatives
-            launcher = launcher.adapted(needs)
+        launcher = _adapted(launcher, instructions.asked)
     except LauncherNotFound as error:
         raise _CannotRun(f"{launcher.name} cannot run it: {error}") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:

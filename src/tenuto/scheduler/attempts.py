@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from tenuto.errors import LaunchRefused, LockLost
-from tenuto.launchers.instructions import Instructions, instruct
+from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import JobFailureStatus, JobState
@@ -271,7 +271,7 @@ class Attempts(Watches):
             failed_count=job.tries.failed_count,
             earlier=_earlier(found) if job.tries != NO_TRIES else (),
             owner=job.owners[0].id if job.owners else None,
-            instructions=instruct(
+            instructions=Instructions(
                 job.task_id,
                 job.job_id,
                 limits=job.limits,
@@ -285,7 +285,7 @@ class Attempts(Watches):
                 slots=job.slots,
                 record=job.record(),
                 asked=getattr(job.launcher, "asked", job.asked),
-            ),
+            ).encode(),
             empties=job.empties,
         )
         job.life, job.empties = launch.life, False
