@@ -181,6 +181,7 @@ COMPONENTS: dict[str, Callable[[], bool]] = {
     "pid namespace": _works(*"unshare --user --map-root-user --pid --fork --mount-proc true".split()),
     "loop device": lambda: _can_mount() and _command("mkfs.ext4")() and _works("losetup", "--find")(),
     "memory cgroups": _memory_cgroups,
+    "mkdocs": lambda: _module("material")() and _module("mkdocstrings")(),
     "mypy": _module("mypy"),
     "npm": _command("npm"),
     "numpy": _module("numpy"),

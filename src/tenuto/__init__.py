@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from tenuto.tasks.progress import log_metrics, progress, tqdm
     from tenuto.tasks.serialization import state_dict
     from tenuto.tasks.stored_configs import deserialize, from_state_dict, from_task_dir, load, save, serialize
+    from tenuto.version import __version__ as __version__
 
 _ON_DEMAND = {
     "task": "tenuto.tasks.functions",
@@ -145,9 +146,8 @@ _ON_DEMAND = {
     "serialize": "tenuto.tasks.stored_configs",
     "state_dict": "tenuto.tasks.serialization",
     "tqdm": "tenuto.tasks.progress",
+    "__version__": "tenuto.version",
 }
-
-__version__ = "0.1.0"
 
 __all__ = [
     "STDERR",

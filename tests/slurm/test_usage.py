@@ -13,7 +13,7 @@ class Fails(Task):
 """
 
 
-def test_jobs_show_what_they_used_of_what_the_cluster_was_asked_for(driver: Driver) -> None:
+def test_a_request_to_the_cluster_is_compared_with_the_use(driver: Driver) -> None:
     body = """
 with experiment(HERE / "ws", "x"):
     Note.C(name="asks").submit(requires="cpu(cores=2, mem=1G) & duration=1h")

@@ -5,18 +5,19 @@ Waits for nothing: the caller of `prepare` has the scheduler, and waits.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from tenuto.errors import JournalError, LauncherNotFound, SerializationError, TenutoError
-from tenuto.jobs.directories import is_real_directory
+from tenuto.jobs.directories import JobActed, Outcome, Seen, is_real_directory, stale
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import JobActed, Outcome, Seen, stale
 from tenuto.jobs.parameters import read_stored
-from tenuto.jobs.stored_work import StoredWork
+from tenuto.jobs.validity import renewed_record
 from tenuto.jobs.view import JobsView
-from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.instructions import Command, Instructions
+from tenuto.launchers.outputs import TaskOutput
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.requirements import Requirement
 from tenuto.launchers.selection import Launchers, cluster_names
@@ -28,11 +29,35 @@ from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Subscriber
 from tenuto.scheduler.scheduler import Scheduler
-from tenuto.scheduler.tokens import from_record
+from tenuto.scheduler.tokens import TokenDependency, from_record
 from tenuto.settings import Settings
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace import job_directory
 from tenuto.workspace.event_writer import EventWriter
+from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.records import LaunchRecord
+
+
+class StoredWork:
+    """What a job runs, as its ``params.json`` has it."""
+
+    def __init__(
+        self, params: bytes, environment: Mapping[str, str] | None = None, command: Command | None = None
+    ) -> None:
+        """`params`: the content of ``params.json``. `command`: a program to run instead of a task."""
+        self.environment: Mapping[str, str] = environment or {}
+        self._params = params
+        self._command = command
+
+    def params(self, layout: Layout, paths: JobPaths) -> bytes:
+        return self._params
+
+    def command(self) -> Command | None:
+        return self._command
+
+    def output(self, output: TaskOutput, method: Callable[..., Any]) -> Any:
+        return None  # without the task no output can be made
+
 
 _UNSEEN: Seen = {}
 NEVER_STARTED = "it was never started, so its parameters are not kept: run the experiment again"
@@ -177,11 +202,24 @@ def _dependency(view: JobsView, key: JobKey, made: Mapping[JobKey, Job]) -> JobD
     raise _CannotRun(f"it depends on {key}, whose directory was removed: run the experiment again")
 
 
-def _adapted(launcher: Launcher, asked: str) -> Launcher:
-    """A cluster's launcher, asking again for what the job needs."""
-    if not asked or not launcher.external:
-        return launcher
-    return launcher.adapted(Requirement.parse(asked).alternatives[0])
+def _how_to_run(
+    launch: LaunchRecord, launcher: Launcher
+) -> tuple[Instructions, RetryLimits, list[TokenDependency], Launcher]:
+    """The instructions of the last attempt, and the launcher with what the job asked of it."""
+    try:
+        instructions = Instructions.of(launch)
+        retry = RetryLimits.of_record(instructions.retry)
+        tokens = from_record(instructions.tokens)
+        if instructions.slots < 1:
+            raise ValueError(f"a job takes one slot or more, not {instructions.slots}")
+        if instructions.asked and launcher.external:
+            (needs,) = Requirement.parse(instructions.asked).alternatives
+            launcher = launcher.adapted(needs)
+        return instructions, retry, tokens, launcher
+    except LauncherNotFound as error:
+        raise _CannotRun(f"{launcher.name} cannot run it: {error}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _CannotRun(f"its launch.json cannot be used: {error!r}; run the experiment again") from error
 
 
 def _job(
@@ -214,17 +252,7 @@ def _job(
         raise _CannotRun(str(error)) from error
     if launch is None:
         raise _CannotRun(NEVER_STARTED)
-    try:
-        instructions = Instructions.of(launch)
-        retry = RetryLimits.of_record(instructions.retry)
-        tokens = from_record(instructions.tokens)
-        if instructions.slots < 1:
-            raise ValueError(f"a job takes one slot or more, not {instructions.slots}")
-        launcher = _adapted(launcher, instructions.asked)
-    except LauncherNotFound as error:
-        raise _CannotRun(f"{launcher.name} cannot run it: {error}") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _CannotRun(f"its launch.json cannot be used: {error!r}; run the experiment again") from error
+    instructions, retry, tokens, launcher = _how_to_run(launch, launcher)
     job = Job(
         key.task_id,
         key.job_id,
@@ -239,5 +267,6 @@ def _job(
         retry=retry,
         carbon_plan=instructions.carbon,
     )
-    job.kept_record, job.asked = instructions.record, instructions.asked
+    job.asked = instructions.asked
+    job.kept_record = partial(renewed_record, machine.files, view.layout, instructions.record)
     return job

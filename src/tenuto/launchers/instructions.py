@@ -75,6 +75,8 @@ class Confinement(NamedTuple):
     gid: int | None = None
     groups: tuple[int, ...] | None = None
     """None: with a uid of its own it has none, else those of the runner."""
+    passed: tuple[str, ...] | None = None
+    """Variables of the runner that it has, where they are set: a cluster says by them what a job got."""
 
 
 class Command(NamedTuple):

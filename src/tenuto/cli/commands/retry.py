@@ -13,8 +13,8 @@ from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.person import person
 from tenuto.cli.program import hint
 from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.jobs.directories import Outcome, Seen
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Outcome, Seen
 from tenuto.jobs.retry import PreparedRetries, Retrying, prepare, retry_launcher, submit
 from tenuto.jobs.row import SHOWN_DIGITS, Row
 from tenuto.jobs.source import Acted, ActedAs, Action
