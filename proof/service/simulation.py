@@ -32,8 +32,8 @@ from tenuto.service.rows import JobRow, NewJob, Page
 from tenuto.service.server import Server, ServerPlan
 from tenuto.settings.service import ServiceSettings
 from tenuto.testing.clock import FakeClock, FakeRandomness
-from tenuto.testing.simulation import run_virtually
 from tenuto.workspace.machine import this_machine
+from tests.parts.simulation import run_virtually
 from tests.service.fake_node import FakeNode, Trouble
 
 PLANTED = {
