@@ -10,7 +10,6 @@ from tenuto.light import on_demand
 if TYPE_CHECKING:
     from tenuto.search.archive import Archive, Elite, Verdict
     from tenuto.search.evolution import Evolution
-    from tenuto.search.evolution_scheduler import EvolutionScheduler
     from tenuto.search.job_scheduler import JobScheduler
     from tenuto.search.map_elites import MapElites
     from tenuto.search.map_elites_sampler import MapElitesSampler
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from tenuto.search.repository import Repository
     from tenuto.search.result import SearchResult
     from tenuto.search.ribs_sampler import RibsSampler
+    from tenuto.search.search_loop import EvolutionScheduler
     from tenuto.search.spaces import Choice, Integer, Real, Sub
     from tenuto.search.study import Study
     from tenuto.search.variation import Gaussian, IsoLine, Mixed
@@ -32,7 +32,7 @@ _ON_DEMAND = {
     "Choice": "spaces",
     "Elite": "archive",
     "Evolution": "evolution",
-    "EvolutionScheduler": "evolution_scheduler",
+    "EvolutionScheduler": "search_loop",
     "Gaussian": "variation",
     "GridSearch": "plain_samplers",
     "Halving": "pruning",

@@ -31,14 +31,13 @@ from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import GpuToken
 from tenuto.search.candidate_jobs import LEASE_FILE, AgentChange, CandidateJobs, change_of
-from tenuto.search.claim_store import LOST, SURROUNDINGS, Wish
+from tenuto.search.candidate_rows import WORK
+from tenuto.search.claimed_rows import LOST, SURROUNDINGS, Wish, process_text
 from tenuto.search.commits import SurroundingsFailed
 from tenuto.search.kept_outcomes import as_given, judge, mean_of, read_kept
-from tenuto.search.moves import WORK
 from tenuto.search.outcome import Outcome, as_outcome, plain
 from tenuto.search.points import PointStore
 from tenuto.search.programs import PROGRAM_TASK
-from tenuto.search.recovery import process_text
 from tenuto.search.rows import Claimed, End
 from tenuto.search.store import Store
 from tenuto.settings import Settings

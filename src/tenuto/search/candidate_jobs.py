@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.errors import SearchError
-from tenuto.jobs.stored_work import StoredWork
+from tenuto.jobs.retry import StoredWork
 from tenuto.jobs.validity import StoredValidity
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tenuto.search import open_search, search_run
-    from tenuto.search.evolution_scheduler import EvolutionScheduler
     from tenuto.search.job_scheduler import Console
     from tenuto.search.map_elites_sampler import MapElitesSampler
     from tenuto.search.open_search import OpenSearch
     from tenuto.search.queues import Queue
     from tenuto.search.result import SearchResult
+    from tenuto.search.search_loop import EvolutionScheduler
     from tenuto.settings import Settings
 else:
     open_search = late("tenuto.search.open_search")

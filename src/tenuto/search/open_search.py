@@ -15,8 +15,6 @@ from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.search.agent import Agent
 from tenuto.search.archive import Elite
 from tenuto.search.candidates import Candidates
-from tenuto.search.decisions import Bounds
-from tenuto.search.evolution_scheduler import EvolutionScheduler
 from tenuto.search.export import flat_rows
 from tenuto.search.job_scheduler import Console
 from tenuto.search.kept_outcomes import as_given
@@ -30,6 +28,7 @@ from tenuto.search.replica import Replica
 from tenuto.search.reporter import LineReporter, Plain, RunOptions, current_options
 from tenuto.search.result import SearchResult
 from tenuto.search.rows import Caps, SearchRow
+from tenuto.search.search_loop import Bounds, EvolutionScheduler
 from tenuto.search.store import Store
 from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_SECTIONS

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select, text, update
 
 from tenuto.database import Database, now_ms
 from tenuto.lifecycle.evolution import EvolutionStatus
-from tenuto.search.moves import bump, record, wake_search
+from tenuto.search.candidate_rows import bump, record, wake_search
 from tenuto.search.pruning import Curve, Other, Pruner, counted
 from tenuto.search.rows import Claimed
 from tenuto.search.tables import evolution_jobs, evolution_points, is_status, jobs

@@ -12,7 +12,7 @@ from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.search.archive import Archive, Verdict
 from tenuto.search.candidates import Candidates
-from tenuto.search.claim_store import SURROUNDINGS
+from tenuto.search.claimed_rows import SURROUNDINGS
 from tenuto.search.kept_outcomes import read_kept
 from tenuto.search.outcome import Outcome, point
 from tenuto.search.points import PRUNED

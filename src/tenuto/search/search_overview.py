@@ -17,9 +17,9 @@ from tenuto.database.members import MemberKind, listed
 from tenuto.errors import NotFound
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.archive_panel import told_cells
+from tenuto.search.candidate_rows import best_candidate
 from tenuto.search.points import PRUNED
 from tenuto.search.rows import SearchRow
-from tenuto.search.search_store import best_candidate
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, is_status, jobs
 

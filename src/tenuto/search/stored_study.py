@@ -15,13 +15,13 @@ from tenuto.database import Database, migrate
 from tenuto.errors import SearchError
 from tenuto.search.archive import Elite, Verdict
 from tenuto.search.candidates import decoded, encoded
-from tenuto.search.ingestion import Ingestion
 from tenuto.search.kept_outcomes import judge
 from tenuto.search.map_elites_sampler import MapElitesSampler, ScheduledJob
 from tenuto.search.opening import MIGRATIONS
 from tenuto.search.proposals import Proposal, Sampler
 from tenuto.search.replica import Replica
 from tenuto.search.rows import Caps, LogRow, NewCandidate
+from tenuto.search.search_loop import Ingestion
 from tenuto.search.store import Store
 
 if TYPE_CHECKING:
