@@ -148,7 +148,7 @@ def archive_of(panel: Mapping[str, Any]) -> dict[str, Any]:
         "filled": len(cells),
         "total": panel["total"],
         "best": sign * max(sign * one for one in objectives) if objectives else None,
-        "qd_score": math.fsum(sign * one - offset for one in objectives) if objectives else None,
+        "qd_score": math.fsum(sign * (one - offset) for one in objectives) if objectives else None,
         "history": list(panel["history"]),
     }
 
