@@ -256,7 +256,7 @@ class CallbackSender:
         self._database = database
         self._sql = sql
         self._hosts = hosts
-        self._secrets = secrets
+        self.secrets = secrets
         self._session: aiohttp.ClientSession | None = None
         self._calls: set[asyncio.Task[None]] = set()
         self.stage = Stage("callbacks", self.round, LOOK_S, metrics.stage_failed)
@@ -293,7 +293,7 @@ class CallbackSender:
         if (problem := self._hosts().problem(due.url)) is not None:
             return problem  # the settings may be others than when the job was uploaded
         body = due.body.encode()
-        key = self._secrets.of_all or (due.digest.hex() if due.digest else self._secrets.of_others)
+        key = self.secrets.of_all or (due.digest.hex() if due.digest else self.secrets.of_others)
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "tenuto",
