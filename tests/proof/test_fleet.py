@@ -77,6 +77,6 @@ def test_the_ledger_says_what_was_started(root: Path, ledger: str, says: str) ->
 
 
 @pytest.mark.parametrize("left", ["data/jobs/x/files", "data/jobs/y", "node0/node/uploads/z"])
-def test_what_is_left_over_is_a_leak(root: Path, left: str) -> None:
+def test_a_process_left_over_is_a_leak(root: Path, left: str) -> None:
     (root / left).mkdir()
     assert any(problem.startswith("leak") for problem in judged(root, [GOOD], ROWS))

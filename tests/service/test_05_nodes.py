@@ -41,13 +41,13 @@ from tenuto.service.node.routes import NodeFront, node_app, router
 from tenuto.service.node.work import Terms
 from tenuto.service.nodes import Node, Outgoing, PayloadRef
 from tenuto.service.uploads import UploadLimits
-from tenuto.testing.contracts.nodes import NodeContract, Opened, asked, ref
-from tenuto.testing.fake_node import FakeNode
 from tenuto.workspace.job_directory import read_status, write_status
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
 from tests.service.asgi import ask, run
+from tests.service.fake_node import FakeNode
 from tests.service.multipart import CONTENT_TYPE, body, file
+from tests.service.node_contract import NodeContract, Opened, asked, ref
 
 P = PayloadState
 LIMITS = UploadLimits(1 << 30, 100, 0, 10.0)

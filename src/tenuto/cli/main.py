@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from tenuto import __version__
 from tenuto.cli import exit_codes
 from tenuto.errors import TenutoError
 from tenuto.jobs.text import safe_lines
@@ -120,7 +119,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="tenuto")
+@click.version_option(package_name="tenuto", prog_name="tenuto")
 def commands() -> None:
     """Run work once, keep what it produced, and pick up where it stopped."""
 

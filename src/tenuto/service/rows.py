@@ -4,8 +4,9 @@ Plain values; `requests` reads and writes them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tenuto.lifecycle.service import ServiceState
 
@@ -93,6 +94,24 @@ class Page(NamedTuple):
     state: ServiceState | None = None
     before: int | None = None
     limit: int = 100
+
+
+_STATE = JobRow._fields.index("state")
+_MOVE_STATE = Move._fields.index("state")
+
+
+def job_of(row: Sequence[Any]) -> JobRow:
+    """A row of the table as a value."""
+    values = list(row)
+    values[_STATE] = ServiceState(values[_STATE])
+    return JobRow(*values)
+
+
+def move_of(row: Sequence[Any]) -> Move:
+    """A row of the table of moves as a value."""
+    values = list(row)
+    values[_MOVE_STATE] = ServiceState(values[_MOVE_STATE])
+    return Move(*values)
 
 
 def instant(ms: int | None) -> str | None:

@@ -5,20 +5,15 @@ Parses no arguments; `cli.commands.serve` does.
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI
-from sqlalchemy import Connection
 from starlette.types import ASGIApp, Scope
 
-from tenuto.database.members import Member, MemberKind, join, leave, listed, see, unseen
 from tenuto.errors import DatabaseError
 from tenuto.service.access import Tokens
 from tenuto.service.callbacks import CALLBACK_SECRET, CallbackHosts, CallbackSender, Secrets
@@ -183,8 +178,7 @@ class Server:
         """Goes on with what was under way, and begins to claim."""
         parts = self.parts
         raise_open_files(parts.settings.connections)
-        member = Member(self._id, MemberKind.SERVER, socket.gethostname(), str(os.getpid()))
-        await parts.sql(self.database.write, partial(_join, member))
+        await parts.sql(parts.requests.be_seen)
         await self._find_left_nodes()
         await self._take_over()
         await self._cleaner.sweep(alone=self.database.is_sqlite)
@@ -236,7 +230,7 @@ class Server:
         for node in self.parts.book.nodes.values():
             await node.close()
         with suppress(DatabaseError):  # another server finds out by itself
-            await self.parts.sql(self.database.write, lambda connection: leave(connection, self._id))
+            await self.parts.sql(self.parts.requests.leave)
         self.parts.sql.close()
         self.parts.files.close()
         self.parts.uploads.close()
@@ -266,10 +260,7 @@ class Server:
     async def _be_seen(self) -> None:
         """Says that this server lives, and takes over what servers that do not had claimed."""
         parts = self.parts
-        known = await parts.sql(self.database.write, lambda connection: see(connection, self._id))
-        if not known:  # it was taken for dead: what it had claimed belongs to others
-            member = Member(self._id, MemberKind.SERVER, socket.gethostname(), str(os.getpid()))
-            await parts.sql(self.database.write, partial(_join, member))
+        await parts.sql(parts.requests.be_seen)
         await self._find_left_nodes()
         await self._take_over()
         if heard := parts.book.heard():
@@ -303,21 +294,21 @@ class Server:
     async def _take_over(self) -> None:
         """Dismisses the servers that are gone, then claims the jobs of all that are no members."""
         if gone := await self._gone():
-            await self.parts.sql(self.database.write, partial(_dismiss, gone))
+            await self.parts.sql(self.parts.requests.dismiss, gone)
         rows = await self.parts.sql(self.parts.requests.take_over)
         if rows:
             log("claimed", taken_over=len(rows))
         for row in rows:
             self._getter.follow(row, taken_over=True)
 
-    async def _gone(self) -> list[str]:
-        """The servers that were not seen for too long: by the database's clock, and by ours."""
-        shown, late = await self.parts.sql(self.database.read, _servers)
+    async def _gone(self) -> dict[str, int]:
+        """The last beats of servers that were not seen for too long: by the database's clock, and by ours."""
+        shown, late = await self.parts.sql(self.parts.requests.servers, UNSEEN_MS)
         if self.database.is_sqlite:  # the lock of the data says that no other lives
-            return [server for server in shown if server != self._id]
+            return {server: beat for server, beat in shown.items() if server != self._id}
         now = self._machine.clock.monotonic()
         self._beats.look(shown, now)
-        return [server for server in late if self._beats.is_still(server, now, STILL_S)]
+        return {server: shown[server] for server in late if self._beats.is_still(server, now, STILL_S)}
 
     async def _tell_news(self) -> None:
         """Wakes the requests that wait for jobs which other servers moved, or were asked to end."""
@@ -341,21 +332,6 @@ def _secrets(settings: ServiceSettings, machine: Machine) -> Secrets:
     if given is not None:
         return Secrets("", secret_in(given))
     return Secrets(made_secret(own, "tnc_", machine.randomness))
-
-
-def _servers(connection: Connection) -> tuple[dict[str, int], list[str]]:
-    """The last beat of each server, and the servers whose last one is long ago."""
-    shown = {server.id: server.seen_at for server in listed(connection, MemberKind.SERVER)}
-    return shown, [server.id for server in unseen(connection, MemberKind.SERVER, UNSEEN_MS)]
-
-
-def _join(member: Member, connection: object) -> None:
-    join(connection, member)  # type: ignore[arg-type]
-
-
-def _dismiss(members: list[str], connection: object) -> None:
-    for member in members:
-        leave(connection, member)  # type: ignore[arg-type]
 
 
 def _is_same(known: Node, named: Node) -> bool:

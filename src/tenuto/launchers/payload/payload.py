@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 else:
     python_task = late("tenuto.launchers.payload.python_task")
 
-ATTEMPT = "JOB_ATTEMPT"
 METRICS_FILE = "JOB_METRICS"
 """Names the file to which a program may append lines of metrics."""
+ATTEMPT = "JOB_ATTEMPT"
 """The variable that tells a command which try at the job it is, from 1; a Python task asks its job."""
 _COPY_BYTES = 1 << 20
 
