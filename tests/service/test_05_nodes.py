@@ -462,7 +462,7 @@ class OldNode(BaseHTTPRequestHandler):
                 self._send(self.answers["zip"], "application/zip")
         elif self.path == "/health" and "health" in self.answers:
             self._send(json.dumps(self.answers["health"]).encode(), "application/json")
-        elif self.path.startswith(("/logs/", "/progress/")) or "partial" in self.path:
+        elif self.path.startswith(("/logs/", "/points/", "/progress/")) or "partial" in self.path:
             self._send(self.answers["zip"], "application/zip")
         else:
             self.send_error(404)

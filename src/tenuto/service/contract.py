@@ -232,6 +232,7 @@ MARK_HEADER = "Tenuto-Payload"
 """Whose a payload is (`nodes.mark_of`): said by a server that asks for it, and by the node that answers."""
 
 
+LINES_OF_JSON = "application/x-ndjson"
 NEXT_OFFSET_HEADER = "Tenuto-Next-Offset"
 """Where a log goes on after the piece that was answered."""
 
