@@ -205,7 +205,7 @@ def test_curves_of_many_jobs_and_of_one_are_drawn_live(serve: Serve, visitor: Vi
     expect(page.locator("section[aria-label=loss] .plot")).to_have_attribute("data-drawn", "1")
 
 
-def test_what_a_job_and_its_host_use_is_drawn_beside_its_metrics(serve: Serve, visitor: Visitor) -> None:
+def test_the_use_of_a_job_and_its_host_is_drawn_beside_its_metrics(serve: Serve, visitor: Visitor) -> None:
     source = group_source()
     row = running_job(source)
     source.put(row._replace(where="node-7"))
