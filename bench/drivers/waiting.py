@@ -12,9 +12,10 @@ import threading
 import time
 from pathlib import Path
 
+from tenuto.jobs.waiting import Awaited, Waiting
+
 from tenuto.catalogue import Catalogue
 from tenuto.clock import SystemClock
-from tenuto.jobs.waiting import Awaited, Waiting
 
 SCRIPT = """
 import time

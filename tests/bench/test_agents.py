@@ -19,7 +19,7 @@ def test_a_task_takes_no_more_than_its_budget(task: str, tmp_path: Path) -> None
     assert outcome.size > 0
 
 
-def test_a_task_over_its_budget_is_not_good() -> None:
+def test_a_task_over_its_budget_or_broken_is_not_good() -> None:
     assert Outcome("t", 1, 100, Budget(1, 100)).is_good
     assert not Outcome("t", 2, 100, Budget(1, 100)).is_good
     assert not Outcome("t", 1, 101, Budget(1, 100)).is_good

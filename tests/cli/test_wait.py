@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tenuto import Catalogue
+from tenuto.cli.commands.wait import Awaited, Waiting, WaitState
 from tenuto.clock import SystemClock
-from tenuto.jobs.waiting import Awaited, Waiting, WaitState
 from tests.experiments.scripts import TASKS, Place, environment, eventually, python, run, tenuto
 
 SWEEP = """

@@ -148,7 +148,7 @@ def test_a_file_with_lines_of_the_tasks_own_is_never_written_anew(tmp_path: Path
 
 
 def test_a_forked_process_writes_points_of_its_own(tmp_path: Path) -> None:
-    from tenuto.launchers.payload.context import RunningJob
+    from tenuto.launchers.payload.python_task import RunningJob
 
     job = RunningJob(Assignment(str(tmp_path), "Train", str(tmp_path), "my.Train", "a", 1, machine=MACHINE))
     job.log_metrics({"loss": 1.0}, 0)

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent, NotOurs, PayloadGone
-from tenuto.lifecycle.service import PAYLOAD_TRANSITIONS, PayloadState, check_move
+from tenuto.lifecycle.service import PAYLOAD_TRANSITIONS, PayloadState
+from tenuto.lifecycle.states import check_move
 from tenuto.service.archive import LogPiece, Packed
 from tenuto.service.nodes import Outgoing, PayloadRef, PayloadStatus, Retrieved
 
