@@ -32,9 +32,9 @@ export async function timeline({ main, query }) {
   let found = await get("timeline", { group: chosen, from, to, width: 400 });
   /** @type {Drawing} */
   let drawing = { hits: [], waits: [], instant: () => found.from };
-  /** What is in sight, in milliseconds; the answer may be of a little more or less while another is asked for.
+  /** What is visible, in milliseconds; the answer may be of a little more or less while another is asked for.
    * @type {Span} */
-  let sight = [found.from, found.to];
+  let visible = [found.from, found.to];
   /** @type {Span | null} */
   let brush = null;
   let selected = "";
@@ -51,10 +51,10 @@ export async function timeline({ main, query }) {
   const brushed = h("section", { class: "brushed", "aria-label": "Brushed" });
   const list = h("ul", { class: "plain bars", "aria-label": "Attempts" });
 
-  const redraw = () => { drawing = drawn(canvas, box, { ...found, from: sight[0], to: sight[1] }, selected, lit, brush); };
+  const redraw = () => { drawing = drawn(canvas, box, { ...found, from: visible[0], to: visible[1] }, selected, lit, brush); };
   const describe = () => {
-    say(range, `${clock(sight[0])} – ${clock(sight[1])}, ${duration((sight[1] - sight[0]) / 1000)}`);
-    range.title = `${wholeTime(sight[0])} – ${wholeTime(sight[1])}`;
+    say(range, `${clock(visible[0])} – ${clock(visible[1])}, ${duration((visible[1] - visible[0]) / 1000)}`);
+    range.title = `${wholeTime(visible[0])} – ${wholeTime(visible[1])}`;
     put(held, found.tokens.map((token) => h("span", { "data-token": token.name }, `token ${token.name}: ${token.held} of ${token.capacity ?? "?"} held`)));
     drawList(list, found, select);
   };
@@ -64,7 +64,7 @@ export async function timeline({ main, query }) {
     const answer = /** @type {Timeline} */ (await get("timeline", { group: chosen, from, to, width: 400 }));
     if (mine !== asked) return;
     found = answer;
-    sight = [found.from, found.to];
+    visible = [found.from, found.to];
     redraw();
     describe();
   };
@@ -114,7 +114,7 @@ export async function timeline({ main, query }) {
   const look = (low, high) => {
     const least = Math.max(10, high - low);
     [from, to] = [Math.max(0, Math.round(low)), Math.max(1, Math.round(low + least))];
-    sight = [from, to];
+    visible = [from, to];
     redraw();
     soon();
   };
@@ -122,13 +122,13 @@ export async function timeline({ main, query }) {
     if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) return;
     event.preventDefault();
     const [at, factor] = [drawing.instant(place(event)[0]), 1.2 ** Math.sign(event.deltaY)];
-    look(at - (at - sight[0]) * factor, at + (sight[1] - at) * factor);
+    look(at - (at - visible[0]) * factor, at + (visible[1] - at) * factor);
   }, { passive: false });
-  /** @type {{x: number, isBrush: boolean, sight: Span} | null} */
+  /** @type {{x: number, isBrush: boolean, visible: Span} | null} */
   let drag = null;
   canvas.addEventListener("pointerdown", (event) => {
     const [x, y] = place(event);
-    drag = { x, isBrush: y < HEAD || event.shiftKey, sight: [...sight] };
+    drag = { x, isBrush: y < HEAD || event.shiftKey, visible: [...visible] };
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener("pointermove", (event) => {
@@ -139,8 +139,8 @@ export async function timeline({ main, query }) {
         brush = [drawing.instant(Math.min(drag.x, x)), drawing.instant(Math.max(drag.x, x))];
         return redraw();
       }
-      const shift = (drawing.instant(drag.x) - drawing.instant(x)) - (sight[0] - drag.sight[0]);
-      if (shift) look(drag.sight[0] + shift, drag.sight[1] + shift);
+      const shift = (drawing.instant(drag.x) - drawing.instant(x)) - (visible[0] - drag.visible[0]);
+      if (shift) look(drag.visible[0] + shift, drag.visible[1] + shift);
       return;
     }
     const one = barAt(drawing.hits, x, y);
@@ -170,8 +170,8 @@ export async function timeline({ main, query }) {
   const zoom = (factor) => {
     if (factor < 1 && brush !== null) look(...brush);
     else {
-      const middle = (sight[0] + sight[1]) / 2;
-      const half = Math.max(5, ((sight[1] - sight[0]) / 2) * factor);
+      const middle = (visible[0] + visible[1]) / 2;
+      const half = Math.max(5, ((visible[1] - visible[0]) / 2) * factor);
       look(middle - half, middle + half);
     }
     brush = null;
