@@ -409,6 +409,13 @@ def test_20_logs_of_any_size(serve: Serve, visitor: Visitor, size: int, piece: b
     assert len(log.inner_text()) < 200_000
 
 
+def test_the_timeline_has_rows_by_task(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, f"#/timeline?group={SWEEP}")
+    with page.expect_response(lambda answer: "by=task" in answer.url and answer.status == 200):
+        page.get_by_label("Rows").select_option("task")
+    expect(page.get_by_label("Rows")).to_have_value("task")
+
+
 def test_23_a_bar_of_the_timeline_opens_its_job(demo: Served, visitor: Visitor) -> None:
     page = visitor.enter(demo, f"#/timeline?group={SWEEP}")
     page.locator(f'.bars a[data-bar="{RUNNING} 2"]').focus()

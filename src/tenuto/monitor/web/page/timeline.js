@@ -3,7 +3,7 @@
 
 import { get } from "./api.js";
 import { h, put, say } from "./dom.js";
-import { countMarks, groupChoice, jobLink, keyLink, stateMark, throttled } from "./parts.js";
+import { choice, countMarks, groupChoice, jobLink, keyLink, stateMark, throttled } from "./parts.js";
 import { timeTicks } from "./plot.js";
 import { address, attemptWords, clock, duration, glyph, nameOfKey, short, STATES, wholeTime, zone } from "./text.js";
 
@@ -25,11 +25,12 @@ const MOST_LINES = 40;
 /** @param {Place} place @returns {Promise<View>} */
 export async function timeline({ main, query }) {
   const chosen = query.get("group") ?? "";
+  const by = query.get("by") === "task" ? "task" : "slot";
   const groups = /** @type {Groups} */ (await get("groups", { limit: 200 })).groups;
   let from = Math.round(Number(query.get("from"))) || undefined;
   let to = Math.round(Number(query.get("to"))) || undefined;
   /** @type {Timeline} */
-  let found = await get("timeline", { group: chosen, from, to, width: 400 });
+  let found = await get("timeline", { group: chosen, from, to, width: 400, by });
   /** @type {Drawing} */
   let drawing = { hits: [], waits: [], instant: () => found.from };
   /** What is visible, in milliseconds; the answer may be of a little more or less while another is asked for.
@@ -61,7 +62,7 @@ export async function timeline({ main, query }) {
   let asked = 0;
   const load = async () => {
     const mine = ++asked;
-    const answer = /** @type {Timeline} */ (await get("timeline", { group: chosen, from, to, width: 400 }));
+    const answer = /** @type {Timeline} */ (await get("timeline", { group: chosen, from, to, width: 400, by }));
     if (mine !== asked) return;
     found = answer;
     visible = [found.from, found.to];
@@ -180,7 +181,8 @@ export async function timeline({ main, query }) {
   put(
     main,
     h("div", { class: "bar" }, h("h1", {}, "Timeline"),
-      groupChoice(groups, chosen, (group) => { location.hash = address("timeline", { group }); }, "everything"),
+      groupChoice(groups, chosen, (group) => { location.hash = address("timeline", { group, by }); }, "everything"),
+      choice("Rows", [["slot", "by slot"], ["task", "by task"]], by, (value) => { location.hash = address("timeline", { group: chosen, by: value }); }),
       range,
       h("button", { type: "button", onclick: () => zoom(0.5) }, "zoom in"),
       h("button", { type: "button", onclick: () => zoom(2) }, "zoom out"),
