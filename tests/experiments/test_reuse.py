@@ -111,7 +111,7 @@ def test_an_unfinished_job_does_not_go_on_with_another_default(place: Place) -> 
     out(place, code=1)
     edit(place, "script.py", "Param[int] = 1", "Param[int] = 2")
     refused = run(python(place.directory / "script.py"), place.directory)
-    assert "was begun, and would go on, with another value" in refused.stderr
+    assert "was begun, and would continue, with another value" in refused.stderr
     place.release.touch()
     assert out(place, "--rerun", "task~Steps") == "2\n", "in an empty directory"
 

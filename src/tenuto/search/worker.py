@@ -81,7 +81,7 @@ class Worker:
         self._say(f"worker {agent.name}: ended, {agent.evaluated} candidates")
         if agent.error is None:
             return 0
-        self._say(f"worker {agent.name}: it could not go on: {type(agent.error).__name__}: {agent.error}")
+        self._say(f"worker {agent.name}: it could not continue: {type(agent.error).__name__}: {agent.error}")
         return DIED
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:

@@ -88,7 +88,9 @@ def command(
 
     def reload() -> None:
         log(
-            "reload_failed", 30, why="a node reads its settings at its start only: restart it, payloads go on"
+            "reload_failed",
+            30,
+            why="a node reads its settings at its start only: restart it; payloads run on",
         )
 
     log_to_stderr(log_form)

@@ -41,9 +41,9 @@ def command(
 
     Needs the same database as the searches (`[database] url`, or a workspace on a disk that all share), and
     the same code at the same path. TERM or Ctrl-C once: claims nothing more and ends when what runs has
-    ended; twice: stops what runs and gives it back; thrice: at once.
+    ended; twice: stops what runs and gives it back; three times: at once.
 
-    Exit codes: 0 ended; 1 it could not go on; 2 wrong usage; 5 ended at once.
+    Exit codes: 0 ended; 1 it could not continue; 2 wrong usage; 5 ended at once.
     """
     settings = load_settings(foreign=SEARCH_SECTIONS)
     path = Path(os.path.abspath(settings.workspace(workspace))) if workspace else default_workspace(settings)
