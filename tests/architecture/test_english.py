@@ -20,7 +20,7 @@ VAGUE = re.compile(
 HOUSE = re.compile(
     r"\b(thrice|go(?:es)? on|mend(?:s|ed)?|doors?|faces?|strays|playhead|unless told)\b", re.IGNORECASE
 )
-"""Words that a newcomer reads twice; each has a plain one: three times, continue, fix, kind, page, terminal."""
+"""Words that are read twice; the plain ones: three times, continue, fix, kind, page, terminal."""
 NAMELESS = re.compile(
     r"\b(whoever|somebody|someone|anybody|anyone|everybody|everyone|(?<!person )(?<!user )who)\b"
     r"|^(it|nobody) |^what (is|was|has|had|can|cannot|may|must|came|comes|changes|ended|failed|fails|left"
