@@ -62,7 +62,7 @@ def test_the_second_leaves_jobs_running_and_says_how_to_come_back(place: Place, 
         eventually(lambda: "nothing more is started" in screen.seen, "a word about it")
         screen.press(b"\x03")
         assert screen.wait() == 5
-        assert "1 job continues; run the script again" in screen.seen
+        assert "1 job runs on; run the script again" in screen.seen
     assert done(place, 0)
     assert place.state("held") == "interrupted"
     place.release.touch()
