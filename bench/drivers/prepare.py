@@ -18,13 +18,17 @@ from tenuto import RunMode, experiment
 def template(job):
     """file -> content of a finished job, with its names taken out."""
     nonce = json.loads(job.path.joinpath(".tenuto", "launch.json").read_bytes())["nonce"]
+    size = os.path.getsize(job.paths.params)  # a marker with another size has its job's parameters mended
     own = {job.paths.params, job.paths.script, job.paths.lock}
     found = {}
     for directory, _, names in os.walk(job.paths.directory):
         for path in {f"{directory}/{name}" for name in names} - own:
             with open(path, "rb") as file:
-                content = file.read().replace(job.job_id.encode(), b"@job@")
-            found[os.path.relpath(path, job.paths.directory)] = content.replace(nonce.encode(), b"@nonce@")
+                content = (
+                    file.read().replace(job.job_id.encode(), b"@job@").replace(nonce.encode(), b"@nonce@")
+                )
+            content = content.replace(b'"params_bytes":%d' % size, b'"params_bytes":@bytes@')
+            found[os.path.relpath(path, job.paths.directory)] = content
     return found
 
 
@@ -35,10 +39,12 @@ def main(count):
     with experiment("ws", "prepared", run_mode=RunMode.GENERATE_ONLY):
         for number in range(1, count):
             job = Work.C(number=number).submit().job
-            names = job.job_id.encode(), uuid.uuid4().hex.encode()
+            names = job.job_id.encode(), uuid.uuid4().hex.encode(), b"%d" % os.path.getsize(job.paths.params)
             for name, content in left.items():
                 with open(f"{job.paths.directory}/{name}", "wb") as file:
-                    file.write(content.replace(b"@job@", names[0]).replace(b"@nonce@", names[1]))
+                    for field, value in zip((b"@job@", b"@nonce@", b"@bytes@"), names, strict=True):
+                        content = content.replace(field, value)
+                    file.write(content)
 
 
 if __name__ == "__main__":

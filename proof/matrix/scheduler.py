@@ -18,7 +18,7 @@ from proof.matrix.external import MatrixLauncher, View, shorten_patience
 from proof.matrix.killing import Strike, Watcher, claim
 from proof.matrix.task_oracle import TaskOracle
 from tenuto.launchers.clusters import Clusters
-from tenuto.launchers.direct import DirectLauncher
+from tenuto.launchers.forking_launcher import DirectLauncher
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.outputs import TaskOutput
 from tenuto.launchers.protocols import Launcher

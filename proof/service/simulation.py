@@ -32,9 +32,9 @@ from tenuto.service.rows import JobRow, NewJob, Page
 from tenuto.service.server import Server, ServerPlan
 from tenuto.settings.service import ServiceSettings
 from tenuto.testing.clock import FakeClock, FakeRandomness
-from tenuto.testing.fake_node import FakeNode, Trouble
 from tenuto.testing.simulation import run_virtually
 from tenuto.workspace.machine import this_machine
+from tests.service.fake_node import FakeNode, Trouble
 
 PLANTED = {
     "no find": "a job that was taken over is given to any node anew",

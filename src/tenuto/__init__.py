@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from tenuto.launchers.cluster.dialect import ClusterOptions
     from tenuto.launchers.cluster.dialects.slurm import SlurmOptions
     from tenuto.launchers.cluster.launcher import ClusterLauncher, SlurmLauncher
+    from tenuto.launchers.nodes import nodes
     from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement
     from tenuto.launchers.selection import find_launcher
     from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
@@ -139,6 +140,7 @@ _ON_DEMAND = {
     "load": "tenuto.tasks.stored_configs",
     "load_xp_info": "tenuto.experiments.run_info",
     "log_metrics": "tenuto.tasks.progress",
+    "nodes": "tenuto.launchers.nodes",
     "progress": "tenuto.tasks.progress",
     "save": "tenuto.tasks.stored_configs",
     "serialize": "tenuto.tasks.stored_configs",
@@ -230,6 +232,7 @@ __all__ = [
     "load",
     "load_xp_info",
     "log_metrics",
+    "nodes",
     "options",
     "param_group",
     "partial",

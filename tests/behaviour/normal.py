@@ -16,7 +16,9 @@ from typing import Any
 from tenuto import __version__
 
 ROOT = Path(__file__).parents[2]
-NUMBERS = re.compile(r".*_(s|ms|at|bytes)|pid|port|seq|bytes|size|load|from|to|free|lines|bars|waits")
+NUMBERS = re.compile(
+    r".*_(s|ms|at|bytes)|pid|port|seq|bytes|size|load|from|to|free|lines|bars|waits|memory_peak"
+)
 """Keys whose numbers differ."""
 WORDS = re.compile("epoch|code|packages|worker|result_sha256|token|advice|found|verdict|offers")
 """Keys whose words differ, some of them from machine to machine."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenuto import Config, Meta, Param, Task
-from tenuto.jobs.names import VaryingNames
+from tenuto.experiments.overview import VaryingNames
 
 
 class Data(Config):

@@ -41,6 +41,7 @@ class Builder:
         state: RunState = RunState.DONE,
         experiment: str = "sweep",
         pid: int | None = None,
+        started: datetime = NOW,
     ) -> None:
         paths = self.layout.run(experiment, run_id)
         MACHINE.files.make_directory(paths.jobs)
@@ -50,7 +51,7 @@ class Builder:
             JobLinks(MACHINE.files, paths).add(line.task_id, line.job_id)
         listed.close()
         own = MACHINE.processes.own()
-        status = RunStatus(experiment, run_id, state, NOW, own.host, own.pid if pid is None else pid)
+        status = RunStatus(experiment, run_id, state, started, own.host, own.pid if pid is None else pid)
         write_run_status(MACHINE.files, paths, status)
 
     def job(

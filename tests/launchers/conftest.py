@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.launchers.direct import DirectLauncher
+from tenuto.launchers.forking_launcher import DirectLauncher
 from tenuto.launchers.leftovers import find_leftovers
 from tenuto.launchers.protocols import Process
 from tenuto.launchers.spawn import SpawnLauncher

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tenuto.errors import UnsafeService
-from tenuto.jobs.metrics import read_points
+from tenuto.jobs.metrics import MetricsReader
 from tenuto.launchers.confinement import Guest, Sandbox, SandboxMode, bwrap, choose, passed_on
 from tenuto.launchers.instructions import Command, Confinement, Instructions, instruct
 from tenuto.launchers.leftovers import STAMP
@@ -86,7 +86,7 @@ exit 1"""
     ended(job)
     job.open_attempt()
     ended(job)
-    points = read_points(job.paths.directory)["loss"]
+    points = MetricsReader(bench.machine.files).of_job(job.paths)["loss"]
     assert [point.step for point in points] == [0, 1, 2, 3], "a step that is not given counts up"
     assert [math.isnan(point.value) for point in points] == [False, True, False, True]
 

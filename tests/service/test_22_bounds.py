@@ -41,13 +41,13 @@ from tenuto.service.parts import Offered
 from tenuto.service.rows import NewJob, Page
 from tenuto.service.server import Server, ServerPlan
 from tenuto.settings.service import ServiceSettings
-from tenuto.testing.contracts.nodes import ref
-from tenuto.testing.fake_node import FakeNode
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
 from tests.faults.builders import mounted_tmpfs
 from tests.service.asgi import ask, make_server, run
+from tests.service.fake_node import FakeNode
 from tests.service.multipart import CONTENT_TYPE, body, field, file
+from tests.service.node_contract import ref
 from tests.service.servers import Process, eventually
 from tests.service.test_05_nodes import ended, job, plan
 

@@ -51,12 +51,13 @@ COMMANDS = {
     "follow": "Print what a job of a service prints, until it ends.",
     "cancel": "Stop a job of a service.",
     "token": "Make, list and revoke the tokens of a server's users.",
+    "usage": "Show what the users of a service took.",
     "skill": "Print one page for coding agents.",
     "completion": "Print the code that lets a shell complete `tenuto`.",
 }
 """Name and help of each command; the command itself is `tenuto.cli.commands.NAME:command`."""
 
-TOGETHER = dict.fromkeys(("submit", "fetch", "follow", "cancel"), "submit")
+TOGETHER = {**dict.fromkeys(("submit", "fetch", "follow", "cancel"), "submit"), "usage": "token"}
 """Commands of one module: they are called there as they are called."""
 
 EXTRAS = {
@@ -66,6 +67,7 @@ EXTRAS = {
     "serve": "service",
     "node": "service",
     "token": "service",
+    "usage": "service",
 }
 """The extra that a command needs."""
 

@@ -75,6 +75,8 @@ class Confinement(NamedTuple):
     gid: int | None = None
     groups: tuple[int, ...] | None = None
     """None: with a uid of its own it has none, else those of the runner."""
+    passed: tuple[str, ...] | None = None
+    """Variables of the runner that it has, where they are set: a cluster says by them what a job got."""
 
 
 class Command(NamedTuple):
@@ -143,6 +145,8 @@ class Instructions(NamedTuple):
     """How many slots of its launcher it takes: for a person's retry, not for a runner."""
     record: Mapping[str, Any] = {}
     """What the result will be made of, for its marker."""
+    asked: str = ""
+    """What its launcher was asked for, as a requirement: for a person's retry, not for a runner."""
 
     @property
     def program(self) -> Command | None:
@@ -177,6 +181,8 @@ class Instructions(NamedTuple):
             written["slots"] = self.slots
         if self.record:
             written["record"] = dict(self.record)
+        if self.asked:
+            written["asked"] = self.asked
         return written
 
     @classmethod
@@ -198,6 +204,7 @@ class Instructions(NamedTuple):
             tokens=written.get("tokens", ()),
             slots=written.get("slots", 1),
             record=written.get("record", {}),
+            asked=written.get("asked", ""),
         )
 
     @classmethod
@@ -223,6 +230,7 @@ def instruct(
     tokens: Sequence[Mapping[str, Any]] = (),
     slots: int = 1,
     record: Mapping[str, Any] | None = None,
+    asked: str = "",
 ) -> dict[str, Any]:
     """The instructions for one attempt, ready for `open_attempt`.
 
@@ -245,4 +253,5 @@ def instruct(
         tokens,
         slots,
         record or {},
+        asked,
     ).encode()

@@ -28,7 +28,7 @@ from tenuto.monitor.model_keeper import ModelKeeper, newest_first
 from tenuto.monitor.panels import Panels, table
 from tenuto.monitor.state_provider import Listener
 from tenuto.monitor.timeline import Timelines, token_lanes
-from tenuto.workspace.points import FEWEST_POINTS, MOST_POINTS, MetricPoint, Points, thinned
+from tenuto.workspace.points import FEWEST_POINTS, MOST_POINTS, SYSTEM, MetricPoint, Points, thinned
 
 MOST_RUNNING = 20
 MOST_FAILURES = 50
@@ -274,7 +274,10 @@ class LocalProvider:
         most = min(max(points, FEWEST_POINTS), MOST_POINTS)
         return {
             **self._stamp(),
-            "names": list(dict.fromkeys(name for _, logged in found for name in logged)),
+            "names": sorted(
+                dict.fromkeys(name for _, logged in found for name in logged),
+                key=lambda name: name.startswith(SYSTEM),  # what tasks logged comes first
+            ),
             "jobs": [plain_curves(row, logged, names, most, since) for row, logged in shown],
             "total": len(found),
         }
@@ -496,6 +499,7 @@ def plain_curves(
         "task": row.task,
         "state": row.state.name.lower(),
         "tags": dict(row.tags),
+        "where": row.where,
         "names": list(logged),
         "curves": [
             _plain_curve(name, points, most, since)

@@ -278,6 +278,7 @@ class JobCurves(TypedDict):
     task: str
     state: str
     tags: dict[str, str]
+    where: str
     names: list[str]
     """All metrics of the job, also those that were not asked for."""
     curves: list[Curve]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tenuto.errors import DirectoryUnusable
 from tenuto.lifecycle.states import JobState, TransientMode
-from tenuto.scheduler.attempts import Attempts
+from tenuto.scheduler.attempts import Attempts, drop_aside
 from tenuto.scheduler.decisions import (
     NO_TRIES,
     Arrival,
@@ -21,8 +21,10 @@ from tenuto.scheduler.decisions import (
     Verdict,
     known_end,
     on_arrival,
+    shortage,
     tries_of,
     tries_to_come,
+    worded,
 )
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.inputs import Adopted, Failed, Found, Input, Locked, Promoted, Submitted, Unlocked
@@ -30,13 +32,13 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.owners import Owner, OwnerLedger
 from tenuto.scheduler.registry import Registry
-from tenuto.scheduler.shortages import shortage, worded
 from tenuto.scheduler.token_queue import TokenQueues
-from tenuto.scheduler.verdicts import drop_aside
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
-from tenuto.workspace.ports import Machine
+from tenuto.workspace.job_directory import Settled
+from tenuto.workspace.marker_index import KnownEnd, MarkerIndex, MarkerStamp
+from tenuto.workspace.ports import FileKind, Machine
 from tenuto.workspace.records import LaunchRecord
 
 GATHER_S = 0.002
@@ -152,20 +154,28 @@ class Arrivals:
         self._attempts = attempts
         self._feed = feed
         self._call_completed = call_completed
+        self.index = MarkerIndex(machine)
 
     def look(self, job: Job) -> Look:
         """Look at the directory of a new job; raises if it can never be used. From any thread."""
-        if self._machine.files.is_link(job.paths.directory):
+        place = self._machine.files.stat(job.paths.directory)
+        if place is not None and place.kind is FileKind.LINK:
             raise DirectoryUnusable(
                 f"{job.paths.directory} is a link, which no directory of a job may be: every other command "
                 f"passes it over; move what it leads to here, or remove the link"
             )
         look = _NOT_LOOKED
         try:
-            settled = self._attempts.look(job)
-            if not self._attempts.mend(job, settled):
+            stamp = None if job.once else self.index.stamp(place, job.paths)
+            known = stamp and self.index.find(job.layout, job.task_id, job.job_id, stamp)
+            settled = self._attempts.look(job) if known is None else job_directory.ended_well(known.marker)
+            if not self._attempts.at(job).mend(settled):
                 return look  # its start looks again, under the lock
             look = self._judged(job, settled.derived, settled.evidence.launch)
+            if known is not None:
+                job.life = known.life
+            elif stamp is not None and look.found.state is JobState.DONE:
+                self._note(job, stamp, settled)
             if look.arrival is Arrival.RUN:
                 self._prepare(job, look.found)
         except (OSError, DirectoryUnusable) as error:
@@ -173,6 +183,16 @@ class Arrivals:
                 raise
             # The job waits until the machine recovers; its start looks again.
         return look
+
+    def _note(self, job: Job, stamp: MarkerStamp, settled: Settled) -> None:
+        """Spare the next run to read a job that was found done, if its marker tells all there is to know."""
+        launch, marker = settled.evidence.launch, settled.derived.marker
+        is_plain = isinstance(launch, LaunchRecord) and not launch.aside and tries_of(launch) == NO_TRIES
+        is_plain = is_plain and settled.derived.alarm is None
+        # A killed scheduler may have set disk aside: the next attempt would not change the directory.
+        is_plain = is_plain and self._machine.files.stat(job.paths.reserve) is None
+        if is_plain and marker is not None and job.life is not None:
+            self.index.note(job.layout, job.task_id, job.job_id, stamp, KnownEnd(marker, job.life))
 
     def _judged(self, job: Job, found: Derived, launch: object) -> Look:
         job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
@@ -293,8 +313,8 @@ class Arrivals:
             job.answered = look.found.attempt if look is not None and is_end else job.attempt
             job.spent_stop = None if look is None else look.stop
             self._feed(Submitted(job))
-        elif job.is_done and given is not job and given.rerun_of is not None:
-            job.tries, job.answered = NO_TRIES, job.attempt  # its code has changed since
+        elif job.is_done and job.marker is not None and job.marker.nonce == given.rerun_of:
+            job.tries, job.answered = NO_TRIES, job.attempt  # its code has changed, its files were removed
             job.rerun_of, job.is_doubtful, job.empties = given.rerun_of, given.is_doubtful, True
             self._feed(Submitted(job))
         elif job.is_passed_over or (job.phase is Phase.ASLEEP and job.transient is TransientMode.NONE):

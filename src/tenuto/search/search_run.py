@@ -234,6 +234,11 @@ class SearchRun:
         if self._options.on_started is not None:
             self._options.on_started(started)
         self._reporter.started(started)
+        if opened.given is not None:
+            count, unfit = opened.given
+            words = f"begins with {count} outcomes of {opened.evolution.start_from}"
+            words += f"; {unfit} of it do not fit" if unfit else ""
+            self._reporter.say(f"{opened.name}: {words}")
         domain = opened.evolution.domain
         for remark in remarks_on(domain.repository) if isinstance(domain, Programs) else ():
             self._reporter.say(f"{opened.name}: {remark}")

@@ -37,11 +37,14 @@ from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.search.archive_panel import archive_panel
+from tenuto.search.candidate_rows import SEARCH
+from tenuto.search.claimed_rows import is_dead
 from tenuto.search.export import candidate_of
 from tenuto.search.monitor_rows import (
     MEANINGS,
     STATES,
     attempt_of,
+    chosen_of,
     counted_states,
     group_of,
     instant,
@@ -50,8 +53,6 @@ from tenuto.search.monitor_rows import (
     result_of,
     row_of,
 )
-from tenuto.search.moves import SEARCH
-from tenuto.search.recovery import is_dead
 from tenuto.search.search_overview import overview
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches
@@ -194,11 +195,11 @@ class SearchSource:
 
     def metrics(self, key: str) -> Points:
         row = self._candidate(key)
-        return self._metrics.read(self._layout.job(*self.job_of(key, row)).metrics)
+        return self._metrics.of_job(self._layout.job(*self.job_of(key, row)))
 
     def metrics_stamp(self, key: str) -> object:
         row = self._candidate(key)
-        return self._metrics.size(self._layout.job(row.task_id, row.job_id).metrics)
+        return self._metrics.stamp(self._layout.job(row.task_id, row.job_id))
 
     def moments(self, group: str) -> Iterator[Moment]:
         after, name = 0, name_of(group)
@@ -213,11 +214,9 @@ class SearchSource:
             for row in chunk:
                 if row.state is JobState.DONE:
                     kept = candidate_of(self._candidate(row.key)._mapping)
-                    values = kept["values"] if isinstance(kept["values"], dict) else {}
-                    shown = {
-                        name: value for name, value in values.items() if not isinstance(value, dict | list)
-                    }
-                    yield Result(row.key, row.task, row.state, {**shown, **row.tags}, result_of(kept))
+                    yield Result(
+                        row.key, row.task, row.state, {**chosen_of(kept), **row.tags}, result_of(kept)
+                    )
 
     def panels(self, only: str | None = None) -> Panels:
         if only not in (None, "archives"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+from binascii import crc32
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import count
@@ -35,6 +36,11 @@ class _Node:
 
     def size(self) -> int:
         return max(len(self.data), self.reserved)
+
+    def changed(self) -> int:
+        """Differs where content, entries or touches do."""
+        entries = ",".join(f"{name}={node.number}" for name, node in sorted(self.entries.items()))
+        return crc32(b"%d %b %b" % (self.touched, self.data, entries.encode()))
 
 
 class FakeDisk:
@@ -230,15 +236,16 @@ class FakeDisk:
             raise _error(errno.EINVAL, path)
         return os.fsdecode(found.data)
 
-    def is_link(self, path: str) -> bool:
-        # No step: nothing is decided by it but a refusal, before anything is done.
-        found = self._find(path)
-        return found is not None and found.kind is FileKind.LINK
-
     def stat(self, path: str) -> FileStat | None:
         self._step("stat", path)
         found = self._find(path)
-        return None if found is None else FileStat(found.kind, len(found.data), found.number, found.mode)
+        if found is None:
+            return None
+        return FileStat(found.kind, len(found.data), found.number, found.mode, found.changed())
+
+    def stat_file(self, path: str) -> FileStat | None:
+        found = self.stat(path)
+        return found if found is not None and found.kind is FileKind.FILE else None
 
     def touch(self, path: str) -> None:
         self._step("touch", path)

@@ -132,26 +132,23 @@ class DiskFiles:
     def read_link(self, path: str) -> str:
         return os.readlink(path)
 
-    def is_link(self, path: str) -> bool:
-        return os.path.islink(path)
-
     def stat(self, path: str) -> FileStat | None:
         try:
             found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return FileStat(_kind(found.st_mode), found.st_size, found.st_ino, stat.S_IMODE(found.st_mode))
+        return _as_stat(found)
+
+    def stat_file(self, path: str) -> FileStat | None:
+        found = _look_inside(path)
+        return None if found is None else _as_stat(found)
 
     def touch(self, path: str) -> None:
         os.utime(path, follow_symlinks=False)
 
     def modified(self, path: str) -> int | None:
-        try:
-            fd = _open(path)
-        except (FileNotFoundError, NotADirectoryError, NotRegularFile):
-            return None
-        with _closing(fd):
-            return os.fstat(fd).st_mtime_ns
+        found = _look_inside(path)
+        return None if found is None else found.st_mtime_ns
 
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
@@ -219,6 +216,21 @@ def _open(path: str) -> int:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise NotRegularFile(f"{path} is a link or a socket, not a file") from error
         raise
+
+
+def _look_inside(path: str) -> os.stat_result | None:
+    """What lies at a path, by opening it; None for what is no file."""
+    try:
+        fd = _open(path)
+    except (FileNotFoundError, NotADirectoryError, NotRegularFile):
+        return None
+    with _closing(fd):
+        return os.fstat(fd)
+
+
+def _as_stat(found: os.stat_result) -> FileStat:
+    mode = found.st_mode
+    return FileStat(_kind(mode), found.st_size, found.st_ino, stat.S_IMODE(mode), found.st_ctime_ns)
 
 
 def _regular_size(fd: int, path: str) -> int:

@@ -38,6 +38,7 @@ from tenuto.workspace.flags import STORED_RESULT_LIMIT
 from tenuto.workspace.layout import JobPaths, JournalPlace, Layout
 from tenuto.workspace.markers import (
     Marker,
+    MarkersFound,
     read_markers,
     reserve_marker,
     set_aside,
@@ -68,6 +69,7 @@ __all__ = [
     "Ask",
     "Settled",
     "drop_aside",
+    "ended_well",
     "finish",
     "has_its_params",
     "is_at_rest",
@@ -179,6 +181,12 @@ def look(machine: Machine, paths: JobPaths, *, ask: Ask | None = None) -> Settle
     if final.action is Action.KEEP:
         return Settled(marked, final)
     evidence = read_evidence(machine, paths, ask=ask)
+    return Settled(evidence, derive_state(evidence))
+
+
+def ended_well(marker: Marker) -> Settled:
+    """What a directory shows that has this marker of a good end, and nothing that speaks against it."""
+    evidence = Evidence(markers=MarkersFound(marker))
     return Settled(evidence, derive_state(evidence))
 
 

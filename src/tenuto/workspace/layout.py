@@ -143,6 +143,11 @@ class JobPaths:
         return f"{self.directory}/{METRICS}"
 
     @property
+    def usage(self) -> str:
+        """What the attempts used over time: points that the runner writes."""
+        return f"{self.private}/usage.jsonl"
+
+    @property
     def params(self) -> str:
         return f"{self.directory}/params.json"
 
@@ -324,6 +329,10 @@ class Layout:
     def task_class(self, task_id: str) -> str:
         """Which script a task id belongs to."""
         return f"{self.root}/.classes/{directory_name(task_id)}.json"
+
+    def marker_index(self, task_id: str) -> str:
+        """What is known of the jobs of a task that were found done."""
+        return f"{self.root}/.markers/{directory_name(task_id)}"
 
     def job(self, task_id: str, job_id: str) -> JobPaths:
         return JobPaths(f"{self.task(task_id)}/{checked_job_id(job_id)}", script_name(task_id))

@@ -49,6 +49,8 @@ class FileStat(NamedTuple):
     size: int
     inode: int
     mode: int
+    changed: int = 0
+    """When content, entries or names changed last, as the file system counts nanoseconds."""
 
 
 class FreeSpace(NamedTuple):
@@ -141,12 +143,12 @@ class Files(Protocol):
 
     def read_link(self, path: str) -> str: ...
 
-    def is_link(self, path: str) -> bool:
-        """True if a link has this name, wherever it leads."""
-        ...
-
     def stat(self, path: str) -> FileStat | None:
         """The entry itself, without following a link; None if nothing."""
+        ...
+
+    def stat_file(self, path: str) -> FileStat | None:
+        """The same of a regular file, opened for it: a network file system asks its server then."""
         ...
 
     def touch(self, path: str) -> None:

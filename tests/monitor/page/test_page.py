@@ -195,14 +195,42 @@ def test_curves_of_many_jobs_and_of_one_are_drawn_live(serve: Serve, visitor: Vi
     expect(page.locator(".legendlist li").first).to_contain_text("T 00000004")
     box = plot.bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + box["width"] - 14, box["y"] + 380)
-    page.mouse.move(box["x"] + box["width"] - 14, box["y"] + 386)
+    page.mouse.move(box["x"] + box["width"] - 14, box["y"] + box["height"] - 66)
+    page.mouse.move(box["x"] + box["width"] - 14, box["y"] + box["height"] - 60)
     expect(plot.locator(".tip")).to_contain_text("step 8")
     first = "experiments:t.T/00000000"
     source.curves[first] = {"loss": [*source.curves[first]["loss"], MetricPoint(9, 1e9 + 9, 0.001)]}
     expect(page.locator(".legendlist li").first).to_contain_text("T 00000000")
     visitor.go(page, job_address("experiments:t.T/00000001"))
     expect(page.locator("section[aria-label=loss] .plot")).to_have_attribute("data-drawn", "1")
+
+
+def test_what_a_job_and_its_host_use_is_drawn_beside_its_metrics(serve: Serve, visitor: Visitor) -> None:
+    source = group_source()
+    row = running_job(source)
+    source.put(row._replace(where="node-7"))
+    begun = row.started.timestamp() if row.started else 0.0
+    source.curves[row.key] = {
+        "loss": [MetricPoint(step, begun + step, 1 / (step + 1)) for step in range(5)],
+        "system/memory": [MetricPoint(step, begun + 10 * step, 2e9 + step) for step in range(5)],
+        "system/host_cpu": [MetricPoint(step, begun + 10 * step, 0.25) for step in range(5)],
+    }
+    page = visitor.enter(serve(source), job_address(row.key))
+    expect(page.locator("section[aria-label=loss] .plot")).to_have_attribute("data-drawn", "1")
+    page.get_by_text("Resources over time").click()
+    expect(page.locator("section[aria-label=memory]")).to_contain_text("2 GB")
+    expect(page.locator("section[aria-label='host cpu'] .plot")).to_have_attribute("data-drawn", "1")
+    visitor.go(page, "#/resources")
+    hosts = page.locator("section[aria-label=Hosts]")
+    expect(hosts.locator("tbody tr")).to_have_text("node-7125 %–")
+    expect(hosts.locator(".plot").first).to_have_attribute("data-drawn", "1")
+
+
+def test_a_list_without_jobs_says_how_to_see_all(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, "#/jobs?filter=state%3Dunscheduled")
+    expect(page.get_by_text("No job matches this search.")).to_be_in_viewport()
+    page.get_by_role("link", name="show all jobs").click()
+    expect(page.locator(".rows [role=row]").first).to_be_visible()
 
 
 def test_results_are_saved_as_csv(demo: Served, visitor: Visitor) -> None:

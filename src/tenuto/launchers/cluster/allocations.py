@@ -52,6 +52,7 @@ def fits(options: ClusterOptions, settings: ClusterSettings) -> bool:
         and options.cpus <= settings.pilot_cpus
         and not options.gpus
         and options.memory_bytes is None
+        and options.nodes is options.tasks is None
         and (options.time_s is None or options.time_s <= settings.pilot_time_s)
     )
 

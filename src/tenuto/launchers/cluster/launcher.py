@@ -184,6 +184,8 @@ class ClusterLauncher:
         elif problem is not None and not offered:
             raise LauncherNotFound(problem)
         options = options.adapted(alternative, self._kept)
+        if options.partition in offered and offered[options.partition or ""].gpus:
+            options = replace(options, gpu_type=None)  # the settings say which GPUs the partition has
         if options == self.options and not self._kept:
             return self
         self.dialect.arguments(options, self.grace_s)
@@ -229,8 +231,7 @@ class ClusterLauncher:
     def _needs(self, alternative: Alternative) -> Alternative:
         """What jobs need that ask for an alternative besides what this launcher says."""
         asked = self.options.adapted(alternative, self._kept)
-        gpus = alternative.gpus or self._gpus or (Gpus(count=asked.gpus) if asked.gpus else None)
-        return Alternative(asked.time_s, asked.cpus, asked.memory_bytes, gpus)
+        return asked.needs(alternative.gpus or self._gpus)
 
     def firm(self) -> ClusterLauncher:
         """This launcher, whose own options no requirement changes: a script chose it for one task."""
@@ -248,6 +249,11 @@ class ClusterLauncher:
             return max(found, key=lambda name: found[name].score)
         why = "; ".join(f"{name}: {unfit(alternative, host)}" for name, host in hosts.items())
         raise LauncherNotFound(f"no partition of {self.name} fits: {why}")
+
+    @property
+    def asked(self) -> str:
+        """What it asks for each job, as a requirement."""
+        return str(self.options.needs(self._gpus))
 
     def arguments(self) -> list[str]:
         """What the system is asked for each job."""
@@ -325,8 +331,8 @@ def limits_of(options: ClusterOptions, grace_s: float) -> Limits:
 
 def host_of(told: PartitionSettings) -> Host:
     """A partition, as the settings tell of it."""
-    gpu = Gpu(told.gpu_kind, told.gpu_memory_bytes)
-    return Host(told.cores, told.memory_bytes, (gpu,) * told.gpus, told.time_s, priority=told.priority)
+    gpus = (Gpu(told.gpu_kind, told.gpu_memory_bytes, told.gpu_type),) * told.gpus
+    return Host(told.cores, told.memory_bytes, gpus, told.time_s, priority=told.priority, nodes=told.nodes)
 
 
 def match_of(alternative: Alternative, host: Host) -> Match | None:

@@ -133,7 +133,7 @@ class TrackedAttempt:
     @property
     def shown_job(self) -> str:
         """The id of its job, as the system itself writes it."""
-        return "" if self.job is None else self.dialect.native(self.job)
+        return "" if self.job is None else self.dialect.shown_id(self.job)
 
     @property
     def is_ended(self) -> bool:

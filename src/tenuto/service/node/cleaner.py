@@ -9,8 +9,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tenuto.jobs.directories import Outcome
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Outcome
 from tenuto.jobs.removal import no_keeper, remove
 from tenuto.jobs.view import JobsView
 from tenuto.service.decisions import Rest

@@ -9,14 +9,14 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import AsyncGenerator, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from tenuto.launchers.confinement import Sandbox, SandboxMode
 from tenuto.launchers.forking_launcher import ForkingLauncher
-from tenuto.launchers.selection import choose_launcher
+from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.service import PayloadState
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import GpuToken, declare
@@ -66,8 +66,9 @@ class NodePlan:
     name: str
     data: Path
     database: Path
-    slots: int
-    launcher: str
+    slots: int | None
+    """None: as many as the launcher has."""
+    launcher: Callable[[], Launcher]
     sandbox: Sandbox
     terms: Mapping[str, Terms]
     environment: Mapping[str, str]
@@ -94,7 +95,6 @@ class EmbeddedNode:
 
     def __init__(self, plan: NodePlan, machine: Machine) -> None:
         self.name = plan.name
-        self.slots = plan.slots
         self.uploads = str(plan.data / "uploads")
         self._plan = plan
         self._machine = machine
@@ -102,7 +102,8 @@ class EmbeddedNode:
         self.database, _, self._lock = open_data(machine, data, plan.database, NODE_MIGRATIONS, PATIENCE_S)
         self._open_directories()
         self._scheduler = Scheduler(machine)
-        self._launcher = choose_launcher(plan.launcher, plan.slots)
+        self._launcher = plan.launcher()
+        self.slots = plan.slots or self._launcher.slots
         layout = Layout(str(plan.data))
         first_id = int(machine.randomness.nonce(), 16) % LAST_FIRST_ID + 1
         self.payloads = Payloads(self.database, first_id)
@@ -142,6 +143,17 @@ class EmbeddedNode:
             self._launcher.warm_up()
         await self.runner.resume()
         self._cleaner.start()
+
+    def reload(self, plan: NodePlan) -> None:
+        """Holds the payloads that come from now on to the limits of this plan; the rest needs a new start."""
+        workshop = self.runner.workshop
+        for service, terms in plan.terms.items():
+            if workshop.terms.get(service) != terms:
+                log("limits", node=self.name, service=service or "others", **terms.shown())
+        gpus = workshop.gpus or (plan.gpus.token(self._machine) if plan.gpus is not None else None)
+        self.runner.workshop = replace(
+            workshop, terms=plan.terms, sandbox=plan.sandbox, environment=plan.environment, gpus=gpus
+        )
 
     async def takes(self) -> str | None:
         """Why no payload is taken now: `draining` or `disk_full`; None if they are."""

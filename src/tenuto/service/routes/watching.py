@@ -26,9 +26,8 @@ from tenuto.service.routes.common import (
     JobId,
     MayRead,
     errors,
-    instant,
 )
-from tenuto.service.rows import JobRow
+from tenuto.service.rows import JobRow, instant
 from tenuto.service.waiters import heard
 
 router = APIRouter()

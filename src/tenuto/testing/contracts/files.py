@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import pytest
 
 from tenuto.errors import FileTooLarge, NotRegularFile
-from tenuto.workspace.ports import FileKind, Files, is_temporary
+from tenuto.workspace.ports import FileKind, Files, FileStat, is_temporary
 
 
 class FilesContract:
@@ -168,12 +171,35 @@ class FilesContract:
 
     def test_a_renamed_file_keeps_its_inode_and_a_new_one_has_another(self, files: Files, root: str) -> None:
         files.write(f"{root}/a", b"")
-        before = files.stat(f"{root}/a")
+        before = files.stat_file(f"{root}/a")
         files.rename(f"{root}/a", f"{root}/b")
         files.write(f"{root}/a", b"")
         assert before is not None
-        assert files.stat(f"{root}/b") == before
+        assert files.stat(f"{root}/b")._replace(changed=before.changed) == before  # type: ignore[union-attr]
         assert files.stat(f"{root}/a").inode != before.inode  # type: ignore[union-attr]
+
+    def test_a_change_is_seen_without_reading(self, files: Files, root: str) -> None:
+        def shown() -> tuple[FileStat | None, ...]:
+            time.sleep(0.02)  # a tick of the clock of any file system
+            return files.stat(root), files.stat(f"{root}/a"), files.stat_file(f"{root}/a")
+
+        files.write(f"{root}/a", b"one")
+        changes: list[Callable[[], object]] = [
+            lambda: files.write(f"{root}/b", b""),
+            lambda: files.write(f"{root}/a", b"two"),
+            lambda: files.replace(f"{root}/a", b"two", durable=False),
+            lambda: files.rename(f"{root}/b", f"{root}/c"),
+            lambda: files.touch(f"{root}/a"),
+            lambda: files.remove(f"{root}/c"),
+        ]
+        seen = [shown()]
+        for change in changes:
+            change()
+            seen.append(shown())
+        assert len(set(seen)) == len(seen)
+        assert shown() == seen[-1]
+        files.symlink("a", f"{root}/link")
+        assert [files.stat_file(f"{root}/{name}") for name in ("link", "none")] == [None, None]
 
     def test_what_it_creates_is_private(self, files: Files, root: str) -> None:
         files.make_directory(f"{root}/d")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tenuto.launchers.cluster.dialect import ClusterError, Dialect, QueueRow
+from tenuto.launchers.requirements import Alternative
 
 _SIGNALLED = 256
 """From here on an exit status tells of a signal."""
@@ -42,7 +43,7 @@ class PbsDialect(Dialect):
     states: Mapping[str, str] = {
         **dict.fromkeys(("Q", "H", "W", "T"), "pending"),
         **dict.fromkeys(("R", "E", "S", "U", "B"), "running"),
-        **dict.fromkeys(("F", "X"), "exited"),
+        **dict.fromkeys(("F", "X", "C"), "exited"),
         "TIMEOUT": "timeout",
         "MEMORY": "memory",
         "DELETED": "cancelled",
@@ -55,6 +56,18 @@ class PbsDialect(Dialect):
     foreign_variables = ("PBS_",)
     kept_variables = ("PBS_CONF_FILE", "PBS_SERVER", "PBS_EXEC", "PBS_HOME", "PBS_DEFAULT")
 
+    def _places(self, needs: Alternative) -> list[str]:
+        """Several nodes are chunks, beside which PBS takes no other word for cores, memory and GPUs."""
+        if (needs.nodes or 1) == 1 and needs.tasks_per_node == 1:
+            return super()._places(needs)
+        chunk = f"{needs.nodes or 1}:ncpus={needs.cores_per_node}:mpiprocs={needs.tasks_per_node}"
+        if needs.memory_bytes is not None:
+            chunk += f":mem={-(-needs.memory_bytes // (1 << 20))}mb"
+        if needs.gpus is not None:
+            chunk += f":ngpus={needs.gpus.count}"
+            chunk += f":gpu_model={needs.gpus.type}" if needs.gpus.type else ""
+        return ["-l", f"select={chunk}"]
+
     def job_name(self, text: str) -> str:
         text = re.sub(r"[^\w.+-]", "_", text)
         name, _, end = text.rpartition("-")
@@ -62,7 +75,8 @@ class PbsDialect(Dialect):
         return text if text[:1].isalpha() else f"j{text[1:]}"
 
     def job_variables(self, *, is_array: bool) -> tuple[str, ...]:
-        return ("PBS_JOBID",)  # of a task it is `12[3].server`
+        names = super().job_variables(is_array=is_array)
+        return names[:1] if "PBS_JOBID" in names else names  # of a task that is `12[3].server`
 
     def normal(self, job: str) -> str:
         """`12[3].server` is `12.server_3`, and its array `12[].server` is `12.server`."""

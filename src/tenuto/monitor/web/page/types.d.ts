@@ -80,7 +80,7 @@ export interface Curve {
   last: number | null; min: number | null; max: number | null;
 }
 export interface JobCurves {
-  key: string; id: string; name: string; task: string; state: State; tags: Record<string, string>; names: string[]; curves: Curve[];
+  key: string; id: string; name: string; task: string; state: State; tags: Record<string, string>; where: string; names: string[]; curves: Curve[];
 }
 export interface Metrics extends Stamp { names: string[]; jobs: JobCurves[]; total: number }
 export interface Queue extends Stamp { services: Record<string, Cell>[]; users: Record<string, Cell>[] }
