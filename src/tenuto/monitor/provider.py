@@ -389,7 +389,7 @@ class LocalProvider:
         source = self._sources.get(door)
         if source is None or not between or not name:
             doors = ", ".join(f"{one}:" for one in self._sources)
-            raise NotFound(f"no open door has {key!r:.200}; a key begins with one of {doors}")
+            raise NotFound(f"nothing here has {key!r:.200}; a key begins with one of {doors}")
         return source
 
     def _parameters(self, key: str) -> Mapping[str, Any]:
@@ -498,7 +498,7 @@ class LocalProvider:
 
 def _open_door(panel: Any, what: str) -> Any:
     if panel is None:
-        raise NotFound(f"no open door has {what}")
+        raise NotFound(f"nothing here has {what}")
     return panel
 
 
