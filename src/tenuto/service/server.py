@@ -20,7 +20,7 @@ from tenuto.service.callbacks import CALLBACK_SECRET, CallbackHosts, CallbackSen
 from tenuto.service.cleaner import Cleaner
 from tenuto.service.configuration import made_secret, secret_in
 from tenuto.service.data_owner import DataDirectory, OwnedData, open_data
-from tenuto.service.decisions import Beats
+from tenuto.service.decisions import ServerBeats
 from tenuto.service.getter import Getter
 from tenuto.service.guard import Guard, Proxies
 from tenuto.service.http_node import HttpNode, NodeAddress
@@ -104,7 +104,7 @@ class Server:
             machine.clock,
             machine.randomness,
             Metrics(),
-            sql=Threads("sql", SQLITE_THREADS if self.database.is_sqlite else SQL_THREADS),
+            sql=Threads(SQLITE_THREADS if self.database.is_sqlite else SQL_THREADS),
         )
         self._limit(settings)
         self._calls = CallbackSender(
@@ -123,7 +123,7 @@ class Server:
         self._last_move = 0
         self._asked = 0
         """How often nodes were asked for their slots."""
-        self._beats = Beats()
+        self._beats = ServerBeats()
         self._noted: list[NodePlace] = []
         """Where the nodes are, as it was noted last."""
         self.operations = Operations(self.parts, self._sender.stage.wake, self._getter.terminate)
