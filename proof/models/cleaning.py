@@ -17,7 +17,7 @@ PLANTED = {
     "files first": "the files go before the row says Cleaned",
     "no sweep": "a directory that a killed cleaner left is never looked at again",
     "young is swept": "a directory without a row is swept, though its upload is not over",
-    "no rest": "a cleaner goes on after the clock jumped",
+    "no rest": "a cleaner continues after the clock jumped",
     "twice": "two cleaners both count a job as cleaned, since the move is not compared",
 }
 TICK_S = 100.0

@@ -531,7 +531,7 @@ def test_a_unit_that_another_job_took_meanwhile_is_not_taken_twice(
     far = third.submit(world.job("far", a.dependency(2), launcher=launcher), owner)
     world.sleep(1.0)
     assert world.held()["a"] == 2
-    assert "unit 0 of token a is somebody else's" in caplog.text
+    assert "unit 0 of token a is another job's" in caplog.text
     third.wait(owner, HOUR_S)
     assert far.state is JobState.DONE
     assert world.held()["a"] == 1

@@ -69,7 +69,7 @@ class Panels:
         archives = self._found("archives")
         found = next((one for several in archives for one in several if one.get("group") == group), None)
         if found is None:
-            raise NotFound(f"no open door has an archive of {group!r:.200}")
+            raise NotFound(f"nothing here has an archive of {group!r:.200}")
         return archive_of(found)
 
     def carbon(self, groups: Iterable[Group], rows: Sequence[Row]) -> Any:

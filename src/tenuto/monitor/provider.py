@@ -213,7 +213,12 @@ class LocalProvider:
         }
 
     def timeline(
-        self, groups: Sequence[str] = (), start: int | None = None, end: int | None = None, width: int = 400
+        self,
+        groups: Sequence[str] = (),
+        start: int | None = None,
+        end: int | None = None,
+        width: int = 400,
+        by: str = "slot",
     ) -> shapes.Timeline:
         with self._lock:
             followed = self._following.followed()
@@ -221,7 +226,8 @@ class LocalProvider:
             live = {name for name in names if self._group(name).live}
         for name in groups:
             self._following.want(name)
-        drawn = self._timelines.draw(names, start, end, min(max(width, 1), 10_000), followed, live)
+        cells = min(max(width, 1), 10_000)
+        drawn = self._timelines.draw(names, start, end, cells, followed, live, by_task=by == "task")
         tokens = token_lanes(self._panels.tokens() or [], drawn.held)
         used = {token for name in groups for row in self._rows([name]) for token in row.tokens}
         return {
@@ -383,7 +389,7 @@ class LocalProvider:
         source = self._sources.get(door)
         if source is None or not between or not name:
             doors = ", ".join(f"{one}:" for one in self._sources)
-            raise NotFound(f"no open door has {key!r:.200}; a key begins with one of {doors}")
+            raise NotFound(f"nothing here has {key!r:.200}; a key begins with one of {doors}")
         return source
 
     def _parameters(self, key: str) -> Mapping[str, Any]:
@@ -492,7 +498,7 @@ class LocalProvider:
 
 def _open_door(panel: Any, what: str) -> Any:
     if panel is None:
-        raise NotFound(f"no open door has {what}")
+        raise NotFound(f"nothing here has {what}")
     return panel
 
 

@@ -122,9 +122,14 @@ class RemoteProvider:
         return cast(shapes.Graph, self._get("/api/graph", group=group, around=around, depth=depth))
 
     def timeline(
-        self, groups: Sequence[str] = (), start: int | None = None, end: int | None = None, width: int = 400
+        self,
+        groups: Sequence[str] = (),
+        start: int | None = None,
+        end: int | None = None,
+        width: int = 400,
+        by: str = "slot",
     ) -> shapes.Timeline:
-        asked = {"group": list(groups), "from": start, "to": end, "width": width}
+        asked = {"group": list(groups), "from": start, "to": end, "width": width, "by": by}
         return cast(shapes.Timeline, self._get("/api/timeline", **asked))
 
     def history(self, group: str, points: int = 100) -> shapes.History:

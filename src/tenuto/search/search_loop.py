@@ -449,7 +449,7 @@ class EvolutionScheduler:
         self._store.set_state(
             name,
             SearchState.PAUSED,
-            f"{tally.surroundings} candidates in a row could not be tried: {tally.last_failure}; mend that, "
+            f"{tally.surroundings} candidates in a row could not be tried: {tally.last_failure}; fix that, "
             f"then run the search again, or: tenuto resume {name}",
         )
 

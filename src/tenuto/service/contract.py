@@ -151,7 +151,7 @@ class JobBody(_Body):
         default=None, description="Its place in the queue of its service, from 1; not in lists."
     )
     expected_start: str | None = Field(
-        default=None, description="When it will start, if all goes on as lately; null: not known."
+        default=None, description="When it will start, if all continues as lately; null: not known."
     )
     bytes_in: int | None = Field(default=None, description="Of its files as they were uploaded.")
     cpu_s: float | None = Field(default=None, description="The time of processors that it took.")
@@ -270,6 +270,7 @@ MARK_HEADER = "Tenuto-Payload"
 """Whose a payload is (`nodes.mark_of`): said by a server that asks for it, and by the node that answers."""
 
 
+LINES_OF_JSON = "application/x-ndjson"
 USAGE_HEADER = "Tenuto-Usage"
 """What a payload used, as the query of a URL: `cpu_s=1.5&memory_peak=1048576`."""
 

@@ -208,7 +208,7 @@ def test_curves_of_many_jobs_and_of_one_are_drawn_live(serve: Serve, visitor: Vi
     expect(page.locator("section[aria-label=loss] .plot")).to_have_attribute("data-drawn", "1")
 
 
-def test_what_a_job_and_its_host_use_is_drawn_beside_its_metrics(serve: Serve, visitor: Visitor) -> None:
+def test_the_use_of_a_job_and_its_host_is_drawn_beside_its_metrics(serve: Serve, visitor: Visitor) -> None:
     source = group_source()
     row = running_job(source)
     source.put(row._replace(where="node-7"))
@@ -410,6 +410,13 @@ def test_20_logs_of_any_size(serve: Serve, visitor: Visitor, size: int, piece: b
     expect(log.locator(".line").first).to_contain_text(seen)
     assert log.locator(".line").count() <= 5_000
     assert len(log.inner_text()) < 200_000
+
+
+def test_the_timeline_has_rows_by_task(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, f"#/timeline?group={SWEEP}")
+    with page.expect_response(lambda answer: "by=task" in answer.url and answer.status == 200):
+        page.get_by_label("Rows").select_option("task")
+    expect(page.get_by_label("Rows")).to_have_value("task")
 
 
 def test_23_a_bar_of_the_timeline_opens_its_job(demo: Served, visitor: Visitor) -> None:
