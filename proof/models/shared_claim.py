@@ -108,7 +108,7 @@ class SharedClaim:
             if member.life == "up":
                 yield from self._up(state, i, member)
             elif member.life == "frozen":
-                yield Step(f"M{member.id} goes on", _with(state, i, life="up"))
+                yield Step(f"M{member.id} continues", _with(state, i, life="up"))
             else:
                 others = tuple(one for one in state.members if one.id != member.id)
                 ghosts = state.ghosts | {member.id} if member.is_listed else state.ghosts

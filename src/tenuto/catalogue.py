@@ -348,7 +348,7 @@ class Catalogue:
         """The source that shows the job or group with this key."""
         found = self._doors.get(key.partition(":")[0])
         if found is None:
-            raise NotFound(f"no open door has {key!r:.200}")
+            raise NotFound(f"nothing here has {key!r:.200}")
         return found
 
 

@@ -107,6 +107,7 @@ COMMANDS = {
     "cancel": "service: 1\nservice: 99\nempty: 1",
     "token create": "empty: --user 1 --db db.sqlite --note laptop",
     "token list": "service:",
+    "usage": "service:\nservice: --by user",
 }
 """Command -> where it is asked, with which arguments; `--json` is added where a line has none."""
 
@@ -198,6 +199,7 @@ SERVER = {
     "GET /health": "?",
     "GET /openapi.json": "?",
     "GET /swagger": "?",
+    "GET /usage": "? ?by=service ?by=nothing",
     "GET /metrics": "?",
 }
 """Route of `tenuto serve` -> ids or queries, separated by blanks."""
@@ -216,6 +218,7 @@ NODE = {
     "POST /drain": "",
     "POST /resume": "",
     "GET /load": "?",
+    "GET /metrics": "?",
     "GET /openapi.json": "?",
     "GET /swagger": "?",
 }
@@ -286,6 +289,7 @@ EMPTY = """
     launchers list
     doctor
     token list
+    usage
     """
 """Commands that are asked where there is no workspace."""
 

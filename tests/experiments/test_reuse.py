@@ -111,7 +111,7 @@ def test_an_unfinished_job_does_not_go_on_with_another_default(place: Place) -> 
     out(place, code=1)
     edit(place, "script.py", "Param[int] = 1", "Param[int] = 2")
     refused = run(python(place.directory / "script.py"), place.directory)
-    assert "was begun, and would go on, with another value" in refused.stderr
+    assert "was begun, and would continue, with another value" in refused.stderr
     place.release.touch()
     assert out(place, "--rerun", "task~Steps") == "2\n", "in an empty directory"
 
@@ -610,7 +610,7 @@ def test_preparation_and_caches_follow_and_are_made_again_when_gone(place: Place
 
 
 @pytest.mark.parametrize("what", ["--prepared", "--cache"])
-def test_what_is_prepared_or_cached_again_by_the_same_code_is_the_same(place: Place, what: str) -> None:
+def test_work_prepared_or_cached_again_by_the_same_code_is_the_same(place: Place, what: str) -> None:
     """To free the disk of it made each job that had used it doubtful, and run again."""
     write(place, {"script.py": PREPARED})
     out(place)

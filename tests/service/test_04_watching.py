@@ -40,7 +40,7 @@ def test_states_are_told_as_they_change_and_again(shared: Process) -> None:
     assert [name for name, _, _ in told] == ["state"] * len(told)
     assert all(body["id"] == id and body["at"].endswith("Z") for _, body, _ in told)
     resumed = list(events(f"{shared.url}/jobs/{id}/events", last=told[1][2]))
-    assert resumed == told[2:], "Last-Event-ID goes on where it stopped"
+    assert resumed == told[2:], "Last-Event-ID continues where it stopped"
     assert list(events(f"{shared.url}/jobs/{id}/events", last=told[-1][2])) == []
 
 

@@ -232,7 +232,7 @@ def test_a_log_is_bounded_in_the_result_and_on_the_wire(cut: str, tmp_path: Path
     result = str(tmp_path / "got.zip")
     assert read_all(lambda offset: read_archived_log(result, "stdout", offset, 7000)) == packed
     late = read_archived_log(result, "stdout", dropped["bytes"] - 5, 100)
-    assert late == (b"last\n", dropped["bytes"]), "a follower goes on where it was when the job ended"
+    assert late == (b"last\n", dropped["bytes"]), "a follower continues where it was when the job ended"
 
 
 def test_a_short_log_is_read_as_it_is(tmp_path: Path) -> None:

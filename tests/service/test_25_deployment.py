@@ -15,11 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import click
 import pytest
 import yaml
 
+from tenuto.cli.main import loaded
 from tenuto.service.metrics import Metrics, NodeFigures
 from tenuto.service.node.routes import FIGURES
+from tenuto.settings import load_settings
 from tests.parts.ports import free_port
 from tests.service.multipart import CONTENT_TYPE, body, field, file
 from tests.service.servers import Process, eventually
@@ -187,3 +190,42 @@ def test_the_page_names_what_is_there() -> None:
     page = (DEPLOY.parent / "docs" / "operations.md").read_text()
     for path in re.findall(r"`(deploy/[a-z/.-]+)`", page):
         assert (DEPLOY.parent / path).exists() or list(DEPLOY.parent.glob(path)), path
+
+
+def words_of(command: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that a container runs, and the options that it is given."""
+    return loaded(command[0]), [word for word in command if word.startswith("--")]
+
+
+def test_containers_run_commands_and_settings_that_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    assert sorted(services) == ["database", "node", "server", "worker"]
+    ours = [service for name, service in services.items() if name != "database"]
+    image = (DEPLOY / "Containerfile").read_text()
+    commands = [service["command"] for service in ours] + [
+        json.loads(re.findall(r"^CMD (.*)$", image, re.MULTILINE)[0])
+    ]
+    for command in commands:
+        made, options = words_of(command)
+        known = {name for parameter in made.params for name in parameter.opts}
+        assert [option for option in options if option not in known] == []
+    for service in ours:
+        for name in service["environment"]:
+            monkeypatch.setenv(name, re.sub(r"\$\{.*?\}", "secret", str(service["environment"][name])))
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings()
+    assert str(settings.service.database) == "postgresql://***@database/tenuto", "no secret is shown"
+    assert str(settings.database.url) == "postgresql://***@database/tenuto_searches"
+    assert settings.services["example"].nodes == ("first",)
+    assert str(settings.nodes["first"].url) == "http://node:9000"
+
+
+def test_the_image_copies_nothing_that_git_ignores() -> None:
+    ignored = (DEPLOY.parent / ".containerignore").read_text().split()
+    assert ignored == (DEPLOY.parent / ".dockerignore").read_text().split()
+    assert {".venv", "build", "dist"} <= set(ignored)
+    image = (DEPLOY / "Containerfile").read_text()
+    assert "USER tenuto" in image, "the programs of users are not root's"
+    assert image.index("USER tenuto") > image.index("COPY --from=build")

@@ -31,7 +31,7 @@ COMMANDS = {
     "kill": "Stop running jobs.",
     "retry": "Run failed jobs again, now.",
     "pause": "Let a search start nothing more for a while.",
-    "resume": "Let a paused search go on.",
+    "resume": "Let a paused search continue.",
     "clean": "Delete the directories of jobs, prepared and cached data.",
     "du": "Say what a workspace takes on the disk, and for what.",
     "diff": "Compare two runs: parameters, code, results.",

@@ -131,7 +131,7 @@ class Summary(NamedTuple):
             them = "it" if sum(len(group.rows) for group in self.failures) == 1 else "them"
             yield f"to try {them} again: {shlex.join([*self.program, *self.retry])}"
         elif self.counts.waiting or self.counts.running:
-            yield f"to go on: {shlex.join([*self.program, *self.retry])}"
+            yield f"to continue: {shlex.join([*self.program, *self.retry])}"
 
     def _headline(self) -> str:
         names = ", ".join(f"{safe(run.name)} {run.run_id}" for run in self.runs)

@@ -4,7 +4,6 @@ It makes configs; the experiment submits them.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import importlib
 import inspect
@@ -82,16 +81,10 @@ def _configuration(experiment: ExperimentFile, cls: Any, given: Mapping[str, Any
         elif kind in (int, float, bool, str) and type(value) is not kind:
             _refuse(experiment, f"{key}.{name}", f"{cls.__name__}.{name} expects {kind.__name__}: {value!r}")
         taken[name] = value
-    missing = [
-        field.name
-        for field in dataclasses.fields(cls)
-        if field.name not in taken
-        and field.default is dataclasses.MISSING
-        and field.default_factory is dataclasses.MISSING
-    ]
-    if missing:
-        _refuse(experiment, key, f"{cls.__name__} needs a value for {', '.join(missing)}")
-    return cls(**taken)
+    try:
+        return cls(**taken)
+    except TypeError as error:  # a value is missing
+        _refuse(experiment, key, f"{cls.__name__}: {error}")
 
 
 def _load(experiment: ExperimentFile) -> Any:

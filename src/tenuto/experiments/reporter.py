@@ -103,12 +103,12 @@ def say_outcome(name: str, workspace: str, run: Run) -> None:
         )
 
 
-def say_what_goes_on(run: Run) -> None:
+def say_what_runs_on(run: Run) -> None:
     """Say which jobs of a run that is left go on without it."""
     running = len(run.running_jobs())
     if running:
-        goes = "goes" if running == 1 else "go"
-        say(f"{counted(running, 'job')} {goes} on; run the script again to wait for them and to go on.")
+        still, them = ("runs on", "it") if running == 1 else ("run on", "them")
+        say(f"{counted(running, 'job')} {still}; run the script again to wait for {them} and to continue.")
 
 
 def is_leaving(error: BaseException) -> bool:

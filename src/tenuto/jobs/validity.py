@@ -283,7 +283,7 @@ class Validity:
             if runs:
                 self._refuse(job, "runs", found.changed)
             if job.retry.resumable and not self._is_asked(job):
-                self._refuse(job, "was begun, and would go on,", found.changed)
+                self._refuse(job, "was begun, and would continue,", found.changed)
             return True
         if runs:
             if found.finding is not Validness.VALID:

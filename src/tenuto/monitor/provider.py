@@ -25,7 +25,7 @@ from tenuto.lifecycle.states import JobState
 from tenuto.monitor import graph, shapes
 from tenuto.monitor.logs import read_log
 from tenuto.monitor.model_keeper import ModelKeeper, newest_first
-from tenuto.monitor.panels import Panels, table
+from tenuto.monitor.panels import Panels, shares, table
 from tenuto.monitor.state_provider import Listener
 from tenuto.monitor.timeline import Timelines, token_lanes
 from tenuto.workspace.points import FEWEST_POINTS, MOST_POINTS, SYSTEM, MetricPoint, Points, thinned
@@ -165,6 +165,7 @@ class LocalProvider:
             "provenance": {},
             "carbon": None,
             "commands": [],
+            "lineage": [],
         }
         fields = {**missing, **detail.fields}
         for name in ("dependencies", "dependents"):
@@ -248,17 +249,24 @@ class LocalProvider:
         }
 
     def results(
-        self, group: str, task: str | None = None, offset: int = 0, limit: int = 1000
+        self,
+        group: str,
+        task: str | None = None,
+        offset: int = 0,
+        limit: int = 1000,
+        importance: str | None = None,
     ) -> shapes.Results:
         with self._lock:
             door = self._group(group).door.value
-        found = table(self._sources[door].results(group), task)
+        given = list(self._sources[door].results(group))
+        found = table(given, task)
         return {
             **self._stamp(),
             "columns": found.columns,
             "rows": found.rows[offset : offset + min(max(limit, 1), 10_000)],
             "total": len(found.rows),
             "offset": offset,
+            "importance": shares([one for one in given if task in (None, one.task)], importance),
         }
 
     def metrics(
@@ -381,7 +389,7 @@ class LocalProvider:
         source = self._sources.get(door)
         if source is None or not between or not name:
             doors = ", ".join(f"{one}:" for one in self._sources)
-            raise NotFound(f"no open door has {key!r:.200}; a key begins with one of {doors}")
+            raise NotFound(f"nothing here has {key!r:.200}; a key begins with one of {doors}")
         return source
 
     def _parameters(self, key: str) -> Mapping[str, Any]:
@@ -490,7 +498,7 @@ class LocalProvider:
 
 def _open_door(panel: Any, what: str) -> Any:
     if panel is None:
-        raise NotFound(f"no open door has {what}")
+        raise NotFound(f"nothing here has {what}")
     return panel
 
 

@@ -136,9 +136,14 @@ class RemoteProvider:
         return cast(shapes.History, self._get("/api/history", group=group, points=points))
 
     def results(
-        self, group: str, task: str | None = None, offset: int = 0, limit: int = 1000
+        self,
+        group: str,
+        task: str | None = None,
+        offset: int = 0,
+        limit: int = 1000,
+        importance: str | None = None,
     ) -> shapes.Results:
-        asked = {"group": group, "task": task, "offset": offset, "limit": limit}
+        asked = {"group": group, "task": task, "offset": offset, "limit": limit, "importance": importance}
         return cast(shapes.Results, self._get("/api/results", **asked))
 
     def metrics(

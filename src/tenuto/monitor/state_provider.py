@@ -59,7 +59,12 @@ class StateProvider(Protocol):
     def history(self, group: str, points: int = 100) -> shapes.History: ...
 
     def results(
-        self, group: str, task: str | None = None, offset: int = 0, limit: int = 1000
+        self,
+        group: str,
+        task: str | None = None,
+        offset: int = 0,
+        limit: int = 1000,
+        importance: str | None = None,
     ) -> shapes.Results: ...
 
     def metrics(

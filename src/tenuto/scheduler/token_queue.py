@@ -90,7 +90,7 @@ def take_again(machine: Machine, files: TokenFiles, job: Job) -> Grant:
             taken = files.take(name, (unit,))
             if taken is None:
                 logger.warning(
-                    "unit %d of token %s is somebody else's, though %s still runs with it",
+                    "unit %d of token %s is another job's, though %s still runs with it",
                     unit,
                     name,
                     job.job_id,

@@ -93,7 +93,7 @@ class RibsSampler:
         for part in (archive, *emitters):
             if not is_seeded(part):
                 kind = type(part).__name__
-                log.warning("a %s has no seed: a restart goes on with other proposals", kind)
+                log.warning("a %s has no seed: a restart continues with other proposals", kind)
         return RibsRun(archive, emitters, self.batch, setup.domain, setup.maximize)
 
 

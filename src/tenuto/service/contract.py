@@ -151,7 +151,7 @@ class JobBody(_Body):
         default=None, description="Its place in the queue of its service, from 1; not in lists."
     )
     expected_start: str | None = Field(
-        default=None, description="When it will start, if all goes on as lately; null: not known."
+        default=None, description="When it will start, if all continues as lately; null: not known."
     )
     bytes_in: int | None = Field(default=None, description="Of its files as they were uploaded.")
     cpu_s: float | None = Field(default=None, description="The time of processors that it took.")

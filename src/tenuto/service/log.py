@@ -56,7 +56,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "client_gone": "a client went away before its request was answered",
         "clock_jumped": "the clock of the database ran ahead; nothing is cleaned for as long as that",
         "token_refused": "a request came without a valid token, from this address",
-        "stage_failed": "a stage raised; it goes on",
+        "stage_failed": "a stage raised; it continues",
         "not_sandboxed": "programs run without a sandbox",
         "insecure": "the node takes jobs without its secret",
     }

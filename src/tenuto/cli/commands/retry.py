@@ -86,7 +86,7 @@ def command(
     try:
         ran, all_done = _retry_here(catalogue.view, settings, keys, seen, as_json)
     except KeyboardInterrupt:
-        note(f"the jobs go on; see them with: {hint('tenuto status')}")
+        note(f"the jobs continue; see them with: {hint('tenuto status')}")
         return exit_codes.INTERRUPTED
     if as_json:
         print_json(ran + told)

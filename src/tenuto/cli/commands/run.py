@@ -371,7 +371,7 @@ def command(
     the summary go to standard error: live on a terminal, elsewhere one line for each event.
 
     Exit codes: 0 all is done; 1 jobs failed, or the script raised; 2 wrong usage; 4 another run has the
-    experiment; 5 interrupted, and jobs may go on.
+    experiment; 5 interrupted, and jobs may continue.
     """
     request = request_of(file, arguments, overrides, name, workspace, module, rerun_changed, rerun)
     if dry_run + generate_only + prepare > 1:

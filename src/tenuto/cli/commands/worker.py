@@ -85,7 +85,7 @@ class Worker:
         self._say(f"worker {agent.name}: ended, {agent.evaluated} candidates")
         if agent.error is None:
             return 0
-        self._say(f"worker {agent.name}: it could not go on: {type(agent.error).__name__}: {agent.error}")
+        self._say(f"worker {agent.name}: it could not continue: {type(agent.error).__name__}: {agent.error}")
         return DIED
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
@@ -133,9 +133,9 @@ def command(
 
     Needs the same database as the searches (`[database] url`, or a workspace on a disk that all share), and
     the same code at the same path. TERM or Ctrl-C once: claims nothing more and ends when what runs has
-    ended; twice: stops what runs and gives it back; thrice: at once.
+    ended; twice: stops what runs and gives it back; three times: at once.
 
-    Exit codes: 0 ended; 1 it could not go on; 2 wrong usage; 5 ended at once.
+    Exit codes: 0 ended; 1 it could not continue; 2 wrong usage; 5 ended at once.
     """
     settings = load_settings(foreign=SEARCH_SECTIONS)
     path = Path(os.path.abspath(settings.workspace(workspace))) if workspace else default_workspace(settings)

@@ -284,8 +284,9 @@ def _add_views(app: FastAPI, provider: LocalProvider) -> None:
         task: MaybeText = None,
         offset: Offset = 0,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
+        importance: MaybeText = None,
     ) -> Response:
-        return Json(provider.results(group, task, offset, limit))
+        return Json(provider.results(group, task, offset, limit, importance))
 
     @app.get("/api/metrics")
     def metrics(

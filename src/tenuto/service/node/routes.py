@@ -400,7 +400,7 @@ async def kill(id: PayloadId, front: ServerFront, mark: Mark = None) -> Response
 @router.post(
     "/drain",
     response_model=DrainBody,
-    summary="Take no payloads from now on, until `resume`; those that it has go on",
+    summary="Take no payloads from now on, until `resume`; those that it has continue",
     responses=errors(ErrorCode.BAD_ORIGIN),
 )
 async def drain(front: ServerFront) -> DrainBody:

@@ -62,7 +62,7 @@ _TEXT: dict[str, Any] = {
             *OF_JOB, ErrorCode.NOT_STARTED, ErrorCode.CLEANED, ErrorCode.NOT_OURS, ErrorCode.NODE_UNAVAILABLE
         ),
         200: {
-            "description": "At most 1 MiB; `Tenuto-Next-Offset` says where to go on. With `follow`, events",
+            "description": "At most 1 MiB; `Tenuto-Next-Offset` says where to continue. `follow`: events",
             "content": _TEXT,
         },
     },
@@ -73,7 +73,7 @@ async def logs(
     principal: MayRead,
     stream: Stream = "stdout",
     offset: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
-    follow: Annotated[bool, Query(description="Go on until the job ends, as server-sent events.")] = False,
+    follow: Annotated[bool, Query(description="Continue until the job ends, as server-sent events.")] = False,
 ) -> Response:
     row = await front.operations.get(id, principal)
     if follow:
