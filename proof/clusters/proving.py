@@ -99,8 +99,9 @@ def judge(place: Place, scripts: Scripts, jobs: int, lost: set[str]) -> Iterator
     for (name, attempt), count in Counter((n.name, n.attempt) for n in notes if n.what == "begin").items():
         if count > 1:
             yield f"attempt {attempt} of {name} ran {count} times"
-        if attempt > 1 and name not in lost | {"fails"}:  # which each driver tries again
-            yield f"{name} was tried again (attempt {attempt}), and its machine had not gone"
+    for name, count in Counter(n.name for n in notes if n.what == "begin").items():
+        if count > (2 if name in lost else 1) and name != "fails":  # which each driver tries again
+            yield f"{name} ran {count} times"
     for name, count in Counter(n.name for n in notes if n.what == "end").items():
         if count > 1:
             yield f"{name} was done {count} times"

@@ -136,7 +136,7 @@ SUBJECTS: dict[str, Subject] = {
 NOTE = """Every reachable state of each model was visited, and from each one a good end can be reached without
 a further fault. What happens next to a job is decided by the real `Core`, what a directory means by the real
 `derive_state` and `after_attempt`, which job gets a token by the real `decide`, which service job is next by
-`next_jobs`, and when a cleaner rests by `Rest`."""
+`next_jobs`, and when a cleaner rests by `CleanerRest`."""
 
 
 class _Order(NamedTuple):

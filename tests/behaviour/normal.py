@@ -17,10 +17,10 @@ from tenuto import __version__
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = re.compile(
-    r".*_(s|ms|at|bytes)|pid|port|seq|bytes|size|load|from|to|free|lines|bars|waits|memory_peak"
+    r".*_(s|ms|at|bytes)|pid|port|seq|bytes|size|load|from|to|free|lines|bars|waits|memory_peak|bytes_out"
 )
 """Keys whose numbers differ."""
-WORDS = re.compile("epoch|code|packages|worker|result_sha256|token|advice|found|verdict|offers")
+WORDS = re.compile("epoch|code|packages|worker|result_sha256|token|advice|found|verdict|offers|month")
 """Keys whose words differ, some of them from machine to machine."""
 LARGEST = 1.5e9
 """A larger number is an instant, in seconds or milliseconds since 1970."""

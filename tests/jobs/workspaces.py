@@ -10,7 +10,7 @@ from tenuto.experiments.run_record import RunState, RunStatus, write_run_status
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.view import JobsView
-from tenuto.launchers.instructions import instruct
+from tenuto.launchers.instructions import Instructions
 from tenuto.lifecycle.states import JobFailureStatus, TransientMode
 from tenuto.workspace import job_directory
 from tenuto.workspace.jobslist import JobLine, JobLinks, JobsList
@@ -75,7 +75,7 @@ class Builder:
             found,
             launcher="spawn",
             job_name=job_id,
-            instructions=instruct(task_id, job_id),
+            instructions=Instructions(task_id, job_id).encode(),
         )
         if params is not None:
             Path(paths.params).write_text(params)

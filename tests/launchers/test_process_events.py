@@ -155,7 +155,7 @@ while not Path(".tenuto/usage.jsonl").exists():
 """
 
 
-def test_a_runner_keeps_what_a_job_and_its_host_use_over_time(
+def test_a_runner_keeps_the_use_of_a_job_and_its_host_over_time(
     task: TaskBuilder, ended: Ended, bench: JobBench
 ) -> None:
     job = task("taken = bytearray(200_000_000)" + UNTIL_MEASURED)
@@ -171,9 +171,7 @@ def test_a_runner_keeps_what_a_job_and_its_host_use_over_time(
     assert 0 < host.value < 1
 
 
-def test_what_a_job_of_many_processes_uses_is_their_sum_and_grows_by_what_they_did(
-    task: TaskBuilder, bench: JobBench
-) -> None:
+def test_the_use_of_a_job_is_the_sum_of_its_processes(task: TaskBuilder, bench: JobBench) -> None:
     job = task("pass")
     files = bench.machine.files
     files.make_directory(job.paths.private)

@@ -22,11 +22,11 @@ from tenuto.testing.cluster import ClusterLauncher, FakeCluster
 from tenuto.testing.host import FakeHost
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
 from tenuto.testing.owner import FakeOwner
-from tenuto.testing.simulation import SimulatedScheduler, VirtualLoop
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.token_files import TokenFiles, TokenPlace
+from tests.parts.simulation import SimulatedScheduler, VirtualLoop
 from tests.scheduler.worlds import NoWork
 
 HOUR_S = 3600.0

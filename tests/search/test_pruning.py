@@ -27,6 +27,7 @@ from tenuto.search import (
 from tenuto.search.points import PRUNED, PointStore, Pruning
 from tenuto.search.proposals import Proposal, Setup
 from tenuto.search.pruning import Other
+from tenuto.search.reporter import SearchProgress, last_line
 from tenuto.search.search_overview import overview
 from tenuto.search.spaces import Space
 from tenuto.search.store import Store
@@ -221,3 +222,17 @@ def test_numbers_of_pruners_are_checked(tmp_path: Path) -> None:
             make()
     with pytest.raises(SearchError, match="needs a task"):
         Evolution("no", Repository(tmp_path, agent="a", evaluate="b"), pruner=Median())
+
+
+def test_the_last_line_counts_every_candidate(tmp_path: Path) -> None:
+    evolution = Evolution("counted", Logging, space={"x": Real(0, 1)}, workdir=tmp_path, max_total_jobs=3)
+    numbers = [evolution.enqueue({"x": value}) for value in (0.25, 0.5)]
+    assert evolution.open().store.cancel("counted", numbers) == 2
+    result = evolution.run(2)
+    assert (result.scheduled, result.succeeded, result.cancelled) == (3, 1, 2)
+    assert "1 succeeded, 0 failed, 0 reused, 2 cancelled" in last_line(_progress(evolution), result)
+    evolution.close()
+
+
+def _progress(evolution: Evolution) -> SearchProgress:
+    return SearchProgress(evolution.name, "ENDED", 3, 3, 3, 0, 0, 1, 0, 0, 0.0, 1.0, None, None)

@@ -42,12 +42,13 @@ from tenuto.service.node.work import Terms
 from tenuto.service.nodes import Node, Outgoing, PayloadRef
 from tenuto.service.uploads import UploadLimits
 from tenuto.workspace.job_directory import read_status, write_status
+from tenuto.workspace.layout import METRICS
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
 from tests.service.asgi import ask, run
 from tests.service.fake_node import FakeNode
 from tests.service.multipart import CONTENT_TYPE, body, file
-from tests.service.node_contract import NodeContract, Opened, asked, ref
+from tests.service.node_contract import NodeContract, Opened, asked, final, outgoing, ref
 
 P = PayloadState
 LIMITS = UploadLimits(1 << 30, 100, 0, 10.0)
@@ -225,6 +226,20 @@ async def fake(directory: Path) -> AsyncIterator[tuple[Node, None]]:
     node = FakeNode()
     yield node, None
     await node.end()
+
+
+@pytest.mark.parametrize("opened", [local, http])
+def test_the_metrics_of_a_payload_are_read_from_its_node(opened: Any, tmp_path: Path) -> None:
+    point = '{"name": "loss", "value": 1}'
+
+    async def scenario() -> None:
+        async with asyncio.timeout(60), opened(tmp_path) as (node, _):
+            job = outgoing(tmp_path, f"echo '{point}' >> \"$JOB_METRICS\"\n")
+            payload = ref(await node.submit(job), job)
+            await final(node, payload, tmp_path / "got.zip")
+            assert (await node.read_log(payload, METRICS, 0, 1000)).data == f"{point}\n".encode()
+
+    asyncio.run(scenario())
 
 
 class TestNodes(NodeContract):
@@ -472,7 +487,7 @@ class OldNode(BaseHTTPRequestHandler):
                 self._send(self.answers["zip"], "application/zip")
         elif self.path == "/health" and "health" in self.answers:
             self._send(json.dumps(self.answers["health"]).encode(), "application/json")
-        elif self.path.startswith(("/logs/", "/progress/")) or "partial" in self.path:
+        elif self.path.startswith(("/logs/", "/points/", "/progress/")) or "partial" in self.path:
             self._send(self.answers["zip"], "application/zip")
         else:
             self.send_error(404)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -142,6 +143,23 @@ def test_a_server_without_tokens_makes_a_secret(receiver: Receiver, start: Start
     assert secret.stat().st_mode & 0o777 == 0o600
     signed = hmac.new(secret.read_bytes().strip(), call.body, "sha256").hexdigest()
     assert call.headers["Tenuto-Signature"] == f"sha256={signed}"
+
+
+def test_callbacks_are_signed_once_hosts_are_listed(receiver: Receiver, start: Start, tmp_path: Path) -> None:
+    settings = tmp_path / "tenuto.toml"
+    settings.write_text("[services.example]\n")
+    server = start("serve", "--with-node", "--sandbox", "none")
+    assert upload(server, receiver.url()).json["error"] == "callbacks_off"
+    settings.write_text('[service]\ncallback_hosts = ["a b"]\n[services.example]\n')
+    server.signal(signal.SIGHUP)
+    eventually(lambda: " reload_failed " in server.log)
+    settings.write_text('[service]\ncallback_hosts = ["127.0.0.1"]\n[services.example]\n')
+    server.signal(signal.SIGHUP)
+    eventually(lambda: " reloaded " in server.log)
+    assert upload(server, receiver.url()).status == 201
+    (call,) = eventually(lambda: receiver.calls)
+    secret = (tmp_path / "data" / "callback.secret").read_bytes().strip()
+    assert call.headers["Tenuto-Signature"] == f"sha256={hmac.new(secret, call.body, 'sha256').hexdigest()}"
 
 
 def test_a_call_that_does_not_arrive_is_made_again_by_the_next_server(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.database import Database, migrate
+from tenuto.database import Database, migrate, now_ms
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Scope, Tokens
 from tenuto.service.decisions import Quota
@@ -95,6 +95,20 @@ def test_forgotten_jobs_count_for_usage(database_url: str) -> None:
     assert told("user")[0].jobs == 4
     assert requests.forget(1000, 2) == 1
     assert (told("user")[0].jobs, told("user")[0].bytes_in) == (4, 40)
+    database.close()
+
+
+def test_the_age_of_a_queue_is_that_of_its_oldest_job(database_url: str) -> None:
+    database = Database(database_url)
+    migrate(database, MIGRATIONS)
+    requests = Requests(database, "me")
+    for n, service in enumerate("aab"):
+        requests.add(NewJob("1", service, f"d{n}"))
+    change = jobs.update().where(jobs.c.id == 1).values(created_at=now_ms() - 60_000)
+    database.write(lambda connection: connection.execute(change))
+    ages = requests.queue_ages()
+    assert 60 <= ages["a"] < 90
+    assert ages["b"] < 30
     database.close()
 
 

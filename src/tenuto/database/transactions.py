@@ -115,7 +115,7 @@ class _Spoiled(Exception):
     """A write of a group raised: all of them are undone."""
 
 
-class Groups:
+class CommitGroups:
     """The writers of one database, of which one leads: it runs the writes of all that came meanwhile."""
 
     def __init__(self, turns: AbstractContextManager[None], commit: Callable[[Write], Any]) -> None:
@@ -318,9 +318,9 @@ class Database:
         self._reading = (
             self._engine if self.is_sqlite else self._engine.execution_options(isolation_level=_ONE_STATE)
         )
-        self._groups: Groups | None = None
+        self._groups: CommitGroups | None = None
         if self.is_sqlite:
-            self._groups = Groups(turns_of(os.path.realpath(str(self._url.database))), self._written)
+            self._groups = CommitGroups(turns_of(os.path.realpath(str(self._url.database))), self._written)
         self._deadlines = None if self.is_sqlite else Deadlines(transaction_s)
         self.wakeups = Wakeups(None if self.is_sqlite else self._url, sender)
 

@@ -19,7 +19,7 @@ from tenuto.errors import LaunchRefused, NotFound, TenutoError
 from tenuto.experiments.checked_arguments import RunMode
 from tenuto.experiments.experiment import experiment
 from tenuto.launchers.instructions import Instructions, Limits
-from tenuto.launchers.protocols import StartOrder
+from tenuto.launchers.protocols import EndedProcess, StartOrder
 from tenuto.lifecycle.states import JobState, Standing
 from tenuto.tasks.base import is_config, state_of
 from tenuto.tasks.hints import UNSET, Role
@@ -324,7 +324,7 @@ class CopyLauncher:
             self.failures[old] = f"its files cannot be copied: {error}"
             raise LaunchRefused(self.failures[old]) from error
         self.copied.add(old)
-        return EndedProcess()
+        return EndedProcess(self.name)
 
     def _copy(self, old: OldJob, order: StartOrder, told: Instructions) -> None:
         paths, files = order.paths, self.machine.files
@@ -382,27 +382,3 @@ def _began(old: OldJob, ended: datetime) -> datetime:
         return min(datetime.fromisoformat(written).astimezone(UTC), ended)
     except (OSError, ValueError, KeyError, TypeError):
         return ended
-
-
-class EndedProcess:
-    """A `Process` that ended before it could be seen."""
-
-    exit_code: int | None = 0
-
-    async def confirmed(self) -> bool:
-        return False
-
-    async def wait(self) -> None:
-        """It has ended."""
-
-    def signal_stop(self) -> None:
-        """It has ended."""
-
-    def kill(self) -> None:
-        """It has ended."""
-
-    def describe(self) -> dict[str, Any]:
-        return {"launcher": CopyLauncher.name}
-
-    def close(self) -> None:
-        """Nothing is kept."""

@@ -16,10 +16,6 @@ from tenuto.tasks.arguments import guarded_by
 if TYPE_CHECKING:
     from fractions import Fraction
 
-# What a job needs of the machine that runs it, as values: an alternative, and the GPUs in it.
-# Knows no launcher.
-
-
 KINDS = ("cuda", "rocm", "mps", "gpu")
 """The kinds of GPU that can be asked for; `gpu` is any of them."""
 MOST = 1_000_000

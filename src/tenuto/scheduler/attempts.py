@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from tenuto.errors import LaunchRefused, LockLost, WorkspaceError
-from tenuto.launchers.instructions import Instructions, instruct
+from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.launchers.runner.terms import ENDED
 from tenuto.launchers.script import job_script
@@ -355,7 +355,7 @@ class Attempt:
             failed_count=self.job.tries.failed_count,
             earlier=_earlier(found) if self.job.tries != NO_TRIES else (),
             owner=self.job.owners[0].id if self.job.owners else None,
-            instructions=instruct(
+            instructions=Instructions(
                 self.job.task_id,
                 self.job.job_id,
                 limits=self.job.limits,
@@ -371,7 +371,7 @@ class Attempt:
                 slots=self.job.slots,
                 record=self.job.record(),
                 asked=getattr(self.job.launcher, "asked", self.job.asked),
-            ),
+            ).encode(),
             empties=self.job.empties,
         )
         self.job.life, self.job.empties = launch.life, False

@@ -116,13 +116,13 @@ class Archive:
 
     @property
     def qd_score(self) -> float:
-        """The sum of the elites' objectives (negated where smaller is better), each less the offset."""
-        return math.fsum(self._sign * e.objective - self._offset for e in self._elites.values())
+        """The sum of what the elites' objectives are better than the offset."""
+        return math.fsum(self._sign * (e.objective - self._offset) for e in self._elites.values())
 
     @property
     def running_qd_score(self) -> float:
         """The same, kept up with every change: quick, and exact but for rounding."""
-        return self._sum - self._offset * len(self._elites)
+        return self._sum - self._sign * self._offset * len(self._elites)
 
     @property
     def coverage(self) -> float:
@@ -187,7 +187,7 @@ class Archive:
 
     def to_ribs(self) -> Any:
         """The same archive as pyribs', for its plots; needs ``pip install 'tenuto[ribs]'``."""
-        return self._regions.to_ribs(self.elites(), self._offset, self._sign)
+        return self._regions.to_ribs(self.elites(), self._sign * self._offset, self._sign)
 
 
 def _check_ranges(ranges: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

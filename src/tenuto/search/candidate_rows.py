@@ -75,7 +75,7 @@ SEARCH = "tenuto_search"
 _BUMP = update(searches).where(searches.c.id == bindparam("name")).values(changed=searches.c.changed + 1)
 
 
-class Move(NamedTuple):
+class CandidateMove(NamedTuple):
     """A change of a row's status, as `evolution_moves` keeps it."""
 
     search_id: str
@@ -93,10 +93,12 @@ def record(
     message: str | None = None,
 ) -> None:
     """Writes one line for each row of a search, given as (number, attempt)."""
-    record_moves(connection, [Move(name, number, attempt, status, message) for number, attempt in rows])
+    record_moves(
+        connection, [CandidateMove(name, number, attempt, status, message) for number, attempt in rows]
+    )
 
 
-def record_moves(connection: Connection, moves: Sequence[Move]) -> None:
+def record_moves(connection: Connection, moves: Sequence[CandidateMove]) -> None:
     """Writes one line for each move, of any searches."""
     ROWS.record(connection, [{**move._asdict(), "status": move.status.value} for move in moves])
 

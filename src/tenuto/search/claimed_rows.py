@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, Connection, Integer, bindparam, select, updat
 from tenuto.database import announce, now_ms
 from tenuto.database.members import Member
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
-from tenuto.search.candidate_rows import ROWS, WORK, Move, bump, record_moves, wake_search
+from tenuto.search.candidate_rows import ROWS, WORK, CandidateMove, bump, record_moves, wake_search
 from tenuto.search.programs import PROGRAM_TASK
 from tenuto.search.rows import Claimed, End
 from tenuto.search.tables import DISPATCH_ORDER, evolution_jobs, is_status, jobs, searches
@@ -99,7 +99,7 @@ def has_lost_rows(connection: Connection) -> bool:
     return connection.execute(_ANY_OVER).first() is not None
 
 
-def take_back(connection: Connection, dead: Collection[str], most: int) -> list[Move]:
+def take_back(connection: Connection, dead: Collection[str], most: int) -> list[CandidateMove]:
     """Returns the rows of dead workers; a row that ended as many workers as may be is FAILED."""
     theirs = update(evolution_jobs).where(is_status(S.RUNNING), jobs.worker.in_(dead))
     theirs = theirs.returning(jobs.search_id, jobs.number, jobs.attempt)
@@ -159,7 +159,7 @@ _AGAIN = ROWS.swap(*_SHOWN, **RETURNED)
 _FINISH = ROWS.swap(*_SHOWN, completed_at=now_ms(), lease_until=None)
 
 
-def finish_row(connection: Connection, end: End, max_attempts: int) -> Move | None:
+def finish_row(connection: Connection, end: End, max_attempts: int) -> CandidateMove | None:
     """Ends a row, or returns it if it was lost; None if it is not this attempt's any more."""
     fence = ROWS.known(end.id, S.RUNNING, end.attempt)
     if end.failure == LOST and end.status is S.FAILED and end.attempt < max_attempts:
@@ -170,14 +170,14 @@ def finish_row(connection: Connection, end: End, max_attempts: int) -> Move | No
     if row is None:
         return None
     search, number, attempt, status = row
-    return Move(search, number, attempt, S(status), end.message)
+    return CandidateMove(search, number, attempt, S(status), end.message)
 
 
-def moves_of(rows: Iterable[Any], status: EvolutionStatus, message: str) -> list[Move]:
-    return [Move(row.search_id, row.number, row.attempt, status, message) for row in rows]
+def moves_of(rows: Iterable[Any], status: EvolutionStatus, message: str) -> list[CandidateMove]:
+    return [CandidateMove(row.search_id, row.number, row.attempt, status, message) for row in rows]
 
 
-def moved(connection: Connection, moves: Sequence[Move]) -> int:
+def moved(connection: Connection, moves: Sequence[CandidateMove]) -> int:
     """Leaves what every change leaves besides; how many rows moved."""
     record_moves(connection, moves)
     for search in sorted({move.search_id for move in moves}):  # in one order: two transactions never cross

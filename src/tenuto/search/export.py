@@ -5,6 +5,7 @@ Reads rows; changes nothing.
 from __future__ import annotations
 
 import json
+import os.path
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from sqlalchemy import select
 
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.archive import ParetoFront
+from tenuto.search.git import Git
 from tenuto.search.outcome import directions_in
 from tenuto.search.points import PRUNED
 from tenuto.search.spaces import IS
@@ -162,6 +164,16 @@ def lineage(store: Store, name: str, number: int) -> list[dict[str, Any]]:
         found.append({**candidate_of(row._mapping), "repository": _repository(row.params)})
         following = row.parent
     return found[::-1]
+
+
+def change_of(before: Mapping[str, Any] | None, row: Mapping[str, Any]) -> str | None:
+    """How a program of a lineage differs from the one before it; None of what is no program, or not here."""
+    if before is None or row["repository"] is None or not os.path.isdir(row["repository"]):
+        return None
+    commits = [before["solution"], row["solution"]]
+    if not all(isinstance(one, str) for one in commits):
+        return None
+    return Git(row["repository"]).ask("diff", "--no-color", "--no-ext-diff", *commits)
 
 
 def _repository(params: str) -> str | None:

@@ -284,6 +284,7 @@ class OpenSearch:
             lambda: flat_rows(self.store, self.name),
             self._front(self._best(row)),
             tally.pruned,
+            tally.cancelled,
         )
 
     def _front(self, best: Elite | None) -> list[Elite]:

@@ -31,6 +31,7 @@ class SearchResult:
     front: Sequence[Elite] = ()
     """The Pareto front of several objectives; of one, the best alone."""
     pruned: int = 0
+    cancelled: int = 0
 
     @property
     def is_paused_by_itself(self) -> bool:

@@ -347,7 +347,12 @@ class EvolutionScheduler:
         counts = view.counts
         is_same = self._seen == (view.search.changed, view.search.state, counts)
         is_late = self._bounds.max_seconds is not None and self._active_s(view) >= self._bounds.max_seconds
-        return not is_same or bool(counts.to_tell or counts.pending) or is_late
+        return (
+            not is_same
+            or bool(counts.to_tell or counts.pending)
+            or is_late
+            or bool(self.jobs.sampler_failures)
+        )
 
     def _remember(self, counts: dict[str, int]) -> None:
         """If this tick changed nothing, the next one need not look further until something moves."""
@@ -415,8 +420,20 @@ class EvolutionScheduler:
             self._surroundings(view, replica.tally.surroundings),
         )
         decided = plan(standing, self._bounds)
+        if decided.to_schedule and not view.counts.unfinished and self._is_sampler_broken():
+            return DispatchPlan()
         self._stop(view, decided)
         return decided
+
+    def _is_sampler_broken(self) -> bool:
+        """Pauses the search if its sampler raised again and again, and nothing can come to change that."""
+        failed, name = self.jobs.sampler_failures, self._experiment_id
+        if failed < MOST_SURROUNDINGS:
+            return False
+        self.jobs.sampler_failures = 0
+        words = f"the sampler failed {failed} times in a row: {self.jobs.sampler_error}; fix it, then run the"
+        self._store.set_state(name, SearchState.PAUSED, f"{words} search again")
+        return True
 
     def _surroundings(self, view: SearchView, count: int) -> int:
         """The failures of the surroundings since a person last had the chance to mend them."""

@@ -122,7 +122,7 @@ def _filled(store: Store, row: SearchRow, offset: float) -> tuple[int, float]:
     best: dict[int, float] = {}
     for told in told_cells(store.database, row.id, row.definition.get("sampler") or {})[1]:
         best[told.cell] = max(best.get(told.cell, -math.inf), sign * told.objective)
-    return len(best), math.fsum(objective - offset for objective in best.values())
+    return len(best), math.fsum(objective - sign * offset for objective in best.values())
 
 
 def _best(store: Store, row: SearchRow) -> dict[str, Any] | None:

@@ -29,7 +29,7 @@ from tenuto.search.candidate_rows import (
     LONGEST_BACKOFF_MS,
     ROWS,
     THESE,
-    Move,
+    CandidateMove,
     Refused,
     add_candidate,
     bump,
@@ -521,7 +521,7 @@ class Store:
         """`finish`, then `claim`, in one transaction: an agent does both for every candidate."""
 
         def work(connection: Connection) -> tuple[set[tuple[str, int]], list[Claimed]]:
-            moves: list[Move] = []
+            moves: list[CandidateMove] = []
             taken: set[tuple[str, int]] = set()
             for end in ends:
                 move = finish_row(connection, end, max_attempts)
@@ -529,7 +529,7 @@ class Store:
                     taken.add((end.id, end.attempt))
                     moves.append(move)
             claimed = claim_rows(connection, wish) if wish is not None else []
-            moves += [Move(row.search_id, row.number, row.attempt, S.RUNNING) for row in claimed]
+            moves += [CandidateMove(row.search_id, row.number, row.attempt, S.RUNNING) for row in claimed]
             moved(connection, moves)
             return taken, claimed
 

@@ -15,16 +15,16 @@ from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, and_, select, update
 
 from tenuto.database import Database, now_ms
-from tenuto.errors import InvalidSetting
+from tenuto.errors import DatabaseError, InvalidSetting
 from tenuto.service.contract import CallbackBody, ErrorCode
 from tenuto.service.log import log
 from tenuto.service.metrics import Metrics
 from tenuto.service.rows import JobRow, instant
 from tenuto.service.stage import Stage
-from tenuto.service.tables import callbacks, tokens
+from tenuto.service.tables import IS_WAITING, callbacks, tokens
 from tenuto.service.threads import Threads
 from tenuto.service.uploads import refused
 
@@ -160,7 +160,7 @@ def take_due(connection: Connection, most: int) -> list[DueCallback]:
     A server that dies after this leaves them to the next one; of two servers one takes each.
     """
     now = int(connection.execute(select(now_ms())).scalar_one())
-    waiting = (callbacks.c.status == "waiting") & (callbacks.c.due_at <= now)
+    waiting = and_(IS_WAITING, callbacks.c.due_at <= now)
     columns = (callbacks.c.job_id, callbacks.c.url, callbacks.c.body, callbacks.c.token_id, callbacks.c.tries)
     query = select(*columns, tokens.c.digest).join(tokens, tokens.c.id == callbacks.c.token_id, isouter=True)
     found = connection.execute(query.where(waiting).order_by(callbacks.c.due_at).limit(most)).all()
@@ -171,14 +171,14 @@ def take_due(connection: Connection, most: int) -> list[DueCallback]:
             continue
         pause_s = AGAIN_S[due.tries] if due.tries < len(AGAIN_S) else LAST_S
         values = {"tries": due.tries + 1, "due_at": now + pause_s * 1000}
-        same = waiting & (callbacks.c.job_id == due.job_id) & (callbacks.c.tries == due.tries)
+        same = and_(waiting, callbacks.c.job_id == due.job_id, callbacks.c.tries == due.tries)
         if connection.execute(update(callbacks).where(same).values(values)).rowcount:
             taken.append(due._replace(tries=due.tries + 1))
     return taken
 
 
 def _note(connection: Connection, job_id: int, status: str, message: str) -> None:
-    change = update(callbacks).where(callbacks.c.job_id == job_id, callbacks.c.status == "waiting")
+    change = update(callbacks).where(callbacks.c.job_id == job_id, IS_WAITING)
     connection.execute(change.values(status=status, message=message))
 
 
@@ -256,7 +256,7 @@ class CallbackSender:
         self._database = database
         self._sql = sql
         self._hosts = hosts
-        self._secrets = secrets
+        self.secrets = secrets
         self._session: aiohttp.ClientSession | None = None
         self._calls: set[asyncio.Task[None]] = set()
         self.stage = Stage("callbacks", self.round, LOOK_S, metrics.stage_failed)
@@ -286,14 +286,17 @@ class CallbackSender:
         message = "" if problem is None else problem[:_LONGEST_MESSAGE]
         self._metrics.called(status)
         log(f"callback_{status}", 20 if problem is None else 30, job=due.job_id, tries=due.tries, why=message)
-        await self._sql(self._database.write, lambda c: _note(c, due.job_id, status, message))
+        try:
+            await self._sql(self._database.write, lambda c: _note(c, due.job_id, status, message))
+        except DatabaseError as error:  # it is made again when it is due
+            log("stage_failed", 40, stage="callbacks", job=due.job_id, why=str(error))
 
     async def _problem(self, due: DueCallback) -> str | None:
         """Why a call did not arrive; None if it was answered with 2xx."""
         if (problem := self._hosts().problem(due.url)) is not None:
             return problem  # the settings may be others than when the job was uploaded
         body = due.body.encode()
-        key = self._secrets.of_all or (due.digest.hex() if due.digest else self._secrets.of_others)
+        key = self.secrets.of_all or (due.digest.hex() if due.digest else self.secrets.of_others)
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "tenuto",
@@ -320,5 +323,5 @@ class CallbackSender:
 
 
 def _is_due(connection: Connection) -> bool:
-    waiting = (callbacks.c.status == "waiting") & (callbacks.c.due_at <= now_ms())
+    waiting = and_(IS_WAITING, callbacks.c.due_at <= now_ms())
     return connection.execute(select(callbacks.c.job_id).where(waiting).limit(1)).first() is not None

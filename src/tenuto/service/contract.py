@@ -270,6 +270,7 @@ MARK_HEADER = "Tenuto-Payload"
 """Whose a payload is (`nodes.mark_of`): said by a server that asks for it, and by the node that answers."""
 
 
+LINES_OF_JSON = "application/x-ndjson"
 USAGE_HEADER = "Tenuto-Usage"
 """What a payload used, as the query of a URL: `cpu_s=1.5&memory_peak=1048576`."""
 

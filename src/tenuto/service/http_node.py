@@ -36,6 +36,7 @@ from tenuto.service.contract import MARK_HEADER, NEXT_OFFSET_HEADER, USAGE_HEADE
 from tenuto.service.node.packer import private, remove_quietly, sync_directory
 from tenuto.service.node.work import encoded_command
 from tenuto.service.nodes import COMMAND, LONGEST_PROGRESS, Outgoing, PayloadRef, PayloadStatus, Retrieved
+from tenuto.workspace.layout import METRICS
 
 CONNECT_S = 5.0
 READ_S = 40.0
@@ -168,6 +169,8 @@ class HttpNode:
 
     async def read_log(self, payload: PayloadRef, stream: str, offset: int, limit: int) -> LogPiece:
         path = f"/logs/{payload.id}?stream={stream}&offset={offset}"
+        if stream == METRICS:
+            path = f"/points/{payload.id}?offset={offset}"
         async with self._ask("GET", path, mark=payload.mark) as answer:
             data = b"".join([piece async for piece in _pieces(answer)])[:limit]
             following = answer.headers.get(NEXT_OFFSET_HEADER, "")

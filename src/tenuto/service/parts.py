@@ -85,8 +85,8 @@ class Parts:
     metrics: Metrics
     sql: Threads
     waiters: Waiters[JobRow] = field(default_factory=Waiters)
-    files: Threads = field(default_factory=lambda: Threads("files", 4))
-    uploads: Threads = field(default_factory=lambda: Threads("uploads", 4))
+    files: Threads = field(default_factory=lambda: Threads(4))
+    uploads: Threads = field(default_factory=lambda: Threads(4))
     """For files and their row, one after the other."""
     limits: UserLimits = NO_LIMITS
     """What each user may have, unless the token says otherwise; replaced when the settings are read anew."""

@@ -19,7 +19,7 @@ from tenuto.service.access import Tokens
 from tenuto.service.callbacks import CALLBACK_SECRET, CallbackHosts, CallbackSender, Secrets
 from tenuto.service.cleaner import Cleaner
 from tenuto.service.data_owner import DataDirectory, OwnedData, open_data
-from tenuto.service.decisions import Beats
+from tenuto.service.decisions import ServerBeats
 from tenuto.service.getter import Getter
 from tenuto.service.guard import Guard, Proxies
 from tenuto.service.http_node import HttpNode, NodeAddress
@@ -104,10 +104,10 @@ class Server:
             machine.clock,
             machine.randomness,
             Metrics(),
-            sql=Threads("sql", SQLITE_THREADS if self.database.is_sqlite else SQL_THREADS),
+            sql=Threads(SQLITE_THREADS if self.database.is_sqlite else SQL_THREADS),
         )
         self._limit(settings)
-        self._caller = CallbackSender(
+        self._calls = CallbackSender(
             self.database,
             self.parts.sql,
             lambda: self.parts.callback_hosts,
@@ -123,7 +123,7 @@ class Server:
         self._last_move = 0
         self._asked = 0
         """How often nodes were asked for their slots."""
-        self._beats = Beats()
+        self._beats = ServerBeats()
         self._noted: list[NodePlace] = []
         """Where the nodes are, as it was noted last."""
         self.operations = Operations(self.parts, self._sender.stage.wake, self._getter.terminate)
@@ -189,7 +189,7 @@ class Server:
         await self._learn_slots()
         for stage in (self._member, self._news, self._asking, self._sender.stage, self._cleaner.stage):
             stage.start()
-        self._caller.stage.start()
+        self._calls.stage.start()
 
     async def rehearse(self) -> None:
         """Prepares what the first job would wait for."""
@@ -208,6 +208,7 @@ class Server:
 
         A node that is not named any more gets no job, and is asked for the results of those that it has.
         """
+        self._calls.secrets = _secrets(settings, self._machine)  # which may be refused
         self._limit(settings)
         book = self.parts.book
         for name, node in nodes.items():
@@ -225,7 +226,7 @@ class Server:
         for stage in (self._sender.stage, self._cleaner.stage, self._asking, self._news, self._member):
             await stage.close()
         await self._getter.close()
-        await self._caller.close()
+        await self._calls.close()
         for node in self.parts.book.nodes.values():
             await node.close()
         with suppress(DatabaseError):  # another server finds out by itself

@@ -24,12 +24,15 @@ from tenuto.jobs.filters import parse_filter
 from tenuto.jobs.row import Group, Row
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
+from tenuto.search import Evolution, Real
+from tenuto.search.source import SearchSource
 from tenuto.settings import Settings
 from tenuto.testing.fake_source import FakeLog, FakeSource, fake_row
 from tenuto.workspace.points import MetricPoint
 from tests.jobs.workspaces import NOW, RUN, Builder, line
 from tests.monitor.conftest import Served
 from tests.monitor.page.conftest import FAILED, RUNNING, SWEEP, Serve, Visitor
+from tests.search.tasks_for_search import Trade
 
 pytestmark = pytest.mark.slow
 
@@ -205,7 +208,7 @@ def test_curves_of_many_jobs_and_of_one_are_drawn_live(serve: Serve, visitor: Vi
     expect(page.locator("section[aria-label=loss] .plot")).to_have_attribute("data-drawn", "1")
 
 
-def test_what_a_job_and_its_host_use_is_drawn_beside_its_metrics(serve: Serve, visitor: Visitor) -> None:
+def test_the_use_of_a_job_and_its_host_is_drawn_beside_its_metrics(serve: Serve, visitor: Visitor) -> None:
     source = group_source()
     row = running_job(source)
     source.put(row._replace(where="node-7"))
@@ -409,6 +412,13 @@ def test_20_logs_of_any_size(serve: Serve, visitor: Visitor, size: int, piece: b
     assert len(log.inner_text()) < 200_000
 
 
+def test_the_timeline_has_rows_by_task(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, f"#/timeline?group={SWEEP}")
+    with page.expect_response(lambda answer: "by=task" in answer.url and answer.status == 200):
+        page.get_by_label("Rows").select_option("task")
+    expect(page.get_by_label("Rows")).to_have_value("task")
+
+
 def test_23_a_bar_of_the_timeline_opens_its_job(demo: Served, visitor: Visitor) -> None:
     page = visitor.enter(demo, f"#/timeline?group={SWEEP}")
     page.locator(f'.bars a[data-bar="{RUNNING} 2"]').focus()
@@ -589,3 +599,26 @@ def test_a_failure_leads_to_its_jobs(demo: Served, visitor: Visitor) -> None:
     page = visitor.enter(demo)
     page.locator(".failure", has_text="ValueError").get_by_role("link", name="see").click()
     expect(page.locator(f'[data-key="{FAILED}"]').first).to_be_visible()
+
+
+def test_a_search_shows_its_course_importance_and_slices(
+    serve: Serve, visitor: Visitor, tmp_path: Path
+) -> None:
+    evolution = Evolution(
+        "course",
+        Trade.C(single=True),
+        space={"x": Real(0, 1), "y": Real(0, 1)},
+        workdir=tmp_path,
+        max_total_jobs=16,
+    )
+    evolution.run(2)
+    database = evolution.open().store.database
+    page = visitor.enter(serve(SearchSource(database, str(tmp_path))), "#/results?group=search:course")
+    expect(page.get_by_label("Best so far").locator("polyline")).to_have_count(1)
+    shares = page.get_by_label("Importance").locator("meter")
+    expect(shares).to_have_count(2)
+    expect(shares.first).to_have_attribute("aria-label", re.compile("^x: "))
+    expect(page.get_by_label("Slices").locator("svg")).to_have_count(2)
+    page.get_by_label("Slices").locator("svg").last.click()
+    expect(page.get_by_label("Scatter").locator("svg")).to_have_attribute("aria-label", re.compile("over y"))
+    evolution.close()

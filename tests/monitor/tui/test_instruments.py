@@ -191,7 +191,7 @@ def test_curves_of_a_group_are_drawn_the_best_first_filtered_and_opened() -> Non
 def test_a_group_without_metrics_says_how_to_log_some() -> None:
     async def scenario(terminal: Terminal) -> None:
         await terminal.see("8")
-        assert await terminal.until("log_metrics(")
+        assert "no job of this group has logged a metric yet" in await terminal.until("log_metrics(")
 
     with provided() as provider:
         show(provider, scenario, (80, 24), group="search:packing")

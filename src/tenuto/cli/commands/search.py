@@ -19,8 +19,7 @@ from tenuto.errors import NotFound, SettingsError
 from tenuto.jobs.text import safe, truncate
 from tenuto.lifecycle.evolution import SearchEnd
 from tenuto.search.archive_panel import told_cells
-from tenuto.search.export import artifacts_of, best_rows, candidate_rows, flat_rows, lineage
-from tenuto.search.git import Git
+from tenuto.search.export import artifacts_of, best_rows, candidate_rows, change_of, flat_rows, lineage
 from tenuto.search.manual_candidate import add_candidate, add_table
 from tenuto.search.opening import FILE_NAME, default_workspace, has_searches, open_database
 from tenuto.search.search_overview import SearchOverview, overview, workers
@@ -162,7 +161,7 @@ def show_lineage(name: str, number: int | None, no_diff: bool, workspace: str | 
         raise NotFound(f"{name} has no candidate {number}")
     kept = [{key: row[key] for key in _LINEAGE} for row in rows]
     for before, row, shown in zip([None, *rows], rows, kept, strict=False):
-        shown["diff"] = None if no_diff or before is None else _diff(before, row)
+        shown["diff"] = None if no_diff else change_of(before, row)
     if as_json:
         click.echo(jsons.dumps(kept))
         return
@@ -174,14 +173,6 @@ def show_lineage(name: str, number: int | None, no_diff: bool, workspace: str | 
 
 
 _LINEAGE = ("number", "status", "objective", "measures", "cost", "parent", "solution", "values", "message")
-
-
-def _diff(before: dict[str, Any], row: dict[str, Any]) -> str | None:
-    """How a program differs from its parent; None of what is no program, or where its repository is not."""
-    commits = [before["solution"], row["solution"]]
-    if row["repository"] is None or not all(isinstance(one, str) for one in commits):
-        return None
-    return Git(row["repository"]).ask("diff", "--no-color", "--no-ext-diff", *commits)
 
 
 @command.command()

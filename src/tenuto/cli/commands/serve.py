@@ -140,10 +140,10 @@ def _reload(
         named = remote_nodes(anew, offers, None if embedded is None else embedded.name)
         CallbackHosts(anew.service.callback_hosts)
         plan = None if embedded is None else _plan_inside(anew, tls)
+        server.reload(offers, named, anew.service)
     except (TenutoError, OSError) as error:
         log("reload_failed", 40, why=str(error))
         return
     if embedded is not None and plan is not None:
         embedded.reload(plan)
-    server.reload(offers, named, anew.service)
     log("reloaded", services=",".join(offers), nodes=",".join(server.parts.book.nodes))

@@ -5,6 +5,7 @@ Decides nothing of a job. Each system is one file of `dialects`, which adds the 
 from __future__ import annotations
 
 import getpass
+import json
 import math
 import re
 import subprocess
@@ -464,9 +465,13 @@ class Dialect:
     def queue(self) -> list[QueueRow]:
         """Every job of this user that the system has in mind, tasks of arrays one by one."""
         done = self.asked(said(self.list_words, {"{user}": getpass.getuser()}))
-        return self.read_list(done.stdout)
+        return (self.read_list if self.settings.list is None else self.read_lines)(done.stdout)
 
     def read_list(self, text: str) -> list[QueueRow]:
+        """Reads a list of the dialect's own words; those of the settings print lines."""
+        return self.read_lines(text)
+
+    def read_lines(self, text: str) -> list[QueueRow]:
         """Lines of `id state reason name`, between `|` or spaces."""
         rows = []
         for line in text.splitlines():
@@ -486,10 +491,22 @@ class Dialect:
         for first in range(0, len(wanted) if self.end_words else 0, IDS_A_CALL):
             ids = [self.native(job) for job in wanted[first : first + IDS_A_CALL]]
             command = said(self.end_words, {"{comma_ids}": ",".join(ids)}, {"{ids}": ids})
-            found |= {row.job: row for row in self.read_end(self.asked(command).stdout)}
+            read = self.read_end if self.settings.end is None else self.read_end_lines
+            found |= {row.job: row for row in read(self.asked(command).stdout)}
         return found
 
     def read_end(self, text: str) -> list[QueueRow]:
+        """Reads how jobs ended, of the dialect's own words: as its list, if they are that of the jobs."""
+        return self.read_list(text)
+
+    def read_json(self, text: str) -> Any:
+        """An answer in JSON; None if it is empty."""
+        try:
+            return json.loads(text) if text.strip() else None
+        except ValueError as error:
+            raise ClusterError(f"{self.title} answered what cannot be read: {error}") from None
+
+    def read_end_lines(self, text: str) -> list[QueueRow]:
         """Lines of `id|state|exit code[:signal]|time of the end|name`."""
         rows = []
         for line in text.splitlines():

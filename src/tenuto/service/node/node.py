@@ -20,7 +20,7 @@ from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.service import PayloadState
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import GpuToken, declare
-from tenuto.service.archive import LogPiece, read_log, zip_stream
+from tenuto.service.archive import LogPiece, read_archived_log, read_log, zip_stream
 from tenuto.service.data_owner import DataDirectory, open_data
 from tenuto.service.log import log
 from tenuto.service.node.cleaner import PayloadCleaner
@@ -192,11 +192,11 @@ class EmbeddedNode:
 
     def read_log(self, row: PayloadRow, stream: str, offset: int, limit: int) -> LogPiece:
         """A piece of what a payload printed; nothing if it printed nothing yet."""
-        path, log_bytes = self.runner.place(row.key).logs[stream], self.runner.log_bytes(row)
+        place, log_bytes = self.runner.place(row.key), self.runner.log_bytes(row)
         try:
-            return read_log(path, offset, limit, log_bytes)
-        except FileNotFoundError:
-            return LogPiece(b"", offset)
+            return read_log(place.logs[stream], offset, limit, log_bytes)
+        except FileNotFoundError:  # the metrics of what has ended are in its result alone
+            return read_archived_log(place.result, stream, offset, limit) or LogPiece(b"", offset)
 
     def progress(self, row: PayloadRow) -> str:
         """What a payload said last of its progress: the last line that it printed as `progress: ...`."""

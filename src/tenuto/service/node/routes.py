@@ -22,6 +22,7 @@ from tenuto.errors import DatabaseError, NodeRefusal, NodeTakesNothing, NotOurs,
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.access import bearer
 from tenuto.service.contract import (
+    LINES_OF_JSON,
     MARK_HEADER,
     NEXT_OFFSET_HEADER,
     USAGE_HEADER,
@@ -50,6 +51,7 @@ from tenuto.service.uploads import (
     receive,
     refused,
 )
+from tenuto.workspace.layout import METRICS
 
 # How busy the processors of a node are, as the kernel counts it.
 # Asked by servers that share their jobs out by load.
@@ -352,6 +354,24 @@ async def logs(
     piece = await asyncio.to_thread(front.node.read_log, row, stream, offset, LOG_PIECE)
     headers = {MARK_HEADER: row.mark, NEXT_OFFSET_HEADER: str(piece.next_offset)}
     return Response(piece.data, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.get(
+    "/points/{id}",
+    summary="A piece of the metrics that a payload logged",
+    responses={**errors(*OF_PAYLOAD), 200: {"content": {LINES_OF_JSON: {}}, "description": "At most 1 MiB"}},
+    response_class=Response,
+)
+async def points(
+    id: PayloadId,
+    front: ServerFront,
+    offset: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
+    mark: Mark = None,
+) -> Response:
+    row = _its(await front.node.runner.get(id), id, mark)
+    piece = await asyncio.to_thread(front.node.read_log, row, METRICS, offset, LOG_PIECE)
+    headers = {MARK_HEADER: row.mark, NEXT_OFFSET_HEADER: str(piece.next_offset)}
+    return Response(piece.data, media_type=LINES_OF_JSON, headers=headers)
 
 
 @router.get(

@@ -131,8 +131,8 @@ class PayloadRunner:
         """Replaced when the settings are read anew."""
         self._payloads = payloads
         self._owner = PlainOwner(f"service/{name}", self._heard)
-        self._sql = Threads("node-sql", 4)
-        self.files = Threads("node-files", 4)
+        self._sql = Threads(4)
+        self.files = Threads(4)
         self._jobs: dict[int, Job] = {}
         self._open: dict[int, PayloadRow] = {}
         """The rows of `_jobs`, as they were written last: only this process moves them."""
@@ -146,7 +146,7 @@ class PayloadRunner:
         self._large: set[int] = set()
         """Payloads that have ended, and whose packing may take long."""
         self._packing = PackingOrder(PACKERS)
-        self._packs = Threads("node-pack", PACKERS)
+        self._packs = Threads(PACKERS)
         self._is_closed = False
         self.waiters: Waiters[PayloadRow] = Waiters()
 

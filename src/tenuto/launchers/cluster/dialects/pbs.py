@@ -5,12 +5,11 @@ The history of jobs must be on at the site.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from tenuto.launchers.cluster.dialect import ClusterError, Dialect, QueueRow
+from tenuto.launchers.cluster.dialect import Dialect, QueueRow
 from tenuto.launchers.requirements import Alternative
 
 _SIGNALLED = 256
@@ -91,12 +90,8 @@ class PbsDialect(Dialect):
         return f"{number}[{index}]" + (f".{server}" if server else "") if is_task else job
 
     def read_list(self, text: str) -> list[QueueRow]:
-        if self.settings.list is not None:
-            return super().read_list(text)
-        return [self._row(job, told) for job, told in _jobs(text).items()]
-
-    def read_end(self, text: str) -> list[QueueRow]:
-        return super().read_end(text) if self.settings.end is not None else self.read_list(text)
+        jobs = (self.read_json(text) or {}).get("Jobs", {})
+        return [self._row(job, told) for job, told in jobs.items()]
 
     def _row(self, job: str, told: Mapping[str, Any]) -> QueueRow:
         state, comment = str(told.get("job_state", "")), str(told.get("comment", ""))
@@ -110,11 +105,3 @@ class PbsDialect(Dialect):
 
 
 DIALECT = PbsDialect
-
-
-def _jobs(text: str) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(text or "{}").get("Jobs", {})
-    except ValueError as error:
-        raise ClusterError(f"qstat answered what cannot be read: {error}") from None
-    return found

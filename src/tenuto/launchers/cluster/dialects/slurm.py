@@ -217,8 +217,6 @@ class SlurmDialect(Dialect):
         return None if age is None else leading_number(age, 300)
 
     def read_list(self, text: str) -> list[QueueRow]:
-        if self.settings.list is not None:
-            return super().read_list(text)
         at, found = self, []
         for line in text.splitlines():
             if line.startswith(_HEADING):  # of the rows of one cluster
@@ -226,6 +224,9 @@ class SlurmDialect(Dialect):
             elif (row := _queue_row(line)) is not None:
                 found.append(row._replace(job=at.normal(row.job)))
         return found
+
+    def read_end(self, text: str) -> list[QueueRow]:
+        return self.read_end_lines(text)
 
     def look_up(self, jobs: Mapping[str, str]) -> dict[str, QueueRow]:
         found: dict[str, QueueRow] = {}

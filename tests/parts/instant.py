@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from tenuto.launchers.instructions import Command, Limits
-from tenuto.launchers.protocols import StartOrder
+from tenuto.launchers.protocols import EndedProcess, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import JobPaths, Layout
@@ -67,7 +67,7 @@ class InstantLauncher:
         """This launcher: the limits of a job on this machine go with the job."""
         return self
 
-    async def start(self, order: StartOrder) -> InstantProcess:
+    async def start(self, order: StartOrder) -> EndedProcess:
         launch, now = order.launch, self._machine.clock.now()
         if self._remembers:
             self.started.append(launch.job_name)
@@ -84,37 +84,13 @@ class InstantLauncher:
         standing = Standing(state=state, reason=reason, starttime=now, endtime=now)
         status = StatusRecord(launch.job_name, order.paths.directory, standing, launch.attempt)
         job_directory.finish(self._machine.files, order.paths, marker, status, Durability.NONE)
-        return InstantProcess()
+        return EndedProcess(self.name)
 
     def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> None:
         return None
 
     async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
         return ()
-
-    def close(self) -> None:
-        """Nothing is kept."""
-
-
-class InstantProcess:
-    """A `Process` that ended before it could be seen."""
-
-    exit_code: int | None = 0
-
-    async def confirmed(self) -> bool:
-        return False
-
-    async def wait(self) -> None:
-        """It has ended."""
-
-    def signal_stop(self) -> None:
-        """It has ended."""
-
-    def kill(self) -> None:
-        """It has ended."""
-
-    def describe(self) -> dict[str, Any]:
-        return {"launcher": InstantLauncher.name}
 
     def close(self) -> None:
         """Nothing is kept."""
