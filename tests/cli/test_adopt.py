@@ -256,7 +256,8 @@ def test_names_without_a_counterpart_are_refused_by_name(tmp_path: Path) -> None
         install
         + "from experimaestro import *\nfrom experimaestro.launcherfinder import find_launcher\n"
         + "from experimaestro.launchers.slurm import SlurmLauncher, SlurmOptions\nimport tenuto\n"
-        + "assert find_launcher is tenuto.find_launcher and SlurmOptions is tenuto.SlurmOptions\n"
+        + "assert find_launcher is tenuto.find_launcher\n"
+        + "assert SlurmOptions(time='1:00:00') == tenuto.SlurmOptions(time_s=3600.0)\n"
     )
     ended = run(sys.executable, "script.py", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr

@@ -129,11 +129,13 @@ def right(annotation: Any, name: str) -> Any:
         "count": 1, "cell": 0, "text": "t", "kind": "a100", "memory_bytes": 1, "function": None,
         "directory": "elsewhere", "action": "kill", "rows": [], "host": tenuto.Host(), "score": (0.0,),
         "id": 1, "archive": Wrong(), "key": "k", "listening": None, "flag": True, "settings": Settings(),
-        "given": ".", "requirements": "cpu(cores=1)",
+        "given": ".", "requirements": "cpu(cores=1)", "mine": {0: 1.0}, "step": 0, "others": [],
     }  # fmt: skip
     if name == "group":
         found: Any = tuple.__new__(tenuto.catalogue.Group)  # refused before it is read
         return found
+    if "ConfigBase" in str(annotation):
+        return Net
     assert name in known, f"a right value for {name}: {annotation}"
     return known[name]
 
@@ -157,6 +159,9 @@ def made(stack: ExitStack) -> dict[str, Callable[[], Any]]:
         "Service": tenuto.Service,
         "WebService": tenuto.WebService,
         "Archive": lambda: search.Archive(3, [(0.0, 1.0)]),
+        "Median": search.Median,
+        "Halving": search.Halving,
+        "Sub": lambda: search.Sub(Net),
         "Evolution": lambda: search.Evolution(
             "n", Fit, space={"x": search.Integer(1, 2)}, sampler=search.RandomSearch()
         ),

@@ -173,10 +173,13 @@ class Sub:
         """`dimensions`: by name, as in a space; others have their defaults."""
         given: Any = kind
         if not isinstance(given, type) or not issubclass(given, ConfigBase):
-            raise SearchError(f"Sub({given!r:.80}): give a class of configs, and what of it varies")
+            raise SearchError(f"Sub(kind={given!r:.80}): give a class of configs, and what of it varies")
         self.kind = kind
         self.name = kind.__name__
-        self.space = Space(dimensions) if dimensions else None
+        try:
+            self.space = Space(dimensions) if dimensions else None
+        except SearchError as error:
+            raise SearchError(f"Sub() of {self.name}: {error}") from None
         unknown = sorted(dimensions.keys() - schema_of(kind).parameters.keys())
         if unknown:
             raise SearchError(f"Sub({self.name}): it has no parameter {unknown[0]!r}")

@@ -59,6 +59,7 @@ def _plain(catalogue: Catalogue, key: str) -> dict[str, Any]:
         fields[name] = [plain_row(one, now) for one in fields.get(name, ())]
     return {
         **plain_row(detail.row, now),
+        "lineage": [],
         **fields,
         "because": list(why.because),
         "reuse": why.reuse,
