@@ -522,11 +522,11 @@ class Agent:
         try:
             while not ended.done():
                 await asyncio.wait([ended], timeout=_POINTS_S)
-                await self._keep_points(held, job)
+                await self._keep_points(held, job, ended.done())
         finally:
             ended.cancel()
 
-    async def _keep_points(self, held: Held, job: Job) -> None:
+    async def _keep_points(self, held: Held, job: Job, has_ended: bool) -> None:
         """Writes what a candidate logged since; one that was pruned is stopped."""
         row = held.row
         curves = await self._call(self._metrics.read, job.paths.metrics)
@@ -534,7 +534,8 @@ class Agent:
         new = [point for point in points if point[0] not in held.steps]
         is_max = row.definition.get("direction", "max") == "max"
         try:
-            is_own = await self._call(self._points.add_points, row, new, is_max)
+            add = partial(self._points.add_points, has_ended=has_ended)
+            is_own = await self._call(add, row, new, is_max)
         except DatabaseError as error:
             log.warning("what a candidate logged could not be stored: %s", error)
             return

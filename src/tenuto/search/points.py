@@ -37,8 +37,11 @@ class PointStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add_points(self, row: Claimed, points: Points, maximize: bool) -> bool:
-        """Adds what a candidate logged; False if the row is no longer that attempt's: it is to be stopped."""
+    def add_points(self, row: Claimed, points: Points, maximize: bool, *, has_ended: bool = False) -> bool:
+        """Adds what a candidate logged; False if the row is no longer that attempt's: it is to be stopped.
+
+        `has_ended`: its end is about to be written, so no scheduler is woken to judge it.
+        """
         lines = [
             {
                 "search_id": row.search_id,
@@ -56,8 +59,9 @@ class PointStore:
             is_own = connection.execute(own).one_or_none() is not None
             if is_own and lines:
                 connection.execute(_ADD, lines)
-                bump(connection, row.search_id)
-                wake_search(connection, row.search_id)
+                if not has_ended:
+                    bump(connection, row.search_id)
+                    wake_search(connection, row.search_id)
             return is_own
 
         return self._database.write(work) if lines else self._database.read(work)
