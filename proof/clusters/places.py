@@ -110,7 +110,7 @@ class Hosts(Place):
     def lose(self, host: str) -> None:
         self._hosts.stop(host)
         mark = f"TENUTO_SSH_JOB={host}:".encode()
-        sessions = {session_of(pid) for pid in pids() if mark in environment_of(pid)}
+        sessions = {session_of(pid) for pid in pids() if mark in environment_of(pid)} - {None}
         gone = [pid for pid in pids() if session_of(pid) in sessions]
         # All at once, as by a loss of power: a shell that saw its child killed would note the exit code.
         for number in (signal.SIGSTOP, signal.SIGKILL):
