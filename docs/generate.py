@@ -1,15 +1,14 @@
-"""Renews the parts of the pages that are drawn from the code: `python docs/generate.py`.
+"""Renews the parts of the pages that are drawn from the code: `python -m docs.generate`.
 A test fails while a page is stale.
 """
 
 from pathlib import Path
 from typing import Any
 
+from docs import diagrams
 from tenuto.jobs.row import PlainService
-from tenuto.lifecycle import diagram as lifecycle
 from tenuto.monitor import shapes
 from tenuto.monitor.tui.help import keys_table
-from tenuto.workspace import derive_diagram as workspace
 
 _SHARED = (
     shapes.Job,
@@ -47,12 +46,12 @@ def _fields(shape: Any) -> str:
 
 PAGES = {
     "lifecycle.md": {
-        "states": lifecycle.states_table,
-        "transitions diagram": lifecycle.transitions_diagram,
-        "transitions": lifecycle.transitions_table,
-        "failures": lifecycle.failures_table,
-        "transient": lifecycle.transient_table,
-        "derive": workspace.derive_table,
+        "states": diagrams.states_table,
+        "transitions diagram": diagrams.transitions_diagram,
+        "transitions": diagrams.transitions_table,
+        "failures": diagrams.failures_table,
+        "transient": diagrams.transient_table,
+        "derive": diagrams.derive_table,
     },
     "monitor.md": {
         "answers": answers_table,
@@ -60,17 +59,17 @@ PAGES = {
         "keys": keys_table,
     },
     "service.md": {
-        "service states": lifecycle.service_states_table,
-        "service diagram": lifecycle.service_diagram,
-        "payload states": lifecycle.payload_states_table,
-        "payload diagram": lifecycle.payload_diagram,
+        "service states": diagrams.service_states_table,
+        "service diagram": diagrams.service_diagram,
+        "payload states": diagrams.payload_states_table,
+        "payload diagram": diagrams.payload_diagram,
     },
 }
 
 
 def fresh(page: str, text: str) -> str:
     """The page's text as it should be."""
-    return lifecycle.refreshed(text, {name: draw() for name, draw in PAGES[page].items()})
+    return diagrams.refreshed(text, {name: draw() for name, draw in PAGES[page].items()})
 
 
 if __name__ == "__main__":

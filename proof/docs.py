@@ -11,8 +11,8 @@ from pathlib import Path
 
 from bench import age
 from bench.docs import kept
+from docs.diagrams import refreshed
 from proof.report import RESULTS, read, summary
-from tenuto.lifecycle.diagram import refreshed
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 PART = "figures"

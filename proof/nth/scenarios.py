@@ -83,7 +83,7 @@ class Place:
         for log in (job.out, job.err):
             files.write(log, b"said\n")
         marker = attempt_files.preserve(files, job, Marker(launch.attempt, launch.nonce, reason), LARGE)
-        attempt_files.finish(files, job, marker, self.status(launch.attempt))
+        attempt_files.finish(files, job, marker, self.status(launch.attempt), launch=launch)
         return launch
 
     def pid(self, attempt: int) -> PidRecord:
@@ -167,7 +167,8 @@ class MarkerWritten(Scenario):
         self.marker = Marker(self._launch.attempt, self._launch.nonce, self._reason)
         if self._reason is None:
             self.marker = attempt_files.preserve(place.files, place.job, self.marker, LARGE, self._durability)
-        attempt_files.finish(place.files, place.job, self.marker, place.status(1), self._durability)
+        status = place.status(1)
+        attempt_files.finish(place.files, place.job, self.marker, status, self._durability, self._launch)
 
     def check(self, place: Place, *, finished: bool) -> None:
         derived = job_directory.look(place.machine, place.job).derived
@@ -178,6 +179,9 @@ class MarkerWritten(Scenario):
             assert derived.marker is not None
             result = attempt_files.read_result(place.files, place.job, derived.marker)
             assert result == LARGE, "a job is done whose result is not there"
+            assert attempt_files.read_launch(place.files, place.job) == self._launch, (
+                "its launch record is gone"
+            )
         elif derived.action is Action.KEEP:
             assert self._reason is not None, "a good attempt passes for failed"
             assert derived.marker == self.marker, "the marker is not what was written"

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 from tenuto.errors import InvalidName
 from tenuto.lifecycle.owner_names import Door, OwnerName
+from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Files
-from tenuto.workspace.records import LaunchRecord, read_record
 
 
 def owner_of(files: Files, paths: JobPaths) -> OwnerName | None:
     """The owner that asked first for a job; None if its directory does not say."""
     try:
-        launch = read_record(files, paths.launch, LaunchRecord.decode)
-        named = launch.owner if isinstance(launch, LaunchRecord) else None
+        launch = read_launch(files, paths)
+        named = launch.owner if launch is not None else None
         return OwnerName.parse(named) if named else None
     except (OSError, InvalidName):
         return None

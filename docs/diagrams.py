@@ -1,4 +1,4 @@
-"""The lifecycle as Markdown, drawn from the tables, so that the documentation cannot lag behind the code.
+"""The lifecycle and the table of `derive_state` as Markdown: the documentation cannot lag behind the code.
 Only makes text; `docs/generate.py` puts it into the pages.
 """
 
@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from tenuto.lifecycle.service import PAYLOAD_TRANSITIONS, SERVICE_TRANSITIONS, PayloadState, ServiceState
 from tenuto.lifecycle.states import TRANSITIONS, JobFailureStatus, JobState, TransientMode
+from tenuto.workspace.derive_table import ROWS, TableRow
 
 Vocabulary = TypeVar("Vocabulary", bound=Enum)
 
@@ -87,3 +88,47 @@ def refreshed(page: str, parts: Mapping[str, str]) -> str:
             raise KeyError(name)
         page = f"{before}{begin}\n{text}\n{end}{after}"
     return page
+
+
+def derive_table() -> str:
+    header = (
+        "row",
+        "marker",
+        "launch record",
+        "lock",
+        "runner",
+        "descendants",
+        "claim",
+        "cluster",
+        "state",
+        "what next",
+    )
+    return table(header, [_cells(row) for row in ROWS])
+
+
+def _cells(row: TableRow) -> tuple[str, ...]:
+    state = f"`{row.state.name}`"
+    if row.reason is not None:
+        state += f" ({row.reason.name})"
+    if row.alarming:
+        state += ", alarm"
+    return (
+        row.name,
+        _any_of(row.mark),
+        _any_of(row.launch),
+        _either(row.locked),
+        _any_of(row.runner),
+        _either(row.descendants),
+        _any_of(row.claimed),
+        _any_of(row.cluster),
+        state,
+        row.action.name.lower(),
+    )
+
+
+def _any_of(values: Iterable[Enum] | None) -> str:
+    return "" if values is None else ", ".join(value.value for value in values)
+
+
+def _either(held: bool | None) -> str:
+    return {None: "", True: "held", False: "free"}[held]
