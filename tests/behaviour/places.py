@@ -156,7 +156,7 @@ class Service(Place):
         upload("exit 3\n")
         self.server.final(2)
         for service in ("example", "narrow"):
-            upload("echo began; sleep 600\n", service=service, user="2")
+            upload("echo began; sleep 6000\n", service=service, user="2")
         upload("true\n", service="narrow", user="3")
         for job in (3, 4):
             eventually(lambda job=job: self.server.get(f"/jobs/{job}/logs").body == b"began\n")
@@ -182,7 +182,7 @@ class Node(Place):
         self.server = Process("node", "--insecure", "--port", "0", cwd=root, env=self.environment)
         self.submitted = [
             self._submit(number, text)
-            for number, text in enumerate(("echo hello\n", "echo began; sleep 600\n"), 1)
+            for number, text in enumerate(("echo hello\n", "echo began; sleep 6000\n"), 1)
         ]
         eventually(lambda: self.server.get("/find/key-1").json["status"] == "Completed")
         self.ids = {str(number): str(one.json["id"]) for number, one in enumerate(self.submitted, 1)}

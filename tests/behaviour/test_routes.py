@@ -45,9 +45,16 @@ def shown(answer: Answer, normal: Normaliser) -> dict[str, Any]:
 
 
 def events(text: str, normal: Normaliser) -> list[dict[str, Any]]:
-    """The frames of a stream, without the pings between them."""
+    """The frames of a stream, without the pings between them.
+
+    Nor that a job is Running: one that ends at once may end before its server asks.
+    """
     frames = [dict(re.findall(r"^(event|data): (.*)$", frame, re.MULTILINE)) for frame in text.split("\n\n")]
-    return [{**frame, "data": normal(json.loads(frame["data"]))} for frame in frames if "data" in frame]
+    return [
+        {**frame, "data": normal(json.loads(frame["data"]))}
+        for frame in frames
+        if "data" in frame and not re.search(r'"status": ?"Running"', frame["data"])
+    ]
 
 
 def described(description: dict[str, Any]) -> dict[str, Any]:

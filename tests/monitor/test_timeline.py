@@ -10,7 +10,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenuto.clock import SystemClock
 from tenuto.experiments.source import ExperimentSource
+from tenuto.jobs.row import Door, Row
 from tenuto.jobs.source import Moment
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor.provider import LocalProvider
@@ -18,6 +20,7 @@ from tenuto.monitor.timeline import (
     MOST_BARS,
     Bar,
     History,
+    Timelines,
     Wait,
     bins,
     draw_group,
@@ -27,6 +30,7 @@ from tenuto.monitor.timeline import (
     packed,
 )
 from tenuto.settings import Settings
+from tenuto.testing.fake_source import FakeSource
 from tenuto.testing.monitor_demo import demo_sources
 from tests.jobs.workspaces import NOW as NOW_THERE
 from tests.jobs.workspaces import RUN, Builder
@@ -239,3 +243,29 @@ def test_line_22_every_running_attempt_of_a_history_is_one_bar(
     assert len(seen) >= begun
     assert all(bar.end is None or bar.end >= bar.start for bar in bars)
     assert all(wait.end is None or wait.end >= wait.start for wait in waits)
+
+
+def test_a_job_whose_end_the_journal_does_not_know_yet_has_the_end_of_its_row() -> None:
+    """The journal of a driver is written in groups: a job's row may be ahead of it."""
+    key, group = "experiments:T/j", "experiments:x/r"
+    source = FakeSource()
+    source.put(
+        Row(key, group, Door.EXPERIMENTS, "T", "j", JobState.DONE, attempt=2, started=at(9), ended=at(10))
+    )
+    source.remember(
+        group,
+        [
+            Moment(at(1), key, JobState.RUNNING, 1),
+            Moment(at(2), key, JobState.ERROR, 1, JobFailureStatus.FAILED),
+            Moment(at(9), key, JobState.RUNNING, 2),
+        ],
+    )
+    timelines = Timelines({"experiments": source}, lambda _: [source.row(key)], SystemClock())
+    history = timelines.of(group)
+    _, counts = history.counts(2)
+    assert counts[JobState.DONE][-1] == 1
+    bars, _ = history.bars()
+    assert [(bar.attempt, bar.state, bar.end) for bar in bars] == [
+        (1, JobState.ERROR, at(2)),
+        (2, JobState.DONE, at(10)),
+    ]

@@ -328,7 +328,7 @@ class Timelines:
         self._lock = threading.Lock()
 
     def of(self, group: str) -> History:
-        """The moments of a group; of an attempt that the journal does not know, what its row tells."""
+        """The moments of a group; what its row tells of an attempt whose end no journal knows yet."""
         now = self._clock.monotonic()
         with self._lock:
             kept = self._kept.get(group)
@@ -336,11 +336,13 @@ class Timelines:
                 return kept[1]
         source = self._sources[group.partition(":")[0]]
         moments = list(source.moments(group))
-        told: dict[str, int] = {}
+        told: dict[str, tuple[int, bool]] = {}  # by job, the last attempt that has a moment, and if it ended
         for moment in moments:
-            told[moment.key] = max(told.get(moment.key, 0), moment.attempt)
+            known = (moment.attempt, moment.state.finished())
+            told[moment.key] = max(told.get(moment.key, known), known)
         for row in self._rows_of(group):
-            if row.key not in told or (not row.reused and row.attempt > told[row.key] > 0):
+            seen = (row.attempt, row.state.finished())
+            if row.key not in told or (not row.reused and seen > told[row.key] > (0, True)):
                 moments += _moments(row)
         history = History(moments)
         with self._lock:
