@@ -267,6 +267,7 @@ with experiment(HERE / "ws", "killed"):
     (job,) = place.workspace.glob("jobs/*/*")
     runs = sorted(place.workspace.glob("experiments/killed/2*"))
     assert len(runs) == 3
+    (job / ".tenuto").mkdir(exist_ok=True)  # a job that is done may lack it
     for directory in (job, job / ".tenuto", runs[-1]):
         (directory / f"locks.json.{writers[-1]}-1.tenuto-tmp").touch()
     place.release.touch()
