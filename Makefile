@@ -8,7 +8,7 @@ READY   := .venv/.ready
 # Half as many again as processors: tests wait for processes, brokers and clocks most of their time.
 WORKERS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 
-.PHONY: help setup demo test check bench prove another-python
+.PHONY: help setup demo test check docs bench prove release another-python
 
 # A caller that names an interpreter of another version than that of .venv gets .venv made anew.
 VERSION := import sys; print(*sys.version_info[:2])
@@ -49,6 +49,9 @@ check: $(READY) ## before each commit: format, lint, types, fast tests (under tw
 	$(BIN)/mypy
 	HYPOTHESIS_PROFILE=check $(BIN)/python -m pytest -n $$(nproc) --dist loadfile -q -m 'not slow'
 
+docs: $(READY) ## the site, in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
 bench: $(READY) ## measure against the targets and peers; QUICK=1 for small sizes, ARGS='--only W7 --no-peers'
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(ARGS)
 
@@ -57,3 +60,6 @@ prove: $(READY) ## try to break what is promised (ARGS='--only models,nth --seed
 	  echo "atheris, jax, pyarrow or xgboost cannot be installed here: without atheris our own engine fuzzes" >&2
 	$(BIN)/python -m proof $(ARGS)
 	HYPOTHESIS_PROFILE=prove $(BIN)/python -m pytest -n $(WORKERS) -m 'hypothesis or prove'
+
+release: $(READY) ## check everything that a release needs, build it, and say what is left to do: VERSION=0.1.0
+	$(BIN)/python deploy/release.py "$(VERSION)"

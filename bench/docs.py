@@ -16,7 +16,7 @@ from bench.places import ROOT
 from bench.results import PLOTS, RESULTS, Result, read
 from bench.rows import FLOOR, OURS, Row
 from bench.table import bullets, columns, markdown, number_text, time_text, value_text, verdict
-from docs.diagrams import refreshed
+from docs.generate import refreshed
 
 PAGE = ROOT.parent / "docs" / "performance.md"
 SLURM_PAGE = ROOT.parent / "docs" / "clusters.md"

@@ -28,6 +28,9 @@ SIZES = {
 }
 FOLLOWED = {Scale.TINY: 2, Scale.QUICK: 10, Scale.FULL: 30, Scale.LARGE: 30}
 FLOOD_S = {Scale.TINY: 1, Scale.QUICK: 5, Scale.FULL: 60, Scale.LARGE: 60}
+CURVES = {Scale.TINY: (5, 20, 1), Scale.QUICK: (200, 1_000, 5)}
+"""Jobs with curves, points of each, and seconds that they are followed."""
+WAITED = {Scale.TINY: 1}
 BESIDE = {Scale.TINY: (5, 1), Scale.QUICK: (100, 2), Scale.FULL: (1_000, 3), Scale.LARGE: (1_000, 3)}
 """Jobs of W1 beside a monitor, and how often."""
 MOST_SEEN = 10_000
@@ -71,6 +74,17 @@ SHOWN = (
     Part("screen_change_s", "marker to screen, median", "s", 0.2),
     Part("document_rows", "rows in the document", "", 300.0),
 )
+CURVED = (
+    Part("curves_drawn_s", "curves: 200 of 1,000 points drawn, the server has read them", "s", 0.5),
+    Part("curves_cold_s", "curves: drawn, the server has read none", "s", None),
+    Part("curves_updates_each_s", "curves: drawn anew, 20 points a second each", "/s", None),
+    Part("curves_frame_s", "curves: longest frame meanwhile", "s", 0.1),
+    Part("call_us", "log_metrics: a call", "us", 20.0),
+)
+WOKEN = (
+    Part("wake_s", "tenuto wait: marker to return, median", "s", 0.2),
+    Part("wake_most_s", "tenuto wait: marker to return, the most", "s", None),
+)
 TERMINAL = (
     Part("top_rows_s", "tenuto top: first rows", "s", 3.0, 3.0),
     Part("top_rows_cpu_s", "tenuto top: first rows, CPU", "s", 2.0, 2.0),
@@ -102,6 +116,18 @@ def own(options: Options) -> Iterator[Row]:
             else:
                 yield missing("W11", "first rows on screen", OURS, count, "needs Chromium")
             yield from _rows(options, count, FLOODED, "flood.py", FLOOD_S[options.scale], place=place)
+    count, points, seconds = CURVES.get(options.scale, CURVES[Scale.QUICK])
+    if options.budget.affords("W11", "curves", count, options.repetitions * (30 + seconds)):
+        with fresh(options.directory) as place:
+            ours.run(options, "prepare.py", count, place=place)
+            if shutil.which("chromium"):
+                yield from _rows(options, count, CURVED, "curves.py", points, seconds, place=place)
+            else:
+                yield missing("W11", CURVED[0].case, OURS, count, "needs Chromium")
+    waited = WAITED.get(options.scale, 5)
+    if options.budget.affords("W11", "wait", waited, options.repetitions * (5 + waited)):
+        with fresh(options.directory) as place:
+            yield from _rows(options, waited, WOKEN, "waiting.py", place=place, repetitions=1)
     count, times = BESIDE[options.scale]
     if options.budget.affords("W11", "beside W1", count, 2 * times * (3 + 0.0075 * count)):
         with fresh(options.directory) as place:
@@ -113,15 +139,14 @@ def _rows(
     count: int,
     parts: Sequence[Part],
     driver: str,
-    argument: int,
-    *,
+    *arguments: int,
     place: Path,
     repetitions: int | None = None,
 ) -> Iterator[Row]:
     load = os.getloadavg()[0]
     try:
         times = range(repetitions or options.repetitions)
-        reports = [ours.run(options, driver, count, argument, place=place) for _ in times]
+        reports = [ours.run(options, driver, count, *arguments, place=place) for _ in times]
     except Broken as broken:
         yield missing("W11", parts[0].case, OURS, count, f"failed: {broken}")
         return

@@ -1,4 +1,4 @@
-"""Owns W7, identity: building configs and computing their identities, at two sizes each."""
+"""Owns W7, identity: building configs, computing their identities, submitting them, at two sizes each."""
 
 from __future__ import annotations
 
@@ -30,8 +30,21 @@ COMPARED = "experimaestro"
 """The peer that has such a thing."""
 
 
+SUBMITTED = Sizes((10,), (100,), (100, 1_000))
+
+
 def own(options: Options) -> Iterator[Row]:
-    return _system(options, OURS, Path(sys.executable))
+    yield from _system(options, OURS, Path(sys.executable))
+    title = "(e) submit tasks of 20 configs from 10 modules"
+    for size in SUBMITTED.at(options.scale):
+        if options.budget.affords("W7", title, size, 2.0 * options.repetitions, smallest=True):
+            load = os.getloadavg()[0]
+            runs = []
+            for _ in range(options.repetitions):
+                with fresh(options.directory) as place:
+                    runs.append(driver(DRIVERS / "submits.py", size, directory=place))
+            cost = summarise([Cost(**run["submit"]) for run in runs])
+            yield by_cpu("W7", title, OURS, size, cost, load, "<= 1 ms each", 1e-3 * size)
 
 
 def peers(options: Options) -> Iterator[Row]:
@@ -78,4 +91,4 @@ def _system(options: Options, system: str, python: Path) -> Iterator[Row]:
             yield by_cpu("W7", f"{title}: identity", system, size, digest, load, *goal, note=note)
 
 
-WORKLOAD = Workload("W7", "identity: build and hash configs", own, peers)
+WORKLOAD = Workload("W7", "identity: build, hash and submit configs", own, peers)

@@ -34,6 +34,7 @@ from bench.served import (
     sockets_of,
     started,
 )
+from bench.w8_crowd import crowd
 from tenuto.database import Database, migrate
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.decisions import Quota
@@ -55,7 +56,12 @@ MB = 1e6
 
 def limits(options: Options) -> Iterator[Row]:
     """The rows of each limit; one that cannot be measured here says why."""
-    for case, measured in (("claims", _claims), ("large files", _transfers), ("long polls", _polls)):
+    for case, measured in (
+        ("claims", _claims),
+        ("a crowd", _crowd),
+        ("large files", _transfers),
+        ("long polls", _polls),
+    ):
         try:
             yield from measured(options, os.getloadavg()[0])
         except (Broken, OSError, AssertionError, aiohttp.ClientError) as broken:
@@ -65,14 +71,24 @@ def limits(options: Options) -> Iterator[Row]:
 # Claims
 
 
+def _databases(parts: ExitStack, scale: Scale, name: str) -> dict[str, str | None]:
+    """A database of each kind, empty."""
+    directory = parts.enter_context(tempfile.TemporaryDirectory())
+    urls: dict[str, str | None] = {"SQLite": str(Path(directory, name))}
+    if scale is not Scale.TINY:
+        urls["PostgreSQL"] = postgresql(parts)
+    return urls
+
+
+def _crowd(options: Options, load: float) -> Iterator[Row]:
+    with ExitStack() as parts:
+        yield from crowd(options, _databases(parts, options.scale, "crowd.db"))
+
+
 def _claims(options: Options, load: float) -> Iterator[Row]:
     many = QUEUED[options.scale]
     with ExitStack() as parts:
-        directory = parts.enter_context(tempfile.TemporaryDirectory())
-        urls: dict[str, str | None] = {"SQLite": str(Path(directory, "claims.db"))}
-        if options.scale is not Scale.TINY:
-            urls["PostgreSQL"] = _postgresql(parts)
-        for name, url in urls.items():
+        for name, url in _databases(parts, options.scale, "claims.db").items():
             case = f"a claim among {many:,} queued jobs, against {FEW:,}: {name}"
             if url is None:
                 yield missing("W8", case, OURS, many, f"{name} is not installed here")
@@ -81,7 +97,7 @@ def _claims(options: Options, load: float) -> Iterator[Row]:
             yield plain("W8", case, OURS, many, "x", [many_s / few_s], load, "<= 1.5 x", 1.5)
 
 
-def _postgresql(parts: ExitStack) -> str | None:
+def postgresql(parts: ExitStack) -> str | None:
     """A database of a PostgreSQL of its own; None if there is none on this machine."""
     installed = shutil.which("postgres") or any(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     if not installed or find_spec("psycopg") is None:

@@ -23,6 +23,8 @@ ALONE = 200
 MORE = {Scale.TINY: 3, Scale.QUICK: 40, Scale.FULL: 10_000, Scale.LARGE: 10_000}
 """Jobs after those, for which the server may keep nothing."""
 MORE_S = 0.025
+LOOKS = {Scale.TINY: 20, Scale.QUICK: 300, Scale.FULL: 2_000, Scale.LARGE: 2_000}
+"""Questions on one connection."""
 RESULT_BYTES = {Scale.TINY: 1 << 20, Scale.QUICK: 50 << 20, Scale.FULL: 2 << 30, Scale.LARGE: 2 << 30}
 SENDERS = 8
 USERS = 50
@@ -54,6 +56,9 @@ def _measured(options: Options, sandbox: str, size: int, load: float) -> Iterato
         each = f"together, sandbox {sandbox}: each"
         yield plain("W8", each, OURS, size, "s", [seconds / size], load, *target)
         if judged:
+            looks = sorted(_looks(client, LOOKS[options.scale]))
+            case = "GET /jobs/1 on a kept connection: p50"
+            yield plain("W8", case, OURS, len(looks), "s", [statistics.median(looks)], load, "<= 2 ms", 0.002)
             heads = _heads(client, RESULT_BYTES[options.scale])
             yield plain("W8", "HEAD beside a large result", OURS, 1, "s", heads, load, "<= 5 ms", 0.005)
             yield from _forgotten(options, port, pid, load)
@@ -116,6 +121,16 @@ def _many(port: int, size: int) -> float:
     if troubles:
         raise Broken(str(troubles[0]))
     return time.monotonic() - began
+
+
+def _looks(client: Client, count: int) -> list[float]:
+    """How long answers about one job take, one after another on one connection."""
+    took = []
+    for _ in range(count):
+        began = time.perf_counter()
+        client.ask("GET", "/jobs/1")
+        took.append(time.perf_counter() - began)
+    return took
 
 
 def _heads(client: Client, size: int) -> list[float]:

@@ -34,6 +34,7 @@ VIEWS: dict[str, tuple[dict[str, str], list[str]]] = {
     "results": ({"group": SWEEP}, ["5"]),
     "resources": ({}, ["6"]),
     "archive": ({}, ["7"]),
+    "curves": ({"group": SWEEP}, ["8"]),
     "help": ({}, ["?"]),
 }
 """Each view: how the application is started, and the keys that lead to it."""

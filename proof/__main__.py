@@ -22,7 +22,9 @@ PROOFS = {
     "matrix": "kill points with real processes",
     "soak": "three schedulers under random SIGKILL and SIGSTOP",
     "server": "a scheduler that lives for months, under load",
+    "clusters": "one script on a laptop, Slurm, Grid Engine and hosts by ssh, whatever dies",
     "service": "servers and nodes of the job service are killed at every pair of their kill points",
+    "fleet": "two servers and three nodes of the job service under random strikes",
 }
 """The module `proof.NAME` has `run(options) -> Report`; in this order they run."""
 

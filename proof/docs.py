@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench import age
 from bench.docs import kept
-from docs.diagrams import refreshed
+from docs.generate import refreshed
 from proof.report import RESULTS, read, summary
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"

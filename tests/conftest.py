@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.parts import torque
+
 # A run started in the background ignores what a terminal sends, and so would all that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for ignored in (signal.SIGHUP, signal.SIGQUIT):
@@ -173,11 +175,13 @@ COMPONENTS: dict[str, Callable[[], bool]] = {
     "codecarbon": _module("codecarbon"),
     "curl": _command("curl"),
     "git": _command("git"),
+    "torque": torque.is_unpacked,
     "gridengine": lambda: Path("/usr/lib/gridengine/sge_qmaster").exists(),
     "right to mount a disk": lambda: os.geteuid() == 0 and _works("unshare", "--mount", "true")(),
     "pid namespace": _works(*"unshare --user --map-root-user --pid --fork --mount-proc true".split()),
     "loop device": lambda: _can_mount() and _command("mkfs.ext4")() and _works("losetup", "--find")(),
     "memory cgroups": _memory_cgroups,
+    "mkdocs": lambda: _module("material")() and _module("mkdocstrings")(),
     "mypy": _module("mypy"),
     "npm": _command("npm"),
     "numpy": _module("numpy"),

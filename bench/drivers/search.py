@@ -1,6 +1,6 @@
 """Owns the driver of W9: candidates of a search, and what runs the same work without one.
 
-search.py embedded|experiment|optuna|dramatiq|steady COUNT [URL], search.py tick ROWS [URL], or
+search.py embedded|experiment|optuna|dramatiq|steady|asks|agents COUNT [URL], search.py tick ROWS [URL], or
 search.py idle SECONDS; in an empty directory
 """
 
@@ -71,6 +71,77 @@ def optuna_alone(count, url):
     study.optimize(lambda trial: trial.suggest_int("number", 0, 10**9), n_trials=count)
     account.stop()
     account.report()
+
+
+def asks(count, url):
+    """So many asks and tells of TPE through a study of ours and through Optuna's own, in turns."""
+    import optuna
+
+    from tenuto.search import OptunaSampler, Outcome, Real, Study
+
+    names = ["a", "b", "c", "d"]
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    ours = Study({name: Real(0, 1) for name in names}, OptunaSampler("tpe"), seed=1)
+    theirs = optuna.create_study(
+        direction="maximize", sampler=optuna.samplers.TPESampler(seed=1, constant_liar=True)
+    )
+    spent = [0.0, 0.0]
+    account = Account()
+    for _ in range(count):
+        began = time.process_time()
+        one = ours.ask()
+        ours.tell(one.number, Outcome(sum(one.values.values())))
+        between = time.process_time()
+        trial = theirs.ask()
+        theirs.tell(trial, sum(trial.suggest_float(name, 0, 1) for name in names))
+        spent = [spent[0] + between - began, spent[1] + time.process_time() - between]
+    account.stop()
+    account.report(ratio=spent[0] / spent[1], ask_s=spent[0] / count)
+
+
+AGENT_S, EVALUATION_S = 4.0, 0.4
+"""A fifth of an agent's 20 s and an evaluation's 2 s."""
+
+
+def agents(count, url):
+    """Programs whose agents sleep ten times as long as their evaluations: how busy the evaluations are."""
+    import dataclasses
+    from pathlib import Path
+
+    from tenuto.search import Evolution, Repository
+    from tenuto.settings import load_settings
+
+    folder = Path("repo")
+    folder.mkdir()
+    (folder / "value.txt").write_text("0\n")
+    (folder / "evaluate.py").write_text(
+        "import time, sys\nbegan = time.time()\n"
+        f"time.sleep({EVALUATION_S})\n"
+        'print(\'{"objective": 1, "metrics": {"began": %r, "ended": %r}}\' % (began, time.time()))\n'
+    )
+    (folder / "agent.py").write_text(
+        f"import os, time\ntime.sleep({AGENT_S})\nopen('value.txt', 'w').write(os.environ['EVOLVE_SEED'])\n"
+    )
+    git = ["git", "-C", str(folder), "-c", "user.name=b", "-c", "user.email=b@localhost"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "root"]):
+        subprocess.run([*git, *words], check=True)
+    settings = load_settings()
+    slots = dataclasses.replace(settings.search, agent_slots=12)
+    search = Evolution(
+        "w9",
+        Repository(
+            folder, agent=["{python}", "agent.py"], evaluate=["{python}", "evaluate.py"], confine="none"
+        ),
+        max_total_jobs=count,
+        workdir="ws",
+        settings=dataclasses.replace(settings, search=slots),
+    )
+    account = Account()
+    result = search.run(slots=1)
+    account.stop()
+    spans = sorted((row["began"], row["ended"]) for row in result.rows()[1:] if row["objective"] == 1)
+    busy = sum(ended - began for began, ended in spans)
+    account.report(busy_percent=100 * busy / (spans[-1][1] - spans[0][0]), evaluated=len(spans))
 
 
 def bare_dramatiq(count, url):
@@ -219,6 +290,8 @@ MODES = {
     "experiment": plain_experiment,
     "optuna": optuna_alone,
     "dramatiq": bare_dramatiq,
+    "asks": asks,
+    "agents": agents,
     "tick": tick,
     "steady": steady,
     "idle": idle,

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from proof.fuzz.configs import Canary
-from tenuto.launchers.instructions import Command, instruct
+from tenuto.launchers.instructions import Command, Instructions
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.records import (
@@ -70,7 +70,7 @@ class Bench:
         sys.path.append(self._canary)
 
     def launch(self) -> LaunchRecord:
-        instructions = instruct("a.Task", "ab12", command=Command(("true",), {}))
+        instructions = Instructions("a.Task", "ab12", command=Command(("true",), {})).encode()
         return LaunchRecord(1, NONCE, "spawn", "ab12", "host", NOW, instructions=instructions)
 
     def close(self) -> None:

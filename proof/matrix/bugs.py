@@ -14,12 +14,12 @@ from tenuto.launchers import observation
 from tenuto.launchers.fence import Fence
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler import decisions, handover, verdicts
+from tenuto.scheduler import attempts, decisions, handover
+from tenuto.scheduler.attempts import Attempt
 from tenuto.scheduler.decisions import Verdict
 from tenuto.scheduler.inputs import AdoptedEnded
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.shell import Shell
-from tenuto.scheduler.verdicts import Verdicts
 
 _run = Job.aio_run
 
@@ -63,7 +63,7 @@ async def _run_without_units(self: Job, order: StartOrder) -> Process:
     return await _run(self, order._replace(tokens=()))
 
 
-async def _not_swept(self: Verdicts, job: Job, lock: Any, found: Any) -> Any:
+async def _not_swept(self: Attempt, lock: Any, found: Any) -> Any:
     return found
 
 
@@ -112,13 +112,13 @@ BUGS = {
     "leftovers not swept": Bug(
         "what a killed runner left at work is not ended before the job starts again",
         "direct",
-        _putting(Verdicts, "_swept", _not_swept),
+        _putting(Attempt, "_swept", _not_swept),
         [{"victim": "runner", "moment": "start", "in_child": True}],
     ),
     "lost taken for done": Bug(
         "a job whose runner vanished counts as done",
         "direct",
-        _putting(verdicts, "after_attempt", _lost_is_done),
+        _putting(attempts, "after_attempt", _lost_is_done),
         striking("runner", ["open oracle.reserve"]),
     ),
     "adopted taken for done": Bug(

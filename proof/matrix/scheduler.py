@@ -18,7 +18,7 @@ from proof.matrix.external import MatrixLauncher, View, shorten_patience
 from proof.matrix.killing import Strike, Watcher, claim
 from proof.matrix.task_oracle import TaskOracle
 from tenuto.launchers.clusters import Clusters
-from tenuto.launchers.direct import DirectLauncher
+from tenuto.launchers.forking_launcher import DirectLauncher
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.outputs import TaskOutput
 from tenuto.launchers.protocols import Launcher
@@ -32,10 +32,10 @@ from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import CounterToken, declare
 from tenuto.scheduler.work import TaskWork
 from tenuto.testing.owner import FakeOwner
-from tenuto.testing.spares import SpareLauncher
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine
+from tests.parts.spares import SpareLauncher
 
 HERE = Path(__file__).parent
 TASK_ID, JOB_ID, NEXT_ID = "oracle", "job", "next"

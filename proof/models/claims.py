@@ -156,7 +156,7 @@ class ClaimsAndFence:
             else:  # it began between the question and the claim
                 yield Step(f"D{i} is too late", _with(state._replace(lock=-1), i, Driver("look")))
         else:
-            yield Step(f"D{i} goes on", _with(state, i, Driver("open")))
+            yield Step(f"D{i} continues", _with(state, i, Driver("open")))
 
     def _open(self, state: State, i: int, d: Driver) -> Iterator[Step[State]]:
         if self._is_done(state):

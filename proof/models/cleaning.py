@@ -1,5 +1,5 @@
 """Owns the model of cleaning: two cleaners against a download, an upload, crashes and a clock that jumps.
-When a cleaner rests is decided by the real `Rest`; what a job shows must agree with what lies on the disk.
+When a cleaner rests is decided by the real `CleanerRest`; a job must show what lies on the disk.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from proof.models.checker import Step
-from tenuto.service.decisions import Rest
+from tenuto.service.decisions import CleanerRest
 
 PLANTED = {
     "opened late": "a download answers 200 by the row alone, and opens the file afterwards",
@@ -17,7 +17,7 @@ PLANTED = {
     "files first": "the files go before the row says Cleaned",
     "no sweep": "a directory that a killed cleaner left is never looked at again",
     "young is swept": "a directory without a row is swept, though its upload is not over",
-    "no rest": "a cleaner goes on after the clock jumped",
+    "no rest": "a cleaner continues after the clock jumped",
     "twice": "two cleaners both count a job as cleaned, since the move is not compared",
 }
 TICK_S = 100.0
@@ -138,7 +138,7 @@ class Cleaning:
             yield Step(f"C{i} sweeps", _with(swept, i, c._replace(has_swept=True)))
             return
         wall, now_s = state.monotonic + state.ahead, state.monotonic * TICK_S
-        before = Rest((state.monotonic + c.seen_ahead) * TICK_S, now_s, c.rest_until * TICK_S)
+        before = CleanerRest((state.monotonic + c.seen_ahead) * TICK_S, now_s, c.rest_until * TICK_S)
         after, _ = before.round(wall * TICK_S, now_s, MAX_AGE_TICKS * TICK_S)
         # Time stands still once the job is old: from then on every rest is over.
         is_old = state.row != "" and state.monotonic >= state.ended_monotonic + MAX_AGE_TICKS

@@ -8,7 +8,19 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from proof.models import cancel, claims, cleaning, handover, phases, quotas, search, start, terminate, tokens
+from proof.models import (
+    cancel,
+    claims,
+    cleaning,
+    handover,
+    phases,
+    quotas,
+    search,
+    shared_claim,
+    start,
+    terminate,
+    tokens,
+)
 from proof.models.checker import Checked, Model, check
 from proof.report import Case, Options, Planted, Report, Violation
 from proof.spread import spread
@@ -83,6 +95,20 @@ SUBJECTS: dict[str, Subject] = {
         small={"faults": 2},
         full={"faults": 1, "places": 2},
     ),
+    shared_claim.SharedClaim.name: Subject(
+        shared_claim.SharedClaim,
+        "members of a database that claim a row, freeze, die, or leave with what they hold; answers are lost",
+        shared_claim.PLANTED,
+        small={"faults": 3},
+        full={"faults": 4},
+    ),
+    shared_claim.LeasedClaim.name: Subject(
+        shared_claim.LeasedClaim,
+        "the same with claims that end with a lease, whoever is a member",
+        shared_claim.PLANTED_LEASED,
+        small={"faults": 2},
+        full={"faults": 3},
+    ),
     terminate.Terminate.name: Subject(
         terminate.Terminate,
         "two users end a job that is claimed, sent, started or ends by itself; server and node may be killed",
@@ -110,7 +136,7 @@ SUBJECTS: dict[str, Subject] = {
 NOTE = """Every reachable state of each model was visited, and from each one a good end can be reached without
 a further fault. What happens next to a job is decided by the real `Core`, what a directory means by the real
 `derive_state` and `after_attempt`, which job gets a token by the real `decide`, which service job is next by
-`next_jobs`, and when a cleaner rests by `Rest`."""
+`next_jobs`, and when a cleaner rests by `CleanerRest`."""
 
 
 class _Order(NamedTuple):

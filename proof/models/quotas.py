@@ -139,7 +139,7 @@ class Quotas:
                     yield Step(f"S{i} dies", _server(worse, i, Server("dead")), True)
                     yield Step(f"S{i} freezes", _server(worse, i, server._replace(life="frozen")), True)
             else:
-                yield Step(f"S{i} goes on", _server(state, i, server._replace(life="up")))
+                yield Step(f"S{i} continues", _server(state, i, server._replace(life="up")))
 
     # One transaction each
 

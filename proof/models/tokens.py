@@ -24,7 +24,7 @@ PLANTED = {
     "tickets of the dead stay": "P3 does not drop the tickets of schedulers whose byte is free",
     "tickets of a predecessor stay": "P2 takes a number without removing the tickets that bear it",
     "no reservation": "what falls free is never kept for a request that was overtaken often enough",
-    "reserved from the next pump on": "an overtaking that is one too many is counted, and the pump goes on",
+    "reserved from the next pump on": "an overtaking that is one too many is counted, and the pump continues",
     "overtakings not saved": "P7 does not write the counts of the requests that were passed",
     "others ahead are ignored": "the decision looks at the own tickets only",
     "held while short": "a request takes what it can get and waits for the rest",
@@ -332,7 +332,7 @@ class TokensWithTickets:
             ended = request._replace(status="done", units=())
             if self._planted == "units stay with the payload":
                 leaked = tuple(a | b for a, b in zip(state.leaked, request.units, strict=True))
-                yield Step(f"j{j} ends, its daemon goes on", _job(state._replace(leaked=leaked), j, ended))
+                yield Step(f"j{j} ends, its daemon continues", _job(state._replace(leaked=leaked), j, ended))
             yield Step(f"j{j} ends", _job(state, j, ended))
         elif request.status == "kept":
             leaked = tuple(a | b for a, b in zip(state.leaked, request.units, strict=True))

@@ -1,6 +1,6 @@
 """Owns the proof that a scheduler can live in a server for months: memory stays flat, no event loop stalls.
 
-Both with real files, and jobs that end in the moment they start (`tenuto.testing.instant`), so that there is
+Both with real files, and jobs that end in the moment they start (`tests.parts.instant`), so that there is
 nothing to measure but the scheduler: `months` lets owners come and go, `load` submits from an event loop.
 """
 

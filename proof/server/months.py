@@ -18,10 +18,10 @@ from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.scheduler import Scheduler
-from tenuto.testing.instant import InstantLauncher, NoWork
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
+from tests.parts.instant import InstantLauncher, NoWork
 
 BATCH = 50
 """Jobs of one owner."""

@@ -25,16 +25,16 @@ from tenuto.lifecycle.service import ServiceState
 from tenuto.service import fair_share
 from tenuto.service.access import EVERYBODY
 from tenuto.service.data_owner import DataDirectory, OwnedData, claim_data
-from tenuto.service.decisions import Quota, Rest, plan_nodes
+from tenuto.service.decisions import CleanerRest, Quota, plan_nodes
 from tenuto.service.nodes import Outgoing
 from tenuto.service.parts import Offered
 from tenuto.service.rows import JobRow, NewJob, Page
 from tenuto.service.server import Server, ServerPlan
 from tenuto.settings.service import ServiceSettings
 from tenuto.testing.clock import FakeClock, FakeRandomness
-from tenuto.testing.fake_node import FakeNode, Trouble
-from tenuto.testing.simulation import run_virtually
 from tenuto.workspace.machine import this_machine
+from tests.parts.simulation import run_virtually
+from tests.service.fake_node import FakeNode, Trouble
 
 PLANTED = {
     "no find": "a job that was taken over is given to any node anew",
@@ -349,10 +349,10 @@ def played(seed: int, plant: str | None = None) -> Verdict:
     return Verdict(seed, tuple(world.problems), dict(ends), {k: n for k, n in counted.items() if n})
 
 
-class _Restless(Rest):
+class _Restless(CleanerRest):
     """A cleaner that never rests."""
 
-    def round(self, wall: float, monotonic: float, max_age_s: float) -> tuple[Rest, float]:
+    def round(self, wall: float, monotonic: float, max_age_s: float) -> tuple[CleanerRest, float]:
         return self, 0.0
 
 

@@ -14,8 +14,8 @@ from proof.simulation.fairness import MOST_OVERTAKINGS
 from proof.simulation.scenario import Does, JobPlan
 from tenuto.launchers.instructions import GRACE_S
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.scheduler.attempts import STOP_GRACE_S
 from tenuto.scheduler.decisions import MAX_BLAMELESS
-from tenuto.scheduler.watches import STOP_GRACE_S
 from tenuto.testing.processes import FakeProcesses
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import ProcessIdentity

@@ -20,9 +20,9 @@ from tenuto.scheduler.listeners import standing_of
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import CounterToken, TokenDependency, declare
 from tenuto.scheduler.workers import call_safely
-from tenuto.testing.simulation import Inline
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.token_files import TokenPlace
+from tests.parts.simulation import Inline
 
 if TYPE_CHECKING:
     from proof.simulation.world import World

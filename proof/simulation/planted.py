@@ -28,8 +28,6 @@ from tenuto.scheduler import (
     token_decisions,
     token_queue,
     tokens,
-    verdicts,
-    watches,
 )
 from tenuto.scheduler.decisions import Arrival, Tries, Verdict
 from tenuto.scheduler.inputs import AdoptedEnded, Cancelled
@@ -103,7 +101,7 @@ def _lock_released_before_the_start(patch: Patch) -> None:
 
 @_bug("the scheduler keeps its copy of the lock after the runner is confirmed")
 def _lock_never_released(patch: Patch) -> None:
-    start = attempts.Attempts._start
+    start = attempts.Attempt._start
 
     class Kept:
         def __init__(self, lock: Any) -> None:
@@ -115,10 +113,11 @@ def _lock_never_released(patch: Patch) -> None:
         def close(self) -> None:
             pass
 
-    async def _start(self: Any, job: Any, lock: Any, *grant: Any) -> Verdict:
-        return await start(self, job, Kept(lock), *grant)
+    async def _start(self: Any, lock: Any) -> Verdict:
+        kept: Any = Kept(lock)
+        return await start(self, kept)
 
-    patch.set(attempts.Attempts, "_start", _start)
+    patch.set(attempts.Attempt, "_start", _start)
 
 
 @_bug("submitting tries the lock to see whether the directory is usable, and forgets to let it go")
@@ -148,10 +147,10 @@ def _lock_not_shared(patch: Patch) -> None:
 
 @_bug("leftovers of a killed runner are not ended before the job starts again")
 def _leftovers_not_swept(patch: Patch) -> None:
-    async def _swept(self: Any, job: Any, lock: Any, found: Any) -> Any:
+    async def _swept(self: Any, lock: Any, found: Any) -> Any:
         return found
 
-    patch.set(verdicts.Verdicts, "_swept", _swept)
+    patch.set(attempts.Attempt, "_swept", _swept)
 
 
 # Markers and attempts
@@ -174,7 +173,7 @@ def _outputs_not_synced(patch: Patch) -> None:
 
 @_bug("nobody looks whether the parameters of a job that is done survived a power loss")
 def _params_not_mended(patch: Patch) -> None:
-    patch.set(watches.Watches, "mend", lambda self, job, found, lock=None: True)
+    patch.set(attempts.Attempt, "fix", lambda self, found, lock=None: True)
 
 
 @_bug("the failure of an earlier attempt counts as that of the current one")
@@ -280,7 +279,7 @@ def _lost_reported_done(patch: Patch) -> None:
         verdict = after(found, tries, limits)
         return Verdict(JobState.DONE) if verdict.reason is JobFailureStatus.LOST else verdict
 
-    patch.set(verdicts, "after_attempt", after_attempt)
+    patch.set(attempts, "after_attempt", after_attempt)
 
 
 @_bug("a failed job that is found on the disk counts as done")
@@ -298,8 +297,7 @@ def _failure_reused(patch: Patch) -> None:
 
 @_bug("a failure that was known before the submission counts as the answer to it")
 def _old_failure_answers(patch: Patch) -> None:
-    for module in (attempts, watches):
-        patch.set(module, "has_answer", lambda job, found: found.derived.action is Action.KEEP)
+    patch.set(attempts, "has_answer", lambda job, found: found.derived.action is Action.KEEP)
 
 
 @_bug("an adopted job is taken for done without waiting for its runner")
@@ -312,12 +310,12 @@ def _adoption_does_not_wait(patch: Patch) -> None:
 
 @_bug("an adopted job that ended is never noticed")
 def _adoption_never_ends(patch: Patch) -> None:
-    async def _watch_runner(self: Any, job: Any, found: Any) -> bool:
+    async def _watch_runner(self: Any, found: Any) -> bool:
         if found.derived.state is JobState.RUNNING:
             await asyncio.get_running_loop().create_future()
         return False
 
-    patch.set(watches.Watches, "_watch_runner", _watch_runner)
+    patch.set(attempts.Attempt, "_watch_runner", _watch_runner)
 
 
 # Trying again
@@ -325,7 +323,7 @@ def _adoption_never_ends(patch: Patch) -> None:
 
 @_bug("the count of timeouts starts anew with each attempt")
 def _retry_counter_reset(patch: Patch) -> None:
-    patch.set(verdicts, "tries_of", lambda launch: Tries())
+    patch.set(attempts, "tries_of", lambda launch: Tries())
 
 
 @_bug("a resumable job is tried once too often")
@@ -334,7 +332,7 @@ def _one_retry_too_many(patch: Patch) -> None:
         generous = limits._replace(max_retries=limits.max_retries + 1)
         return decisions.after_attempt(found, tries, generous)
 
-    patch.set(verdicts, "after_attempt", after_attempt)
+    patch.set(attempts, "after_attempt", after_attempt)
 
 
 @_bug("a lost job is started again, however often it was lost")
@@ -342,7 +340,7 @@ def _lost_without_limit(patch: Patch) -> None:
     def after_attempt(found: Any, tries: Any, limits: Any) -> Verdict:
         return decisions.after_attempt(found, tries, limits._replace(max_lost_retries=1000))
 
-    patch.set(verdicts, "after_attempt", after_attempt)
+    patch.set(attempts, "after_attempt", after_attempt)
 
 
 @_bug("a start that the machine refused counts as a loss")
@@ -355,12 +353,12 @@ def _timeout_is_final(patch: Patch) -> None:
     def after_attempt(found: Any, tries: Any, limits: Any) -> Verdict:
         return decisions.after_attempt(found, tries, limits._replace(resumable=False))
 
-    patch.set(verdicts, "after_attempt", after_attempt)
+    patch.set(attempts, "after_attempt", after_attempt)
 
 
 @_bug("a restarted scheduler runs a failed job again that runs once")
 def _failed_once_job_runs_again(patch: Patch) -> None:
-    has_answer = verdicts.has_answer
+    has_answer = attempts.has_answer
 
     def as_for_others(found: Any, **options: Any) -> Arrival:
         return decisions.on_arrival(found)
@@ -372,8 +370,7 @@ def _failed_once_job_runs_again(patch: Patch) -> None:
 
     patch.set(intake, "on_arrival", as_for_others)
     patch.set(attempts, "on_arrival", as_for_others)
-    for module in (attempts, watches):
-        patch.set(module, "has_answer", answers_others)
+    patch.set(attempts, "has_answer", answers_others)
 
 
 @_bug("a job that runs once is tried again after its runner was lost, or its time was up")
@@ -381,7 +378,7 @@ def _once_job_tried_again(patch: Patch) -> None:
     def after_attempt(found: Any, tries: Any, limits: Any) -> Verdict:
         return decisions.after_attempt(found, tries, limits._replace(once=False))
 
-    patch.set(verdicts, "after_attempt", after_attempt)
+    patch.set(attempts, "after_attempt", after_attempt)
     patch.set(jobs.Job, "once", property(lambda self: False))
 
 
@@ -390,17 +387,17 @@ def _once_job_tried_again(patch: Patch) -> None:
 
 @_bug("a job that was cancelled, and whose runner vanished, is started again")
 def _cancelled_job_restarted(patch: Patch) -> None:
-    patch.set(verdicts.Verdicts, "_explained", lambda self, job, derived: derived)
+    patch.set(attempts.Attempt, "_explained", lambda self, derived: derived)
 
 
 @_bug("a job that times out while it is being cancelled is started again")
 def _cancelled_job_tried_again(patch: Patch) -> None:
-    patch.set(verdicts.Verdicts, "_unless_cancelled", lambda self, job, verdict: verdict)
+    patch.set(attempts.Attempt, "_unless_cancelled", lambda self, verdict: verdict)
 
 
 @_bug("a cancelled job is not asked to stop")
 def _stop_not_sent(patch: Patch) -> None:
-    patch.set(watches.Watches, "request_stop", lambda self, job: None)
+    patch.set(attempts.Attempt, "request_stop", lambda self: None)
 
 
 @_bug("a cancelled job still waits for what it depends on")
@@ -410,11 +407,11 @@ def _cancelled_job_still_waits(patch: Patch) -> None:
 
 @_bug("a cancelled job is killed at once, so that it cannot say why it ended")
 def _cancelled_job_killed(patch: Patch) -> None:
-    def request_stop(self: Any, job: Any) -> None:
-        if job.process is not None:
-            job.process.kill()
+    def request_stop(self: Any) -> None:
+        if self.job.process is not None:
+            self.job.process.kill()
 
-    patch.set(watches.Watches, "request_stop", request_stop)
+    patch.set(attempts.Attempt, "request_stop", request_stop)
 
 
 # Waiting
@@ -462,12 +459,12 @@ def _transient_woken_too_late(patch: Patch) -> None:
 
 @_bug("changes of a directory are waited for without a look now and then")
 def _no_poll_underneath(patch: Patch) -> None:
-    changed = watches.Watches.changed
+    changed = attempts.Attempts.changed
 
     async def for_ever(self: Any, directory: str, timeout_s: float = 0.0) -> None:
-        await changed(self, directory, 1e9 if self._watch_directory(directory) else timeout_s)
+        await changed(self, directory, 1e9 if self._watch(directory) else timeout_s)
 
-    patch.set(watches.Watches, "changed", for_ever)
+    patch.set(attempts.Attempts, "changed", for_ever)
 
 
 @_bug("the slot of an ended job is not given back")
@@ -662,7 +659,7 @@ def _missing_means_done(patch: Patch) -> None:
             return Verdict(JobState.DONE)
         return after(found, tries, limits)
 
-    patch.set(verdicts, "after_attempt", after_attempt)
+    patch.set(attempts, "after_attempt", after_attempt)
     patch.set(observation.Observer, "_is_fenced", lambda self, paths, nonce: True)
 
 
@@ -727,7 +724,7 @@ def _grown_after_preemption(patch: Patch) -> None:
             return verdict._replace(tries=verdict.tries.after(decisions.Cause.MEMORY))
         return verdict
 
-    patch.set(verdicts, "after_attempt", after_attempt)
+    patch.set(attempts, "after_attempt", after_attempt)
     patch.set(decisions, "after_attempt", after_attempt)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler import verdicts
+from tenuto.scheduler import attempts
 from tenuto.scheduler.decisions import Verdict
 from tenuto.scheduler.intake import Arrivals
 from tenuto.workspace import job_directory
@@ -48,7 +48,7 @@ def plant(name: str) -> None:
 
 
 def _failed_is_done() -> None:
-    module: Any = verdicts
+    module: Any = attempts
     after_attempt = module.after_attempt
 
     def hopeful(*arguments: Any) -> Verdict:

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from tenuto.launchers.cluster.dialect import ClusterOptions
     from tenuto.launchers.cluster.dialects.slurm import SlurmOptions
     from tenuto.launchers.cluster.launcher import ClusterLauncher, SlurmLauncher
+    from tenuto.launchers.nodes import nodes
     from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement
     from tenuto.launchers.selection import find_launcher
     from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from tenuto.tasks.progress import log_metrics, progress, tqdm
     from tenuto.tasks.serialization import state_dict
     from tenuto.tasks.stored_configs import deserialize, from_state_dict, from_task_dir, load, save, serialize
+    from tenuto.version import __version__ as __version__
 
 _ON_DEMAND = {
     "task": "tenuto.tasks.functions",
@@ -138,14 +140,14 @@ _ON_DEMAND = {
     "load": "tenuto.tasks.stored_configs",
     "load_xp_info": "tenuto.experiments.run_info",
     "log_metrics": "tenuto.tasks.progress",
+    "nodes": "tenuto.launchers.nodes",
     "progress": "tenuto.tasks.progress",
     "save": "tenuto.tasks.stored_configs",
     "serialize": "tenuto.tasks.stored_configs",
     "state_dict": "tenuto.tasks.serialization",
     "tqdm": "tenuto.tasks.progress",
+    "__version__": "tenuto.version",
 }
-
-__version__ = "0.1.0"
 
 __all__ = [
     "STDERR",
@@ -230,6 +232,7 @@ __all__ = [
     "load",
     "load_xp_info",
     "log_metrics",
+    "nodes",
     "options",
     "param_group",
     "partial",

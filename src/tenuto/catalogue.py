@@ -293,7 +293,7 @@ class Catalogue:
         """One row for each point that jobs logged: id, kind, group, task, tags, metric, step, time, value.
 
         ``pandas.DataFrame(catalogue.metrics())`` works as it is. `filter` and `every`: as of `rows`. `name`:
-        the metric, or several; by default all.
+        the metric, or several, also what runners measure (``system/cpu``); by default all that jobs logged.
         """
         names = (name,) if isinstance(name, str) else tuple(name)
         rows = self.rows(filter, every=every)
@@ -348,7 +348,7 @@ class Catalogue:
         """The source that shows the job or group with this key."""
         found = self._doors.get(key.partition(":")[0])
         if found is None:
-            raise NotFound(f"no open door has {key!r:.200}")
+            raise NotFound(f"nothing here has {key!r:.200}")
         return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import tokenize
@@ -16,6 +17,10 @@ VAGUE = re.compile(
     re.IGNORECASE,
 )
 """What no room of the house says either."""
+HOUSE = re.compile(
+    r"\b(thrice|go(?:es)? on|mend(?:s|ed)?|doors?|faces?|strays|playhead|unless told)\b", re.IGNORECASE
+)
+"""Words that are read twice; the plain ones: three times, continue, fix, kind, page, terminal."""
 NAMELESS = re.compile(
     r"\b(whoever|somebody|someone|anybody|anyone|everybody|everyone|(?<!person )(?<!user )who)\b"
     r"|^(it|nobody) |^what (is|was|has|had|can|cannot|may|must|came|comes|changes|ended|failed|fails|left"
@@ -56,6 +61,60 @@ def test_a_sentence_of_the_house_names_what_decides() -> None:
         for line in unnamed(path.read_text("utf-8"), VAGUE)
     ]
     assert not found, "name the one that has, uses or decides it: " + ", ".join(found)
+
+
+def house_words(text: str) -> list[int]:
+    """The lines of a page that have such a word outside of code."""
+    prose = re.sub(
+        r"^ *```(?!console).*?^ *```\s*$|`[^`\n]*`",
+        lambda code: "\n" * code[0].count("\n"),
+        text,
+        flags=re.MULTILINE | re.DOTALL,
+    )
+    return [number for number, line in enumerate(prose.splitlines(), 1) if HOUSE.search(line)]
+
+
+def house_words_of_messages(text: str) -> list[int]:
+    """The lines of a source whose strings, the help of commands among them, have such a word."""
+    if not HOUSE.search(text):
+        return []
+    nodes = list(ast.walk(ast.parse(text)))
+    notes = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    commands = {
+        id(node.body[0].value)
+        for node in nodes
+        if isinstance(node, ast.FunctionDef) and isinstance(node.body[0], ast.Expr)
+        if any("command" in ast.unparse(one) or "group" in ast.unparse(one) for one in node.decorator_list)
+    }
+    return [
+        node.lineno
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value
+        if (id(node) not in notes or id(node) in commands) and HOUSE.search(node.value)
+    ]
+
+
+def test_a_page_and_a_message_say_it_in_plain_words() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "bench" / "README.md"]
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in pages
+        if path.name != "CHANGELOG.md"
+        for line in house_words(path.read_text("utf-8"))
+    ]
+    found += [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted((ROOT / "src" / "tenuto").rglob("*.py"))
+        for line in house_words_of_messages(path.read_text("utf-8"))
+    ]
+    assert not found, "write continue, fix, three times, kind, page or terminal: " + ", ".join(found)
+
+
+def test_the_rule_reads_prose_and_messages_only() -> None:
+    page = "It `goes on`.\n\n```python\ngo on\n```\n\nIt goes on, thrice.\n"
+    assert house_words(page) == [7]
+    source = 'def f(door):\n    """It goes on."""\n    raise ValueError(f"{door} goes on")\n'
+    assert house_words_of_messages(source) == [3]
 
 
 def nameless(text: str) -> list[str]:

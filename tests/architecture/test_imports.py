@@ -23,7 +23,7 @@ SRC = ROOT / "src"
 # room -> what it may import besides itself: a room, or one module of a room ("service.source").
 
 FACE = "tenuto"  # src/tenuto/__init__.py, the public names
-GROUND = {"errors", "settings", "clock", "light"}
+GROUND = {"errors", "settings", "clock", "light", "version"}
 CORE = GROUND | {"tasks", "lifecycle", "workspace", "launchers", "scheduler"}
 DOORS = {"experiments", "service", "search"}
 SOURCES = {f"{door}.source" for door in DOORS}
@@ -32,6 +32,7 @@ EVERY_ROOM = CORE | DOORS | {"jobs", "database", "catalogue", "client", "monitor
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "light": set(),
+    "version": set(),
     "settings": {"errors", "light"},
     "clock": {"errors"},
     "tasks": {"errors", "light"},

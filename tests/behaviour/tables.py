@@ -107,6 +107,7 @@ COMMANDS = {
     "cancel": "service: 1\nservice: 99\nempty: 1",
     "token create": "empty: --user 1 --db db.sqlite --note laptop",
     "token list": "service:",
+    "usage": "service:\nservice: --by user",
 }
 """Command -> where it is asked, with which arguments; `--json` is added where a line has none."""
 
@@ -192,11 +193,13 @@ SERVER = {
     "GET /jobs/{id}/files/{path}": "1",
     "POST /terminate/{id}": "1 99",
     "GET /jobs/{id}/logs": "1 1?stream=stderr&offset=2",
+    "GET /jobs/{id}/points": "1 99",
     "GET /jobs/{id}/events": "1 2",
     "GET /": "?",
     "GET /health": "?",
     "GET /openapi.json": "?",
     "GET /swagger": "?",
+    "GET /usage": "? ?by=service ?by=nothing",
     "GET /metrics": "?",
 }
 """Route of `tenuto serve` -> ids or queries, separated by blanks."""
@@ -209,11 +212,13 @@ NODE = {
     "GET /retrieve/{id}": "1 2 9",
     "GET /retrieve_partial/{id}": "1",
     "GET /logs/{id}": "1 9",
+    "GET /points/{id}": "1 9",
     "GET /progress/{id}": "1 9",
     "POST /kill/{id}": "1 9",
     "POST /drain": "",
     "POST /resume": "",
     "GET /load": "?",
+    "GET /metrics": "?",
     "GET /openapi.json": "?",
     "GET /swagger": "?",
 }
@@ -284,6 +289,7 @@ EMPTY = """
     launchers list
     doctor
     token list
+    usage
     """
 """Commands that are asked where there is no workspace."""
 

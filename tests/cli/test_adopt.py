@@ -16,7 +16,7 @@ PROJECT = """
 from enum import Enum
 from pathlib import Path
 from typing import Dict, List, Optional
-from experimaestro import Config, Constant, Meta, Param, PathGenerator, Task, field
+from experimaestro import Config, Constant, LightweightTask, Meta, Param, PathGenerator, Task, field
 
 class Colour(Enum):
     RED = "r"
@@ -50,6 +50,18 @@ class Evaluate(Task):
     def execute(self):
         Path("score.txt").write_text("score " + self.train.model.read_text())
 
+class Warm(LightweightTask):
+    n: Param[int]
+
+    def execute(self):
+        Path("warmed.txt").write_text(str(self.n))
+
+class Quiet(Task):
+    is_quiet: Param[bool] = field(ignore_default=False)
+
+    def execute(self):
+        print("quiet" if self.is_quiet else "loud")
+
 class Bad(Task):
     x: Param[int]
 
@@ -60,7 +72,7 @@ SCRIPT = """
 import sys
 {first}
 from experimaestro import experiment
-from project import Bad, Data, Evaluate, Train
+from project import Bad, Data, Evaluate, Quiet, Train, Warm
 if __name__ == "__main__":
     try:
         with experiment(sys.argv[1], "sweep") as xp:
@@ -68,6 +80,7 @@ if __name__ == "__main__":
                 train = Train.C(data=Data.C(name="a"), lr=lr, options={{"a": 1}})
                 train.tag("lr", lr)
                 Evaluate.C(train=train.submit()).submit()
+            Quiet.C().submit(init_tasks=[Warm.C(n=1)])
             {bad}
     except BaseException as error:
         print("ended", type(error).__name__, error)
@@ -84,6 +97,7 @@ def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedPro
 def adopt(cwd: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     ended = run(sys.executable, "-m", "tenuto", "adopt", *arguments, "--json", cwd=cwd)
     assert ended.stdout, ended.stderr
+    assert "to run" not in ended.stderr, "a job that is taken over is not run"
     return ended.returncode, json.loads(ended.stdout)
 
 
@@ -109,10 +123,10 @@ def test_a_workspace_that_the_real_package_wrote_is_taken_over_and_reused(tmp_pa
     (tmp_path / "sweep.py").write_text(SCRIPT.format(first="", bad="Bad.C(x=1).submit()"))
     theirs = run(python, "sweep.py", str(tmp_path / "old"), cwd=tmp_path, HOME=str(tmp_path))
     before = contents(tmp_path / "old")
-    assert sum(name.endswith(".done") for name in before) == 4, theirs.stderr
+    assert sum(name.endswith(".done") for name in before) == 5, theirs.stderr
 
     code, planned = adopt(tmp_path, "old", "-w", "new", "--dry-run")
-    assert (code, len(planned["jobs"]), (tmp_path / "new").exists()) == (1, 5, False)
+    assert (code, len(planned["jobs"]), (tmp_path / "new").exists()) == (1, 6, False)
 
     code, taken = adopt(tmp_path, "old", "-w", "new")
     left = [job for job in taken["jobs"] if job["job"] is None]
@@ -129,9 +143,10 @@ def test_a_workspace_that_the_real_package_wrote_is_taken_over_and_reused(tmp_pa
     assert "ended" not in ours.stdout, ours.stdout
     markers = [json.loads(path.read_bytes()) for path in (tmp_path / "new" / "jobs").rglob("*.done")]
     launches = [marker["launch"] for marker in markers]
-    assert [launch["launcher"] for launch in launches] == ["adopted"] * 4, "a job was run, not found"
+    assert [launch["launcher"] for launch in launches] == ["adopted"] * 5, "a job was run, not found"
     shown = run(sys.executable, "-m", "tenuto", "jobs", "-w", "new", "--json", cwd=tmp_path)
-    assert sorted(row["tags"]["lr"] for row in json.loads(shown.stdout)) == [0.1, 0.1, 1.0, 1.0], shown.stdout
+    rates = [row["tags"]["lr"] for row in json.loads(shown.stdout) if row["tags"]]
+    assert sorted(rates) == [0.1, 0.1, 1.0, 1.0], shown.stdout
     scores = sorted(path.read_text() for path in (tmp_path / "new").rglob("score.txt"))
     assert scores == ["score 0.1", "score 1.0"]
     assert {path.read_text() for path in (tmp_path / "new" / "jobs").rglob("Train.out")} == {"trained\n"}
@@ -186,7 +201,8 @@ class Plain:
         ("Job", {"x": 1, "version": 1}, {}, "the constant Job.version was 1, and is 2 now"),
         ("Job", {"x": {"type": "strange", "value": 1}}, {}, "a value of the kind 'strange'"),
         ("Job", {"x": {"type": "python", "value": 7}}, {}, "names an object that is not in it"),
-        ("Job", {"x": 1}, {"init-tasks": [3]}, "has init-tasks, which Tenuto cannot read"),
+        ("Job", {"x": 1}, {"init-tasks": [3]}, "names an object that is not in it"),
+        ("Job", {"x": 1}, {"copy-dependencies": []}, "has copy-dependencies, which Tenuto cannot read"),
     ],
 )
 def test_a_job_that_cannot_be_taken_over_says_why(
@@ -254,3 +270,109 @@ def test_the_real_package_imported_before_is_named(tmp_path: Path) -> None:
     )
     ended = run(sys.executable, "script.py", cwd=tmp_path)
     assert "experimaestro was imported before" in ended.stderr
+
+
+FUNCTION = """
+from dataclasses import field
+from experimaestro import Param, Task
+from experimaestro.experiments import ConfigurationBase, ExperimentHelper, configuration
+
+class Train(Task):
+    lr: Param[float]
+    depth: Param[int]
+
+    def execute(self):
+        return self.lr * self.depth
+
+@configuration
+class Inner:
+    depth: int = 1
+    names: list = field(default_factory=list)
+
+@configuration
+class Configuration(ConfigurationBase):
+    lr: float
+    inner: Inner = Inner()
+
+def run(helper: ExperimentHelper, cfg: Configuration):
+    if cfg.title == "broken":
+        raise RuntimeError("the user's")
+    Train.C(lr=cfg.lr, depth=cfg.inner.depth).tag("lr", cfg.lr).submit()
+"""
+SHEET = """
+id: sweep
+file: experiment
+title: A sweep
+lr: 1
+inner: {depth: 3}
+"""
+
+
+def sheet(cwd: Path, *overrides: str, command: str = "run") -> subprocess.CompletedProcess[str]:
+    (cwd / "experiment.py").write_text(FUNCTION)
+    (cwd / "sweep.yaml").write_text(SHEET)
+    given = [part for override in overrides for part in ("-c", override)]
+    return run(sys.executable, "-m", "tenuto", command, "sweep.yaml", "-w", "new", "--json", *given, cwd=cwd)
+
+
+def test_a_yaml_file_of_their_form_calls_its_function(tmp_path: Path) -> None:
+    planned = sheet(tmp_path, command="plan")
+    assert (planned.returncode, (tmp_path / "new").exists()) == (0, False), planned.stderr
+    for overrides in ((), ("lr=0.5", "inner.depth=4"), ()):
+        ended = sheet(tmp_path, *overrides)
+        assert ended.returncode == 0, ended.stderr
+    said = run(sys.executable, "-m", "tenuto", "results", "-w", "new", "--json", "--all", cwd=tmp_path)
+    assert sorted(row["result"] for row in json.loads(said.stdout)) == [2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("rate=1", "Configuration has no 'rate': it has id, title"),
+        ("inner.deep=1", "Inner has no 'deep': it has depth, names"),
+        ("lr=fast", "Configuration.lr expects float: 'fast'"),
+        ("inner=3", "Configuration.inner expects the keys of Inner: 3"),
+        ("parent=base", "Configuration has no 'parent'"),
+        ("title=broken", "RuntimeError: the user's"),
+    ],
+)
+def test_a_wrong_value_of_their_yaml_is_named(tmp_path: Path, override: str, said: str) -> None:
+    ended = sheet(tmp_path, override)
+    assert ended.returncode in (1, 2)
+    assert said in ended.stderr, ended.stderr
+    assert "yaml_file.py" not in ended.stderr
+    assert "session.py" not in ended.stderr
+
+
+OPTIONS = """
+import pytest
+from tenuto.compat.experimaestro import install; install()
+from experimaestro.launchers.slurm import SlurmLauncher, SlurmOptions
+from experimaestro.launcherfinder import find_launcher
+import tenuto
+options = SlurmOptions(
+    nodes=2, time="2-03:00:00", partition="gpu", account="me", mem="16G", cpus_per_task="4", gpus_per_node=2,
+    exclude="bad[1-3]", mem_per_gpu="8G",
+)
+assert isinstance(options, tenuto.SlurmOptions)
+assert (options.time_s, options.memory_bytes, options.cpus, options.gpus) == (183600.0, 16 << 30, 4, 2)
+assert (options.partition, options.account) == ("gpu", "me")
+assert options.extra == ("--exclude=bad[1-3]", "--mem-per-gpu=8G", "--nodes=2"), options.extra
+times = {"90": 5400, "1:30": 90, "12:00:00": 43200, "2-0": 172800, "1-2:30": 95400}
+for text, seconds in times.items():
+    assert SlurmOptions(time=text).time_s == seconds, text
+assert SlurmOptions(mem="1000").memory_bytes == 1000 << 20
+assert isinstance(SlurmLauncher(options=options), tenuto.SlurmLauncher)
+for wrong in ({"time": "soon"}, {"mem": "much"}, {"nice": 3}):
+    with pytest.raises(ValueError):
+        SlurmOptions(**wrong)
+with pytest.raises(ValueError):
+    SlurmLauncher(options=options, connector=object())
+assert find_launcher("duration=2 h & cpu(cores=1)") is not None
+"""
+
+
+def test_their_options_of_slurm_are_ours(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(OPTIONS)
+    ended = run(sys.executable, "script.py", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tenuto.cli.checks import CheckResult, check_machine
+from tenuto.cli.commands.doctor import CheckResult, check_machine
 from tenuto.cli.main import COMMANDS, loaded
 from tests.experiments.scripts import environment, run, tenuto
 

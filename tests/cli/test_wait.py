@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tenuto import Catalogue
+from tenuto.cli.commands.wait import Awaited, Waiting, WaitState
 from tenuto.clock import SystemClock
-from tenuto.jobs.waiting import Awaited, Waiting, WaitState
-from tests.experiments.scripts import Place, environment, eventually, python, run, tenuto
+from tests.experiments.scripts import TASKS, Place, environment, eventually, python, run, tenuto
 
 SWEEP = """
 import sys
@@ -76,6 +76,21 @@ def test_a_wait_ends_with_the_run_and_after_a_kill_of_its_driver(place: Place) -
     assert again.returncode == 0
     code, told = wait(place, "sweep")
     assert (code, told["counts"]["done"], [row["reason"] for row in told["failed"]]) == (1, 2, ["failed"])
+
+
+def test_a_run_whose_failed_jobs_were_retried_is_done(place: Place) -> None:
+    once = """
+class Once(Task):
+    def execute(self):
+        assert (HERE / "release").exists(), "not yet"
+"""
+    place.script('with experiment("ws", "again"):\n    Once.C().submit()', tasks=TASKS + once)
+    assert run(python(place.directory / "script.py"), place.directory).returncode == 1
+    assert wait(place, "again")[0] == 1
+    place.release.touch()
+    assert run(tenuto("retry", "--failed"), place.directory).returncode == 0
+    code, told = wait(place, "again")
+    assert (code, told["state"], told["counts"]["done"], told["message"]) == (0, "done", 1, None)
 
 
 NOTHING = {

@@ -15,7 +15,8 @@ from tenuto.launchers.cluster.launcher import ClusterLauncher
 from tenuto.settings.clusters import ClusterSettings
 from tenuto.testing.jobs import JobBench
 from tenuto.workspace.machine import this_machine
-from tests.clusters.sites import GENERIC, NAMES, Site
+from tests.clusters.sites import GENERIC, NAMES, PBS, Site
+from tests.parts import torque
 from tests.parts.sge import PrivateGridEngine
 from tests.parts.slurm import PrivateSlurm
 from tests.parts.slurm_configuration import Shape
@@ -67,6 +68,11 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
         slurm: PrivateSlurm = request.getfixturevalue("plain_slurm")
         yield Site("generic", replace(quick, **GENERIC), slurm.environment)
         slurm.cancel_all()
+    elif request.param == "pbs":
+        request.getfixturevalue("require")("torque")
+        beside: PrivateSlurm = request.getfixturevalue("plain_slurm")
+        yield Site("pbs", replace(quick, **PBS), {**beside.environment, **torque.environment()})
+        beside.cancel_all()
     else:
         found: PrivateSshd = request.getfixturevalue("hosts")
         settings = replace(quick, submit=tuple(found.words), hosts=tuple(f"{host}:4" for host in found.hosts))

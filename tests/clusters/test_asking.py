@@ -158,3 +158,61 @@ def test_needs_that_grow_stay_in_a_partition_that_a_script_chose(tmp_path: Path)
     chosen = launcher_of(settings_of(tmp_path, GROWS), ClusterOptions(partition="small"))
     after = chosen.adapted(chosen.held(Requirement.parse("cpu(mem=16G)").alternatives[0]))
     assert (after.options.partition, after.options.memory_bytes) == ("small", 8 * G)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("slurm", "cuda(type=a100)*2", "--gpus=a100:2"),
+        (
+            "slurm",
+            "nodes=2 & tasks=8 & cpu(cores=3, mem=4G) & cuda(type=a100)*4",
+            "--nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=3 --mem=4096M --gpus-per-node=a100:4",
+        ),
+        (
+            "slurm",
+            "nodes=2 & cuda*4",
+            "--nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=1 --gpus-per-node=4",
+        ),
+        ("slurm", "tasks=4", "--nodes=1 --ntasks=4 --ntasks-per-node=4 --cpus-per-task=1"),
+        ("slurm", "nodes=1", ""),
+        ("sge", "tasks=4 & cpu(cores=2)", "-pe smp 8"),
+        (
+            "pbs",
+            "nodes=2 & tasks=8 & cpu(cores=3, mem=4G) & cuda(type=a100)*4 & duration=1h",
+            "-l walltime=01:00:40 -l select=2:ncpus=12:mpiprocs=4:mem=4096mb:ngpus=4:gpu_model=a100",
+        ),
+        ("pbs", "cpu(cores=2, mem=1G)", "-l ncpus=2 -l mem=1024mb"),
+        ("lsf", "nodes=2 & tasks=8 & cpu(cores=3)", "-n 24 -R span[ptile=12]"),
+        ("lsf", "cuda(type=a100)*2", "-gpu num=2:gmodel=a100"),
+    ],
+)
+def test_nodes_tasks_and_the_type_of_gpus_are_asked_for(name: str, text: str, expected: str) -> None:
+    spoken = dialect_of(name, ClusterSettings(dialect=name))
+    asked = ClusterOptions().adapted(Requirement.parse(text).alternatives[0])
+    words = [word for word in spoken.arguments(asked, 10.0) if not word.startswith("--signal")]
+    assert " ".join(words) == expected
+
+
+@pytest.mark.parametrize("name", ["sge", "condor", "ssh"])
+def test_a_system_that_cannot_be_asked_for_nodes_says_so(name: str) -> None:
+    hosts = ("a:9",) if name == "ssh" else None
+    spoken = dialect_of(name, ClusterSettings(dialect=name, hosts=hosts))
+    with pytest.raises(LauncherNotFound, match=rf"cannot be asked for nodes: say how in clusters.{name}.opt"):
+        spoken.arguments(ClusterOptions(nodes=2))
+
+
+def test_options_of_tasks_that_no_nodes_can_share_are_refused() -> None:
+    with pytest.raises(InvalidSetting, match="tasks must be a multiple of nodes"):
+        ClusterOptions(nodes=2, tasks=3)
+
+
+def test_a_partition_of_the_settings_is_chosen_by_the_type_of_its_gpus_and_its_nodes(tmp_path: Path) -> None:
+    types = PARTITIONS.replace("gpus = 4", 'gpus = 4\ngpu_type = "A100"', 1) + "nodes = 1\n"
+    launcher = launcher_of(settings_of(tmp_path, types))
+    typed = launcher.adapted(Requirement.parse("cuda(type=a100)").alternatives[0])
+    assert (typed.options.partition, "--gpus=1" in typed.arguments()) == ("a100", True)
+    wide = launcher.adapted(Requirement.parse("duration=1h & nodes=2").alternatives[0])
+    assert wide.options.partition == "v100"
+    with pytest.raises(LauncherNotFound, match=r"v100: cuda\(type=a10\) is asked for, and it has cuda"):
+        launcher.adapted(Requirement.parse("cuda(type=a10)").alternatives[0])

@@ -10,7 +10,7 @@ ALIKE = pytest.mark.prove("one dialect is enough for each change; a sample runs 
 
 
 @pytest.mark.parametrize(
-    "site", ["sge", pytest.param("generic", marks=ALIKE), pytest.param("ssh", marks=ALIKE)], indirect=True
+    "site", ["sge", *(pytest.param(name, marks=ALIKE) for name in ("generic", "ssh", "pbs"))], indirect=True
 )
 class TestCluster(ExternalLauncherContract):
-    """Over Grid Engine, over words of the settings alone, and over hosts by ssh."""
+    """Over Grid Engine, words of the settings alone, hosts by ssh, and the commands of PBS."""

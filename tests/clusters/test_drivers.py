@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.clusters.sites import Site
+from tests.clusters.sites import Scripts, Site
 from tests.parts.sge import PrivateGridEngine
-from tests.slurm.drivers import TASKS, eventually
+from tests.slurm.drivers import eventually
 
 WAIT_S = 90.0
 MANY = """
@@ -37,72 +34,6 @@ if __name__ == "__main__":
 """
 
 
-class Scripts:
-    """A directory with a script, its workspace, and the settings that name a cluster."""
-
-    def __init__(self, directory: Path, site: Site) -> None:
-        self.directory = directory
-        self.workspace = directory / "ws"
-        (directory / "config" / "tenuto").mkdir(parents=True)
-        settings = f'launcher = "{site.name}"\ndirty_git = "ignore"\n{site.toml}'
-        (directory / "config" / "tenuto" / "tenuto.toml").write_text(settings)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("TENUTO_")}
-        self.environment = {**kept, **site.environment, "XDG_CONFIG_HOME": str(directory / "config")}
-        self._open: list[subprocess.Popen[str]] = []
-
-    def start(self, body: str) -> subprocess.Popen[str]:
-        path = self.directory / "script.py"
-        path.write_text(TASKS + body)
-        process = subprocess.Popen(
-            [sys.executable, str(path)],
-            cwd=self.directory,
-            env=self.environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
-        self._open.append(process)
-        return process
-
-    def ended(self, process: subprocess.Popen[str], code: int) -> str:
-        _, said = process.communicate(timeout=WAIT_S)
-        assert process.returncode == code, said
-        return said
-
-    def kill(self, process: subprocess.Popen[str]) -> None:
-        process.kill()
-        process.communicate()
-
-    def tenuto(self, *arguments: str, code: int | None = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "tenuto", *arguments],
-            cwd=self.directory,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        assert code is None or done.returncode == code, done.stdout + done.stderr
-        return done.stdout
-
-    def jobs(self) -> list[Any]:
-        found: list[Any] = json.loads(self.tenuto("jobs", "--all", "--json", "-w", str(self.workspace)))
-        return found
-
-    def ledger(self) -> list[str]:
-        path = self.directory / "ledger"
-        return sorted(path.read_text().splitlines()) if path.exists() else []
-
-    def close(self) -> None:
-        (self.directory / "release").touch()
-        for process in self._open:
-            if process.poll() is None:
-                self.kill(process)
-
-
 @pytest.fixture
 def scripts(tmp_path: Path, site: Site) -> Iterator[Scripts]:
     tmp_path.chmod(0o755)
@@ -112,7 +43,7 @@ def scripts(tmp_path: Path, site: Site) -> Iterator[Scripts]:
 
 
 ALIKE = pytest.mark.prove("one dialect is enough for each change; one script runs over all")
-EACH = ["sge", pytest.param("generic", marks=ALIKE), pytest.param("ssh", marks=ALIKE)]
+EACH = ["sge", *(pytest.param(name, marks=ALIKE) for name in ("generic", "ssh", "pbs"))]
 
 
 def names(scripts: Scripts) -> list[str]:

@@ -223,3 +223,40 @@ def test_hosts_that_make_no_sense_are_refused(hosts: Any) -> None:
 def test_a_generic_system_without_words_is_refused() -> None:
     with pytest.raises(InvalidSetting, match=r"clusters.generic.submit is missing"):
         dialect("generic")
+
+
+FEDERATION = """#!/bin/sh
+echo "$(basename $0) $SLURM_CLUSTERS: $*" >> {directory}/calls
+case "$(basename $0) $SLURM_CLUSTERS" in
+    sbatch*) echo '12;b_2' ;;
+    "squeue a,b_2") printf 'CLUSTER: a\\n12_0|RUNNING|None|N/A|0|T-76543210|\\n'
+        printf 'CLUSTER: b_2\\n12_0|PENDING|Priority|N/A|0|T-01234567|\\n'
+        printf '12_1|RUNNING|None|N/A|0|T-01234567|\\n' ;;
+    "scontrol b_2") echo 'JobId=3 ArrayJobId=12 ArrayTaskId=1 JobName=T-01234567 JobState=TIMEOUT' ;;
+    scontrol*) exit 1 ;;
+esac
+"""
+
+
+def test_an_id_of_a_federation_keeps_its_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("sbatch", "squeue", "scancel", "scontrol"):
+        (tmp_path / name).write_text(FEDERATION.format(directory=tmp_path))
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_CLUSTERS", "a,b_2")
+    spoken = dialect("slurm")
+    job = spoken.submit(JobScript("T-01234567", 2, [], "", "/ws/x")).text
+    own = spoken.task_id(job, 1, is_array=True)
+    assert spoken.job_variables(is_array=True)[0] == "SLURM_CLUSTER_NAME"
+    assert spoken.normal("b_2_12_1") == own  # as the claim of its runner says
+    assert spoken.shown_id(own) == "12_1;b_2"
+    says = {row.job: spoken.meaning(row.state).says for row in spoken.queue()}
+    assert (says[own], says[spoken.task_id(job, 0, is_array=True)]) == (RUNNING, PENDING)
+    assert len(says) == 3
+    assert spoken.look_up({own: ""})[own].state == "TIMEOUT"
+    spoken.signal([own, "7"])
+    spoken.cancel_tasks([own])
+    calls = (tmp_path / "calls").read_text()
+    assert "scancel b_2: -Q -b -s TERM --state=RUNNING 12_1\n" in calls
+    assert "scancel a,b_2: -Q -b -s TERM --state=RUNNING 7\n" in calls
+    assert "scancel b_2: -Q 12_[1]\n" in calls

@@ -107,7 +107,7 @@ def test_a_commit_that_fails_is_told_to_all_that_share_it(written: Written) -> N
 def test_more_writers_than_share_a_commit_are_all_served(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tenuto.database.group_commit.MOST", 2)
+    monkeypatch.setattr("tenuto.database.transactions.MOST", 2)
     asked = written.together(*map(insert, range(5)))
     assert [one.result() for one in asked] == list(range(5))
     assert written.commits == 4

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 
 from proof.descriptors import open_files
 from tenuto.database import Database, migrate
-from tenuto.database.group_commit import Turns
+from tenuto.database.transactions import Turns
 from tenuto.errors import DatabaseDamaged, DatabaseUnavailable, ForeignDatabase, InvalidSetting
 
 

@@ -10,8 +10,8 @@ import pytest
 from tenuto.errors import ExperimentLocked
 from tenuto.experiments.pruning import askers, prune_runs, users
 from tenuto.experiments.run_record import RunState, lock_experiment
+from tenuto.jobs.directories import Outcome
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Outcome
 from tenuto.jobs.removal import delete
 from tests.jobs.workspaces import MACHINE, Builder, line
 

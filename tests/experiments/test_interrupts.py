@@ -62,7 +62,7 @@ def test_the_second_leaves_jobs_running_and_says_how_to_come_back(place: Place, 
         eventually(lambda: "nothing more is started" in screen.seen, "a word about it")
         screen.press(b"\x03")
         assert screen.wait() == 5
-        assert "1 job goes on; run the script again" in screen.seen
+        assert "1 job runs on; run the script again" in screen.seen
     assert done(place, 0)
     assert place.state("held") == "interrupted"
     place.release.touch()
@@ -97,7 +97,7 @@ def test_a_closed_window_leaves_jobs_running(place: Place, command: Command) -> 
         screen.hang_up()
         assert screen.wait() == 5
     assert place.state("held") == "interrupted"
-    assert place.ledger() == ["a"], "the script must not go on behind the experiment"
+    assert place.ledger() == ["a"], "the script must not continue behind the experiment"
     place.release.touch()
     eventually(lambda: done(place, 1), "the job that was left to end")
     assert run(command(script), place.directory).returncode == 0

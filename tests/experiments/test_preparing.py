@@ -116,7 +116,7 @@ def test_a_failure_is_named_and_tried_again(place: Place) -> None:
         result = run(python(script), place.directory)
         assert result.returncode == 1
         assert "PreparationFailed: script.Archive" in result.stderr
-        assert "could not be prepared (OSError: no network): mend that" in result.stderr
+        assert "could not be prepared (OSError: no network): fix that" in result.stderr
         assert place.ledger() == ["download broken in the script"] * tries
     assert place.state("prepared") == "failed"
 

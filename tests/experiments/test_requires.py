@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tenuto import LauncherNotFound, Param, RequirementError, RunMode, Task, experiment
+from tenuto import LauncherNotFound, Param, RequirementError, RunMode, Task, experiment, nodes
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.retry import prepare
@@ -98,6 +98,24 @@ def test_a_job_that_needs_more_than_there_is_is_refused_at_submit(tmp_path: Path
     assert not list(tmp_path.glob("jobs/*/*"))
 
 
+class Several(Task):
+    """Asks for two tasks of two cores."""
+
+    __requires__ = "tasks=2 & cpu(cores=2)"
+
+    def execute(self) -> list[object]:
+        return [nodes().size, len(nodes().hosts), os.environ["OMP_NUM_THREADS"]]
+
+
+def test_a_job_of_several_tasks_takes_slots_for_all_of_them(tmp_path: Path) -> None:
+    with experiment(tmp_path, "x", settings=settings()):
+        job = Several.C().submit().job
+        with pytest.raises(LauncherNotFound, match="2 nodes are asked for, and it has 1"):
+            Several.C().submit(requires="nodes=2")
+    assert job.slots == 4
+    assert job.result() == [2, 1, "2"]
+
+
 def test_a_requirement_is_no_part_of_the_identity(tmp_path: Path) -> None:
     with experiment(tmp_path, "x", run_mode=RunMode.DRY_RUN, settings=settings()) as xp:
         Needy.C().submit()
@@ -109,7 +127,8 @@ def test_a_gpu_that_is_asked_for_is_held(place: Place) -> None:
     smi = place.directory / "bin" / "nvidia-smi"
     smi.parent.mkdir()
     smi.write_text(
-        "#!/bin/sh\ncase $1 in *memory*) printf '0, 8192\\n1, 24576\\n2, 24576\\n';; "
+        "#!/bin/sh\ncase $1 in *memory*) "
+        "printf '0, 8192, NVIDIA V100\\n1, 24576, NVIDIA A10\\n2, 24576, NVIDIA A100-PCIE\\n';; "
         "*) printf '0, GPU-a\\n1, GPU-b\\n2, GPU-c\\n';; esac\n"
     )
     smi.chmod(smi.stat().st_mode | stat.S_IXUSR)
@@ -118,12 +137,14 @@ def test_a_gpu_that_is_asked_for_is_held(place: Place) -> None:
 with experiment(HERE / "ws", "gpus") as xp:
     jobs = [Wide.C(name=n).submit(requires="cuda(mem=20G)").job for n in "ab"]
     both = Wide.C(name="both").submit(requires="cuda*3").job
+    typed = Wide.C(name="typed").submit(requires="cuda(type=a100)").job
+    assert typed.result()["CUDA_VISIBLE_DEVICES"] == "GPU-c"
     assert {job.result()["CUDA_VISIBLE_DEVICES"] for job in jobs} <= {"GPU-b", "GPU-c"}
     assert both.result()["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b,GPU-c"
     try:
         Wide.C(name="four").submit(requires="cuda*4")
     except LauncherNotFound as error:
-        assert "cuda*4 is asked for, and it has cuda(mem=8.0G)" in str(error), error
+        assert "cuda*4 is asked for, and it has cuda(mem=8.0G, type=NVIDIA V100)" in str(error), error
     else:
         raise AssertionError
 """,

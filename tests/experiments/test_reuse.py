@@ -111,7 +111,7 @@ def test_an_unfinished_job_does_not_go_on_with_another_default(place: Place) -> 
     out(place, code=1)
     edit(place, "script.py", "Param[int] = 1", "Param[int] = 2")
     refused = run(python(place.directory / "script.py"), place.directory)
-    assert "was begun, and would go on, with another value" in refused.stderr
+    assert "was begun, and would continue, with another value" in refused.stderr
     place.release.touch()
     assert out(place, "--rerun", "task~Steps") == "2\n", "in an empty directory"
 
@@ -292,6 +292,216 @@ def test_a_dependent_stays_valid_if_its_upstream_gave_the_same(place: Place) -> 
     assert dn.read_text() == before
 
 
+def test_dependents_follow_a_job_that_a_filter_names(place: Place) -> None:
+    """`--rerun` made the upstream anew, and gave what was made from the one before."""
+    chain(place)
+    edit(place, "base.py", "v1", "v2")
+    done = run(tenuto("run", "--rerun", "task~Up", place.directory / "script.py"), place.directory)
+    assert done.stdout == "n1v2; from n1v2\n"
+    assert "0 reused, 2 ran" in done.stderr
+    assert "again since" not in done.stderr
+    same = run(tenuto("run", "--rerun", "task~Up", place.directory / "script.py"), place.directory)
+    assert "1 reused, 1 ran" in same.stderr, "it waited, and was not run"
+
+
+FILTERED = """
+class Work(Task):
+    n: Param[int]
+    def execute(self):
+        (HERE / "ledger").open("a").write(f"{self.n}\\n")
+        if (HERE / "fails").exists() and self.n == 2:
+            raise ValueError("bad luck")
+        return {"loss": self.n / 2, "far": {"away": self.n}}
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        for n in (1, 2):
+            Work.C(n=n).tag("side", "ab"[n - 1]).submit()
+"""
+
+
+def test_a_rerun_takes_each_filter_that_jobs_takes(place: Place) -> None:
+    """Of the results, the run and the reason of a job it knew nothing: such filters named no job."""
+    write(place, {"script.py": FILTERED})
+    place.directory.joinpath("fails").touch()
+    run(tenuto("run", place.directory / "script.py"), place.directory)
+    place.directory.joinpath("fails").unlink()
+    named = {
+        "reason=failed": ["2"],
+        "message~luck": [],
+        "result.loss<1": ["1"],
+        "result.far.away=2": ["2"],
+        "side=b and duration<1h": ["2"],
+        "group=x and run>2020 and n=1": ["1"],
+        "experiment=y": [],
+        "experiment=x and submitted>2020-01-01": ["1", "2"],
+        "state=running": [],
+        "kind=experiment and ended>2020-01-01 and task~Work and not n=1": ["2"],
+    }
+    for filter, wanted in named.items():
+        place.directory.joinpath("ledger").unlink()
+        place.directory.joinpath("ledger").touch()
+        done = run(tenuto("run", "--rerun", filter, place.directory / "script.py"), place.directory)
+        assert done.returncode == 0, done.stderr
+        assert sorted(place.ledger()) == wanted, filter
+        assert ("no job that was submitted" in done.stderr) is (not wanted), filter
+
+
+THROUGH = """
+class Up(Task):
+    def execute(self):
+        (HERE / "ledger").open("a").write("up\\n")
+        return "v1"
+"""
+TRANSIENT = """
+from up import Up
+class Mid(Task):
+    up: Param[Up]
+    def execute(self):
+        (HERE / "ledger").open("a").write("mid\\n")
+        return self.up.result()
+class Dn(Task):
+    mid: Param[Mid]
+    def execute(self):
+        return "from " + self.mid.result()
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        mid = Mid.C(up=Up.C().submit(transient=TRANSIENT)).submit(transient="remove")
+        print(Dn.C(mid=mid).submit().result())
+"""
+
+
+@pytest.mark.parametrize("first", ["none", "transient", "remove"])
+def test_transient_jobs_are_made_again_only_where_their_code_changed(place: Place, first: str) -> None:
+    """With `--rerun-changed` each run made them, since nothing was known of jobs that are gone."""
+    write(place, {"up.py": THROUGH, "script.py": TRANSIENT.replace("TRANSIENT", repr(first))})
+    assert out(place) == "from v1\n"
+    again = run(tenuto("run", "--rerun-changed", place.directory / "script.py"), place.directory)
+    assert "nothing had to run" in again.stderr
+    assert place.ledger() == ["up", "mid"]
+    edit(place, "up.py", "v1", "v2")
+    noted = run(tenuto("run", place.directory / "script.py"), place.directory)
+    assert "was reused, though" in noted.stderr
+    assert "has changed since" in noted.stderr
+    assert out(place, "--rerun-changed") == "from v2\n"
+    assert place.ledger() == ["up", "mid", "up", "mid"]
+
+
+RENAMED = """
+class Old(Task):
+    def execute(self):
+        return "v1"
+Up = Old
+"""
+OF_RENAMED = """
+from up import Up
+class Dn(Task):
+    up: Param[Up]
+    def execute(self):
+        return "from " + self.up.result()
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        print(Dn.C(up=Up.C().submit()).submit().result())
+"""
+
+
+@pytest.mark.parametrize("is_moved", [True, False])
+@pytest.mark.parametrize("how", ["--rerun-changed", "--rerun=task~New"])
+def test_a_renamed_upstream_that_is_made_again_is_seen(place: Place, is_moved: bool, how: str) -> None:
+    """The record of a dependent has the key that its upstream had then."""
+    write(place, {"up.py": RENAMED, "script.py": OF_RENAMED})
+    out(place)
+    edit(place, "up.py", "Old", "New")
+    old = "\n@deprecate\nclass Old(New): pass\n"
+    edit(place, "up.py", "\nUp = New\n", f"{old}\nUp = New\n")
+    assert out(place) == "from v1\n"
+    if is_moved:
+        moved = run(tenuto("clean", "--renamed", "--yes", "-w", "ws"), place.directory)
+        assert "2 jobs moved" in moved.stderr, moved.stderr
+        edit(place, "up.py", old, "")
+    edit(place, "up.py", "v1", "v2")
+    run(tenuto("clean", "--yes", "task~New" if is_moved else "task~Old", "-w", "ws"), place.directory)
+    noted = run(tenuto("run", place.directory / "script.py"), place.directory)
+    assert noted.stdout == "from v1\n"
+    assert "was made again since" in noted.stderr
+    edit(place, "up.py", "v2", "v3")
+    assert out(place, how) == "from v3\n"
+
+
+PARTIAL = """
+EPOCHS = param_group("epochs")
+class Learn(ResumableTask):
+    epochs: Param[int] = field(groups=[EPOCHS])
+    run = partial(exclude_groups=[EPOCHS])
+    state: Meta[Path] = field(default_factory=PathGenerator("state", partial=run))
+    def execute(self):
+        self.state.parent.mkdir(parents=True, exist_ok=True)
+        done = self.state.read_text().split() if self.state.exists() else ["v1", "0"]
+        (HERE / "ledger").open("a").write(f"{self.epochs} from {done[1]}\\n")
+        self.state.write_text(f"{done[0]} {self.epochs}")
+        return self.state.read_text()
+given = options(epochs=sweep(1))
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        for n in given.epochs:
+            learn = Learn.C(epochs=n).submit()
+            learn.wait()
+    print(learn.result())
+"""
+
+
+@pytest.mark.parametrize("how", ["--rerun-changed", "--rerun=task~Learn"])
+def test_running_again_sets_partials_aside(place: Place, how: str) -> None:
+    """A task found its finished checkpoint in the directory that it shares, and was stamped as new."""
+    write(place, {"script.py": PARTIAL})
+    assert out(place, "-c", "epochs=1,2") == "v1 2\n"
+    edit(place, "script.py", '"v1"', '"v2"')
+    noted = run(tenuto("run", "-c", "epochs=3", place.directory / "script.py"), place.directory)
+    assert noted.stdout == "v1 3\n"
+    assert "1 job was run on from" in noted.stderr
+    assert "though script.py has changed since" in noted.stderr
+    assert out(place, how, "-c", "epochs=1,2") == "v2 2\n"
+    assert place.ledger() == ["1 from 0", "2 from 1", "3 from 2", "1 from 0", "2 from 1"]
+    (aside,) = place.workspace.glob("partials/*/*/*.aside")
+    assert (aside / "state").read_text() == "v1 3"
+    last = run(
+        tenuto("run", "--rerun-changed", "-c", "epochs=4", place.directory / "script.py"), place.directory
+    )
+    assert last.stdout == "v2 4\n"
+    if how == "--rerun-changed":
+        assert place.ledger()[-1] == "4 from 2"
+
+
+RETRIED = """
+from up import Up
+class Dn(Task):
+    up: Param[Up]
+    def execute(self):
+        if not (HERE / "release").exists():
+            raise RuntimeError("not yet")
+        return "from " + self.up.result()
+given = options(all=True)
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        up = Up.C().submit()
+        if given.all:
+            print(Dn.C(up=up).submit().result())
+"""
+
+
+def test_a_retried_job_is_made_from_what_is_there_then(place: Place) -> None:
+    """Its record named what the attempt before would have been made from, and it was run once more."""
+    write(place, {"up.py": THROUGH, "script.py": RETRIED})
+    out(place, code=1)
+    edit(place, "up.py", "v1", "v2")
+    assert out(place, "--rerun", "task~Up", "-c", "all=false") == ""
+    place.release.touch()
+    retried = run(tenuto("retry", "Dn", "-w", "ws"), place.directory)
+    assert retried.returncode == 0, retried.stderr
+    last = run(tenuto("run", "--rerun-changed", place.directory / "script.py"), place.directory)
+    assert last.stdout == "from v2\n"
+    assert "nothing had to run" in last.stderr
+
+
 EMPTY = """
 class Keep(ResumableTask):
     def execute(self):
@@ -399,6 +609,22 @@ def test_preparation_and_caches_follow_and_are_made_again_when_gone(place: Place
     assert out(place) == "bb\n"
 
 
+@pytest.mark.parametrize("what", ["--prepared", "--cache"])
+def test_work_prepared_or_cached_again_by_the_same_code_is_the_same(place: Place, what: str) -> None:
+    """To free the disk of it made each job that had used it doubtful, and run again."""
+    write(place, {"script.py": PREPARED})
+    out(place)
+    cleaned = run(tenuto("clean", what, "--yes", "-w", "ws"), place.directory)
+    assert cleaned.returncode == 0, cleaned.stderr
+    for _ in range(2):
+        done = run(tenuto("run", "--rerun-changed", place.directory / "script.py"), place.directory)
+        assert done.stdout == "aa\n"
+        assert "nothing had to run" in done.stderr
+    assert out(place, "--rerun", "task~Use") == "aa\n", "and what was prepared is still there"
+    edit(place, "script.py", 'CODE = "a"', 'CODE = "b"')
+    assert out(place, "--rerun-changed") == "bb\n"
+
+
 # -- the record
 
 
@@ -457,3 +683,77 @@ def test_declared_outputs_are_checked(place: Place) -> None:
     (job / "model.pt").unlink()
     run(tenuto("run", place.directory / "script.py"), place.directory, TENUTO_CHECK_OUTPUTS="false")
     assert not (job / "model.pt").exists()
+
+
+DROPPED = """
+import numpy
+class Base(Task):
+    size: Param[int]
+    data: Meta[Path] = Output("deep/data.txt")
+    folder: Meta[Path] = Output("parts/sub")
+    def execute(self):
+        (HERE / "ledger").open("a").write(f"base {self.size}\\n")
+        self.folder.mkdir(parents=True)
+        (self.folder / "part").write_text("1")
+        self.data.parent.mkdir()
+        self.data.write_text("x" * self.size)
+        Path("undeclared").write_text("y")
+        return numpy.arange(1000)
+class Train(Task):
+    base: Param[Base]
+    model: Meta[Path] = Output("model")
+    def execute(self):
+        (HERE / "ledger").open("a").write("train\\n")
+        self.model.write_text(self.base.data.read_text() + (self.base.folder / "part").read_text())
+        return 1
+class Test(Task):
+    train: Param[Train]
+    k: Param[int]
+    def execute(self):
+        (HERE / "ledger").open("a").write(f"test {self.k}\\n")
+        return self.train.model.read_text()
+given = options(k=sweep(1), transient="none")
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        bases = [Base.C(size=n).submit() for n in (2, 3)]
+        train = Train.C(base=bases[0]).submit(transient=given.transient)
+        tests = [Test.C(train=train, k=k).submit() for k in given.k]
+    print([test.result() for test in tests], int(bases[0].result().sum()))
+"""
+
+
+@pytest.mark.parametrize("transient", ["none", "remove"])
+def test_files_can_go_and_results_stay(place: Place, transient: str) -> None:
+    write(place, {"script.py": DROPPED})
+    kind = f"transient={transient}"
+    assert out(place, "-c", kind) == "['xx1'] 499500\n"
+    first = ["base 2", "base 3", "train", "test 1"]
+    assert sorted(place.ledger()) == sorted(first)
+    (job,) = (
+        path for path in place.workspace.glob("jobs/*Base/*") if (path / "deep/data.txt").stat().st_size == 2
+    )
+    for _ in range(2):
+        done = run(tenuto("clean", "--files", "--yes", "state=done", "-w", "ws"), place.directory)
+        assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in job.iterdir() if not path.name.startswith(("Base.", "."))) == [
+        "params.json"
+    ]
+    assert list(job.glob("Base.result-1.*")), "a file of the result is no file of the task"
+    why = json.loads(run(tenuto("why", job.name, "-w", "ws", "--json"), place.directory).stdout)
+    assert why["provenance"]["dropped"] == ["deep", "deep/data.txt", "parts", "parts/sub", "undeclared"]
+    for option in ("--rerun-changed", "--no-rerun-changed"):
+        assert out(place, option, "-c", kind) == "['xx1'] 499500\n"
+    assert len(place.ledger()) == 4, "nothing needs the files"
+    planned = run(tenuto("plan", "-c", "k=1,2", "-c", kind, place.directory / "script.py"), place.directory)
+    assert "its files were removed, and what runs needs them" in planned.stdout
+    assert out(place, "-c", "k=1,2", "-c", kind) == "['xx1', 'xx1'] 499500\n"
+    assert place.ledger()[4:] == ["base 2", "train", "test 2"]
+
+
+def test_files_that_were_handed_over_stay(place: Place) -> None:
+    write(place, {"script.py": WATCHED})
+    out(place)
+    done = run(tenuto("clean", "--files", "--yes", "task~Train", "-w", "ws"), place.directory)
+    assert "jobs use outputs that it handed over" in done.stdout
+    refused = run(tenuto("clean", "--files", "--unowned", "-w", "ws"), place.directory)
+    assert refused.returncode == 2

@@ -42,6 +42,26 @@ def live(workspace: Builder) -> Iterator[LockHandle]:
     lock.close()
 
 
+# -- runs --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", ["abc", "cba", "bca"])
+def test_runs_of_one_second_have_one_order(workspace: Builder, names: str) -> None:
+    """It was that of their directories, so that the tags of a job came from this run or that."""
+    for place, name in enumerate(names):
+        began = NOW + timedelta(milliseconds=place)
+        workspace.run(line("ab12")._replace(tags={"of": name}), experiment=name, started=began)
+    workspace.run(run_id=f"{RUN}.10", experiment="z")
+    workspace.run(run_id=f"{RUN}.2", experiment="a", started=NOW + timedelta(seconds=5))
+    view = WorkspaceView(workspace.layout, MACHINE)
+    runs = [run.name for run in view.all_runs()]
+    assert runs == [f"z/{RUN}.10", f"a/{RUN}.2", *(f"{name}/{RUN}" for name in reversed(names))]
+    assert [one.experiment_id for one in view.experiments()][:2] == ["z", "a"]
+    key = workspace.job("ab12")
+    assert view.runs_of(key)[0].experiment_id == names[-1]
+    assert [row.tags for row in view.all_jobs()] == [{"of": names[-1]}]
+
+
 # -- within a run ------------------------------------------------------------------------------------
 
 

@@ -20,9 +20,9 @@ from proof.descriptors import open_files
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.testing.host import FakeHost
-from tenuto.testing.instant import InstantLauncher
-from tenuto.testing.simulation import Inline, SimulatedLoop, VirtualLoop
 from tenuto.workspace.machine import this_machine
+from tests.parts.instant import InstantLauncher
+from tests.parts.simulation import Inline, SimulatedLoop, VirtualLoop
 
 from .builders import Bench
 

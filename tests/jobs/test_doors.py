@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from tenuto import CommandTask
+from tenuto.jobs.directories import Outcome
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import read_tail
-from tenuto.jobs.outcome import Outcome
 from tenuto.jobs.removal import delete, no_keeper
-from tenuto.jobs.retry import Retrying, prepare, submit
+from tenuto.jobs.retry import Retrying, StoredWork, prepare, submit
 from tenuto.jobs.sight import Depth
-from tenuto.jobs.stored_work import StoredWork
 from tenuto.jobs.submission import Defaults, make_job
 from tenuto.jobs.view import JobsView
 from tenuto.launchers.commands import command_of

@@ -14,12 +14,13 @@ import pytest
 
 from tenuto import log_metrics
 from tenuto.errors import InvalidValue
-from tenuto.jobs.metrics import MetricsReader, metric_rows, points_in, read_points
+from tenuto.jobs.metrics import MetricsReader, metric_rows, points_in
 from tenuto.jobs.row import Row
 from tenuto.launchers.payload.assignment import Assignment
 from tenuto.launchers.payload.metrics_log import BATCH_S, MetricsLog
 from tenuto.lifecycle.owner_names import Door
-from tenuto.workspace.points import MOST_POINTS, MetricPoint, thinned
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.points import MOST_POINTS, MetricPoint, Points, thinned
 
 from .workspaces import MACHINE
 
@@ -31,8 +32,12 @@ def log_of(directory: Path, attempt: int = 1, *, goes_on: bool = False) -> Metri
     )
 
 
+def logged(directory: Path) -> Points:
+    return MetricsReader(MACHINE.files).of_job(JobPaths(str(directory), "Train"))
+
+
 def values(directory: Path, name: str = "loss") -> dict[int, float]:
-    return {point.step: point.value for point in read_points(str(directory))[name]}
+    return {point.step: point.value for point in logged(directory)[name]}
 
 
 def eventually(condition: Any) -> None:
@@ -73,7 +78,7 @@ def test_each_line_is_json_with_step_time_name_and_value(tmp_path: Path) -> None
         ('lo"ss', 3, 1.0), ("nan", 3, "nan"), ("inf", 3, "inf"), ("minus", 3, "-inf")
     ]  # fmt: skip
     assert all(abs(line["time"] - time.time()) < 60 for line in lines)
-    read = read_points(str(tmp_path))
+    read = logged(tmp_path)
     assert math.isnan(read["nan"][0].value)
     assert [read[name][0].value for name in ("inf", "minus")] == [math.inf, -math.inf]
 
@@ -87,7 +92,7 @@ def test_a_later_attempt_counts_where_a_step_comes_twice(tmp_path: Path) -> None
     for step in range(4, 9):
         second.log({"loss": 2.0}, step)
     second.close()
-    points = read_points(str(tmp_path))["loss"]
+    points = logged(tmp_path)["loss"]
     assert [point.step for point in points] == list(range(9))
     assert [point.value for point in points] == [1.0] * 4 + [2.0] * 5
     assert [point.attempt for point in points] == [1] * 4 + [2] * 5
@@ -143,7 +148,7 @@ def test_a_file_with_lines_of_the_tasks_own_is_never_written_anew(tmp_path: Path
 
 
 def test_a_forked_process_writes_points_of_its_own(tmp_path: Path) -> None:
-    from tenuto.launchers.payload.context import RunningJob
+    from tenuto.launchers.payload.python_task import RunningJob
 
     job = RunningJob(Assignment(str(tmp_path), "Train", str(tmp_path), "my.Train", "a", 1, machine=MACHINE))
     job.log_metrics({"loss": 1.0}, 0)
@@ -154,7 +159,7 @@ def test_a_forked_process_writes_points_of_its_own(tmp_path: Path) -> None:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     job.close()
-    assert {name: len(points) for name, points in read_points(str(tmp_path)).items()} == {
+    assert {name: len(points) for name, points in logged(tmp_path).items()} == {
         "loss": 1,
         "child": 1,
     }
@@ -170,7 +175,7 @@ def test_a_point_that_cannot_be_written_is_said_once_and_fails_nothing(
         log._write_batch()
     log.close()
     assert capsys.readouterr().err.count("metrics cannot be recorded") == 1
-    assert read_points(str(tmp_path)) == {}
+    assert logged(tmp_path) == {}
 
 
 def test_only_the_first_process_of_a_distributed_program_logs(

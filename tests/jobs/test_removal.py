@@ -9,9 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from tenuto.jobs import removal
-from tenuto.jobs.directories import directory_size
+from tenuto.jobs.directories import Outcome, directory_size
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Outcome
 from tenuto.jobs.removal import delete, no_keeper
 from tenuto.workspace import job_directory
 from tenuto.workspace.ports import DESCENDANTS_BYTE

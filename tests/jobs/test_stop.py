@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tenuto.jobs.directories import Outcome
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Outcome
 from tenuto.jobs.stop import kill
 from tenuto.launchers import clusters
 from tenuto.testing.jobs import TASK_ID, JobBench

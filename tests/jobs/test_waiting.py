@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tenuto.cli.commands.wait import Awaited, Came, Waiting, WaitState
 from tenuto.clock import SystemClock
 from tenuto.jobs.row import Group, Row
-from tenuto.jobs.waiting import Awaited, Came, Waiting, WaitState
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.fake_source import FakeSource, fake_row

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.jobs import watch as watching
-from tenuto.jobs.watch import JobWatch, News
+from tenuto.cli.commands import logs as watching
+from tenuto.cli.commands.logs import JobWatch, News
 
 from .workspaces import Builder
 

@@ -10,7 +10,7 @@ from tenuto.experiments.run_record import RunState, RunStatus, write_run_status
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.view import JobsView
-from tenuto.launchers.instructions import instruct
+from tenuto.launchers.instructions import Instructions
 from tenuto.lifecycle.states import JobFailureStatus, TransientMode
 from tenuto.workspace import job_directory
 from tenuto.workspace.jobslist import JobLine, JobLinks, JobsList
@@ -41,6 +41,7 @@ class Builder:
         state: RunState = RunState.DONE,
         experiment: str = "sweep",
         pid: int | None = None,
+        started: datetime = NOW,
     ) -> None:
         paths = self.layout.run(experiment, run_id)
         MACHINE.files.make_directory(paths.jobs)
@@ -50,7 +51,7 @@ class Builder:
             JobLinks(MACHINE.files, paths).add(line.task_id, line.job_id)
         listed.close()
         own = MACHINE.processes.own()
-        status = RunStatus(experiment, run_id, state, NOW, own.host, own.pid if pid is None else pid)
+        status = RunStatus(experiment, run_id, state, started, own.host, own.pid if pid is None else pid)
         write_run_status(MACHINE.files, paths, status)
 
     def job(
@@ -74,7 +75,7 @@ class Builder:
             found,
             launcher="spawn",
             job_name=job_id,
-            instructions=instruct(task_id, job_id),
+            instructions=Instructions(task_id, job_id).encode(),
         )
         if params is not None:
             Path(paths.params).write_text(params)

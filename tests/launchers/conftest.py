@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-from tenuto.launchers.direct import DirectLauncher
+from tenuto.launchers.forking_launcher import DirectLauncher
 from tenuto.launchers.leftovers import find_leftovers
 from tenuto.launchers.protocols import Process
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.testing.contracts.launchers import finished
 from tenuto.testing.jobs import JobBench, ReadyJob
-from tenuto.testing.spares import SpareLauncher
 from tenuto.workspace.job_directory import read_pid
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import Machine
 from tests.experiments.scripts import FEW
+from tests.parts.spares import SpareLauncher
 
 DEADLINE_S = 60.0
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.cli import checks
+from tenuto.cli.commands import doctor as checks
 from tenuto.launchers.carbon import carbon_plan
 from tenuto.launchers.carbon.tracker import Usage, codecarbon_tracker, device_share, share
 from tenuto.launchers.instructions import CODECARBON, CarbonPlan, Limits

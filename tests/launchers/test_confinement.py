@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tenuto.errors import UnsafeService
-from tenuto.jobs.metrics import read_points
+from tenuto.jobs.metrics import MetricsReader
 from tenuto.launchers.confinement import Guest, Sandbox, SandboxMode, bwrap, choose, passed_on
-from tenuto.launchers.instructions import Command, Confinement, Instructions, instruct
+from tenuto.launchers.instructions import Command, Confinement, Instructions
 from tenuto.launchers.leftovers import STAMP
 from tenuto.launchers.payload import payload
 from tenuto.launchers.protocols import Launcher
@@ -86,21 +86,21 @@ exit 1"""
     ended(job)
     job.open_attempt()
     ended(job)
-    points = read_points(job.paths.directory)["loss"]
+    points = MetricsReader(bench.machine.files).of_job(job.paths)["loss"]
     assert [point.step for point in points] == [0, 1, 2, 3], "a step that is not given counts up"
     assert [math.isnan(point.value) for point in points] == [False, True, False, True]
 
 
 def test_the_instructions_of_a_plain_command_are_what_they_were() -> None:
-    written = instruct("t", "j", command=Command(("a", "b"), {"x": "/y"}))
+    written = Instructions("t", "j", command=Command(("a", "b"), {"x": "/y"})).encode()
     assert written["command"] == {"arguments": ["a", "b"], "files": {"x": "/y"}}
 
 
 def test_a_confined_command_survives_its_record() -> None:
     command = Command(("a",), {}, "work", Confinement(processes=3, uid=4, gid=5, groups=(6, 7)))
-    assert Instructions.decode(instruct("t", "j", command=command)).command == command
+    assert Instructions.decode(Instructions("t", "j", command=command).encode()).command == command
     with pytest.raises(ValueError, match="confined"):
-        instruct("t", "j", command=Command((), confinement=Confinement()))
+        Instructions("t", "j", command=Command((), confinement=Confinement())).encode()
 
 
 # -- what it has ---------------------------------------------------------------------------------------

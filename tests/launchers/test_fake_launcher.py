@@ -29,9 +29,9 @@ from tenuto.testing.contracts.launchers import (
 from tenuto.testing.host import FakeHost
 from tenuto.testing.jobs import JobBench
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
-from tenuto.testing.simulation import NothingLeftToHappen, run_virtually
 from tenuto.workspace.derive import Action
 from tenuto.workspace.ports import Machine
+from tests.parts.simulation import NothingLeftToHappen, run_virtually
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 

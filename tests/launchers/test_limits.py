@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.launchers.instructions import Limits, instruct
+from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import finished, started, stopped
@@ -79,8 +79,8 @@ def test_a_lease_whose_file_is_gone_is_over(bench: JobBench, ended: Ended, tmp_p
 def test_a_lease_is_a_file_and_a_time() -> None:
     for limits in (Limits(lease_path="x"), Limits(lease_s=3.0), Limits(lease_path="x", lease_s=0.0)):
         with pytest.raises(ValueError, match="lease"):
-            instruct("t", "j", limits=limits)
-    assert "lease_s" not in instruct("t", "j")["limits"]
+            Instructions("t", "j", limits=limits).encode()
+    assert "lease_s" not in Instructions("t", "j").encode()["limits"]
 
 
 # Memory and time.

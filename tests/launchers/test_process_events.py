@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tenuto.jobs.metrics import MetricsReader
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.runner.process_events import USAGE_EVERY_S, UsageSampler
 from tenuto.lifecycle.events import Event, JobProgressEvent, ProcessStartedEvent, ProcessStateEvent
 from tenuto.testing.jobs import OWNER, TASK_ID, JobBench, ReadyJob
 from tenuto.workspace.job_directory import read_pid
@@ -139,3 +145,65 @@ def test_a_deleted_workspace_does_not_rise_again(
 
     run(deleted())
     assert not os.path.exists(bench.layout.root)
+
+
+UNTIL_MEASURED = """
+end = time.monotonic() + 60
+while not Path(".tenuto/usage.jsonl").exists():
+    assert time.monotonic() < end, "nobody measures what is used"
+    sum(range(10_000))
+"""
+
+
+def test_a_runner_keeps_the_use_of_a_job_and_its_host_over_time(
+    task: TaskBuilder, ended: Ended, bench: JobBench
+) -> None:
+    job = task("taken = bytearray(200_000_000)" + UNTIL_MEASURED)
+    ended(job)
+    used = MetricsReader(bench.machine.files).of_job(job.paths)
+    assert set(used) == {"system/cpu", "system/memory", "system/host_memory"}
+    (cpu,), (memory,), (host,) = used["system/cpu"], used["system/memory"], used["system/host_memory"]
+    assert cpu.attempt == 1
+    assert cpu.time is not None
+    assert abs(cpu.time - time.time()) < 60
+    assert 0.01 < cpu.value < os.cpu_count()
+    assert memory.value > 200e6
+    assert 0 < host.value < 1
+
+
+def test_the_use_of_a_job_is_the_sum_of_its_processes(task: TaskBuilder, bench: JobBench) -> None:
+    job = task("pass")
+    files = bench.machine.files
+    files.make_directory(job.paths.private)
+    payload = SimpleNamespace(
+        machine=bench.machine,
+        paths=job.paths,
+        launch=SimpleNamespace(attempt=2),
+        instructions=SimpleNamespace(environment={}),
+    )
+    began = time.monotonic()
+    sampler = UsageSampler(payload, began, lambda pid: False)  # type: ignore[arg-type]
+    sampler.look(began + 1)
+    burning = (
+        "import time\ntaken = bytearray(100_000_000)\n"
+        "while time.process_time() < 0.5: pass\nprint(1, flush=True)\ninput()"
+    )
+    children = [
+        subprocess.Popen([sys.executable, "-c", burning], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline()
+    sampler.look(began + 2)
+    for child in children:
+        child.communicate(b"\n")
+    used = MetricsReader(files).of_job(job.paths)
+    first, second = (point.value for point in used["system/memory"])
+    assert second - first > 200e6
+    assert used["system/cpu"][1].value >= 0.9  # a second, by the clock that it was given
+    assert [point.attempt for point in used["system/host_cpu"]] == [2]
+    assert 0 < used["system/host_cpu"][0].value <= 1
+    assert sampler.due == began + 2 + USAGE_EVERY_S
+    sampler.look(began + 86_400)
+    assert sampler.due > began + 86_400 + 10 * USAGE_EVERY_S

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.launchers.direct import DirectLauncher
+from tenuto.launchers.forking_launcher import DirectLauncher
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.runner import attempt as attempts
 from tenuto.launchers.runner import payload_start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tenuto.launchers import results
 from tenuto.launchers.payload import python_task
 from tenuto.launchers.payload.assignment import Assignment
 from tenuto.launchers.payload.progress_reports import RANK_VARIABLES, ProgressReports, rank
@@ -172,5 +174,29 @@ def test_a_result_that_nobody_could_read_again_is_not_kept(
         assert said.done
         assert said.flags == (RESULT_NOT_KEPT,)
         assert "at most 1,000 are kept" in str(said.message)
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"), [(OSError(errno.ENOSPC, "No space"), "DISK_FULL: "), (MemoryError(), "MemoryError")]
+)
+def test_a_result_that_the_machine_does_not_take_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
+) -> None:
+    """The job failed, with all its work done."""
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(results.Encoder, "_in_file", refuse)
+    fd = open_report()
+    try:
+        assignment = Assignment(str(tmp_path), "task", str(tmp_path), TASK_ID, "ab12", 1)
+        cancellation = python_task._Cancellation(assignment)
+        python_task._report_result(assignment, ReportWriter(fd), object(), {1j: object()}, cancellation)
+        said = read_report(fd)
+        assert (said.done, said.flags) == (True, (RESULT_NOT_KEPT,))
+        assert f"returned something that cannot be kept: {why}" in str(said.message)
     finally:
         os.close(fd)

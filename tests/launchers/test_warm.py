@@ -757,7 +757,7 @@ def test_a_launcher_without_descriptors_leaves_no_runner_that_nobody_watches(
     job.release()
     deadline = time.monotonic() + 60
     while locked(job):
-        assert time.monotonic() < deadline, "its runner goes on"
+        assert time.monotonic() < deadline, "its runner continues"
         time.sleep(0.01)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from docs.diagrams import refreshed, transitions_diagram, transitions_table
+from docs.generate import refreshed, transitions_diagram, transitions_table
 
 
 def test_the_diagram_shows_every_transition() -> None:

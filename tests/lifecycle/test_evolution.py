@@ -10,9 +10,8 @@ from tenuto.lifecycle.evolution import (
     SEARCH_TRANSITIONS,
     EvolutionStatus,
     SearchState,
-    before,
-    check_move,
 )
+from tenuto.lifecycle.states import check_move, origins
 
 
 def test_every_status_and_state_is_in_its_table() -> None:
@@ -28,13 +27,13 @@ def test_final_statuses_are_left_only_by_a_retry() -> None:
 
 
 def test_a_move_that_the_table_forbids_is_refused() -> None:
-    check_move(EvolutionStatus.PENDING, EvolutionStatus.QUEUED)
+    check_move(EVOLUTION_TRANSITIONS, EvolutionStatus.PENDING, EvolutionStatus.QUEUED)
     with pytest.raises(IllegalTransition, match="nothing"):
-        check_move(EvolutionStatus.SUCCEEDED, EvolutionStatus.PENDING)
+        check_move(EVOLUTION_TRANSITIONS, EvolutionStatus.SUCCEEDED, EvolutionStatus.PENDING)
     with pytest.raises(IllegalTransition, match="QUEUED"):
-        check_move(EvolutionStatus.PENDING, EvolutionStatus.RUNNING)
+        check_move(EVOLUTION_TRANSITIONS, EvolutionStatus.PENDING, EvolutionStatus.RUNNING)
 
 
 def test_where_a_status_comes_from() -> None:
-    assert before(EvolutionStatus.RUNNING) == (EvolutionStatus.QUEUED,)
-    assert EvolutionStatus.RUNNING in before(EvolutionStatus.PENDING)
+    assert origins(EVOLUTION_TRANSITIONS, EvolutionStatus.RUNNING) == (EvolutionStatus.QUEUED,)
+    assert EvolutionStatus.RUNNING in origins(EVOLUTION_TRANSITIONS, EvolutionStatus.PENDING)

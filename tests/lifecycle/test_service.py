@@ -14,8 +14,8 @@ from tenuto.lifecycle.service import (
     SERVICE_TRANSITIONS,
     PayloadState,
     ServiceState,
-    check_move,
 )
+from tenuto.lifecycle.states import check_move
 
 TABLES = [(ServiceState, SERVICE_TRANSITIONS), (PayloadState, PAYLOAD_TRANSITIONS)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -196,6 +197,19 @@ def test_the_timeline_of_an_ended_run_ends_with_the_run(tmp_path: Path) -> None:
         assert provider.timeline([f"experiments:sweep/{RUN}"], start=later)["from"] == later
     finally:
         provider.close()
+
+
+def test_a_timeline_by_task_has_a_lane_for_each_and_every_bar_once() -> None:
+    with closing(LocalProvider(demo_sources(16))) as provider:
+        assert provider.wait_until_loaded(30)
+        group = "experiments:sweep/20260101_1402"
+        (whole,) = provider.timeline([group])["lanes"]
+        lanes = provider.timeline([group], by="task")["lanes"]
+    assert [lane["label"].partition(" ")[0] for lane in lanes] == ["Prepare", "Train", "Evaluate"]
+    drawn = [(bar[4], bar[5]) for lane in lanes for bar in lane["bars"]]
+    assert sorted(drawn) == sorted((bar[4], bar[5]) for bar in whole["bars"])
+    for lane in lanes:
+        assert all(f".{lane['label'].partition(' ')[0]}/" in bar[4] for bar in lane["bars"])
 
 
 def test_line_22_too_many_bars_are_bins() -> None:

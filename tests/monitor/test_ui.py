@@ -318,7 +318,7 @@ def test_line_24_a_monitor_that_is_killed_does_not_stop_the_run(place: Place) ->
     eventually(registration.exists)
     os.kill(json.loads(registration.read_text())["pid"], signal.SIGKILL)
     said = next(line for line in run.stderr if "there is no monitor" in line)
-    assert "and the run goes on" in said
+    assert "and the run continues" in said
     (place.directory / "fix").touch()
     place.release()
     _, more = run.communicate(timeout=WAIT_S)

@@ -37,7 +37,7 @@ class PrivateSshd:
     @property
     def words(self) -> list[str]:
         """How these hosts are reached."""
-        options = (
+        options: tuple[str, ...] = (
             "BatchMode=yes",
             "StrictHostKeyChecking=no",
             "UserKnownHostsFile=/dev/null",

@@ -12,11 +12,11 @@ from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.inputs import SlotFree
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.scheduler import Scheduler
-from tenuto.testing.instant import InstantLauncher, NoWork
 from tenuto.testing.owner import FakeOwner
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
+from tests.parts.instant import InstantLauncher, NoWork
 
 from .builders import WAIT_S
 

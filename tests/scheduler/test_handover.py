@@ -23,12 +23,12 @@ from tenuto.testing.disk import Crash
 from tenuto.testing.host import FakeHost
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
 from tenuto.testing.owner import FakeOwner
-from tenuto.testing.simulation import SimulatedScheduler, VirtualLoop
 from tenuto.workspace import job_directory
 from tenuto.workspace.claims import Claim, Claimer, claimer
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import StopRecord
+from tests.parts.simulation import SimulatedScheduler, VirtualLoop
 from tests.scheduler.worlds import NoWork
 
 HOUR_S = 3600.0

@@ -13,7 +13,6 @@ from tenuto.scheduler.decisions import Arrival, RetryLimits, Tries, after_attemp
 from tenuto.scheduler.jobs import Job
 from tenuto.testing.launcher import Step
 from tenuto.testing.owner import FakeOwner
-from tenuto.testing.simulation import SimulatedScheduler
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
@@ -21,6 +20,7 @@ from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.markers import Marker, write_marker
 from tenuto.workspace.ports import Files
 from tenuto.workspace.records import StatusRecord
+from tests.parts.simulation import SimulatedScheduler
 
 from .worlds import HOUR_S, World
 

@@ -90,7 +90,7 @@ def test_a_transient_job_that_times_out_is_not_tried_again_for_a_cancelled_job(s
         await user.finished()
         return Verdict(JobState.ERROR, JobFailureStatus.TIMEOUT, "time is up", tries=Tries(1))
 
-    server.scheduler._attempts.run = time_out  # type: ignore[method-assign]
+    server.scheduler.aio_submit_inner = time_out  # type: ignore[method-assign]
     needed = server.job("needed", transient=TransientMode.TRANSIENT)
     user = server.job("user", needed)
 

@@ -22,11 +22,11 @@ from tenuto.testing.cluster import ClusterLauncher, FakeCluster
 from tenuto.testing.host import FakeHost
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
 from tenuto.testing.owner import FakeOwner
-from tenuto.testing.simulation import SimulatedScheduler, VirtualLoop
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.token_files import TokenFiles, TokenPlace
+from tests.parts.simulation import SimulatedScheduler, VirtualLoop
 from tests.scheduler.worlds import NoWork
 
 HOUR_S = 3600.0
@@ -531,7 +531,7 @@ def test_a_unit_that_another_job_took_meanwhile_is_not_taken_twice(
     far = third.submit(world.job("far", a.dependency(2), launcher=launcher), owner)
     world.sleep(1.0)
     assert world.held()["a"] == 2
-    assert "unit 0 of token a is somebody else's" in caplog.text
+    assert "unit 0 of token a is another job's" in caplog.text
     third.wait(owner, HOUR_S)
     assert far.state is JobState.DONE
     assert world.held()["a"] == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.lifecycle.states import JobState
-from tenuto.scheduler import logbook
+from tenuto.scheduler import listeners as logbook
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.scheduler import OwnerSnapshot, Wait, WaitsFor
 from tenuto.scheduler.tokens import CounterToken, TokenDependency, declare

@@ -13,11 +13,11 @@ from tenuto.scheduler.jobs import Job
 from tenuto.testing.host import FakeHost
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
 from tenuto.testing.owner import FakeOwner
-from tenuto.testing.simulation import SimulatedScheduler, VirtualLoop
 from tenuto.workspace.attempt_files import request_stop
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import StopRecord
+from tests.parts.simulation import SimulatedScheduler, VirtualLoop
 
 HOUR_S = 3600.0
 

@@ -65,7 +65,7 @@ def succeeded(row: Claimed, objective: float = 1.0, cost: float = 0.0) -> End:
         row.id,
         row.attempt,
         EvolutionStatus.SUCCEEDED,
-        '{"objective": 1, "measures": [0.5]}',
+        f'{{"objective": {objective}, "measures": [0.5]}}',
         objective,
         cost,
         job_attempt=1,

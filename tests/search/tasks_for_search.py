@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections import OrderedDict
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tenuto import Meta, Param, Task
+from tenuto import Config, Meta, Param, Task, log_metrics
 from tenuto.search import Outcome
 from tenuto.tasks.ports import current_job
 
@@ -192,3 +193,76 @@ class Cheats(Task):
         if self.kind == "cost":
             return Outcome(objective=objective, measures=[0.5], cost=float("nan"))
         return {"objective": objective, "measures": [[0.5]]}
+
+
+class Svm(Config):
+    """A model with a parameter of its own."""
+
+    C: Param[float] = 1.0
+
+
+class Forest(Config):
+    """Another one, with another parameter."""
+
+    trees: Param[int]
+
+
+class Fit(Task):
+    """Worth what its model is."""
+
+    model: Param[Config]
+
+    def execute(self) -> float:
+        return float(self.model.trees if isinstance(self.model, Forest) else self.model.C)
+
+
+class Trade(Task):
+    """Two objectives, of which one costs the other; not feasible where x is above 0.8."""
+
+    x: Param[float]
+    y: Param[float]
+    single: Param[bool] = False
+
+    def execute(self) -> Outcome:
+        found = {"objectives": [self.x, self.x**2 + self.y]}
+        one = {"objective": self.x, "measures": [self.y]}
+        return Outcome(**(one if self.single else found), constraints=[self.x - 0.8])
+
+
+class Logging(Task):
+    """Logs a score at each of 30 steps, the smaller the better, and takes two seconds for that."""
+
+    x: Param[float]
+    log: Meta[str] = ""
+
+    def execute(self) -> float:
+        for step in range(30):
+            log_metrics({"score": self.x + 1 / (step + 1)}, step=step)
+            time.sleep(0.06)
+        note(self.log, f"end {self.x}")
+        return self.x
+
+
+class Noisy(Task):
+    """Worth its number and what chance adds."""
+
+    n: Param[int]
+
+    def execute(self) -> Outcome:
+        noise = random.random()
+        return Outcome(self.n + noise, [noise], cost=1.0, metrics={"noise": noise, "kind": "a"})
+
+
+class Seeded(Task):
+    """Worth its seed."""
+
+    n: Param[int]
+    __seed__: Param[int] = 40
+    log: Meta[str] = ""
+
+    def execute(self) -> float:
+        seed = self.__seed__
+        note(self.log, f"{self.n} {seed}")
+        if self.n == 3 and seed == 41:
+            raise ValueError("unlucky")
+        return float(self.n * 100 + seed)

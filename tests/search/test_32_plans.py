@@ -70,6 +70,7 @@ def test_32_a_hot_query_uses_its_partial_index(store: Store, call: str) -> None:
 def test_32_a_candidate_is_added_by_three_statements(store: Store) -> None:
     opened(store)
     statements = [text for text, _ in sent(store, "known") if not text.startswith("BEGIN")]
-    assert len(statements) == 3, statements
+    # Beside it the line of its move, which SQLite gets from the driver alone.
+    assert len(statements) == 3 - store.database.is_sqlite, statements
     again = [text for text, _ in sent(store, "dispatch") if not text.startswith("BEGIN")]
     assert len(again) <= 5, again  # for all that are due: select, update, moves, counter, wake-up

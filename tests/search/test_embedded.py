@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import text
 
 from tenuto import experiment
+from tenuto.cli.commands.worker import Worker
 from tenuto.errors import CapReached, SearchDiffers, SearchError
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.search import Evolution, EvolutionScheduler, GridSearch, Integer, MapElites, RandomSearch, Real
 from tenuto.search.agent import Agent
-from tenuto.search.worker import Worker
 from tenuto.workspace.job_directory import read_status, write_status
 from tenuto.workspace.machine import this_machine
 from tests.search.builders import Console

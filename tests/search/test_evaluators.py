@@ -55,9 +55,9 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def edit(folder: Path) -> None:
     """Changes all that could be meant, without changing what it prints."""
     for path in folder.rglob("evaluate.*"):
-        path.write_text(path.read_text() + "# mended\n")
+        path.write_text(path.read_text() + "# fixed\n")
     for name in ("package/judge.py", "whole/__main__.py"):
-        (folder / name).write_text((folder / name).read_text() + "# mended\n")
+        (folder / name).write_text((folder / name).read_text() + "# fixed\n")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -83,14 +83,14 @@ def test_an_evaluator_of_the_repository_is_that_of_the_root_commit(tmp_path: Pat
     path = repository(tmp_path)
     given: dict[str, Any] = {"evaluate": words, "max_total_jobs": 2}
     assert programs(tmp_path, confine="none", **given).run(slots=1).succeeded == 2
-    mended = (path / "evaluate.py").read_text() + "# mended\n"
+    mended = (path / "evaluate.py").read_text() + "# fixed\n"
     (path / "evaluate.py").write_text(mended)  # which no candidate sees before it is committed
     assert programs(tmp_path, confine="none", name="b", **given).run(slots=1).reused == 2
     (path / "unrelated").write_text("x")
     git(path, "add", "unrelated")
     git(path, "commit", "-qm", "unrelated")
     assert programs(tmp_path, confine="none", **given).run(slots=1).scheduled == 2  # goes on from its root
-    git(path, "commit", "-qam", "mended")
+    git(path, "commit", "-qam", "fixed")
     with pytest.raises(SearchDiffers, match=r"evaluators\.evaluate\.py was"):
         programs(tmp_path, confine="none", **given).open()
     assert programs(tmp_path, confine="none", name="c", **given).run(slots=1).reused == 0
@@ -113,7 +113,7 @@ def test_an_evaluator_that_is_edited_while_the_search_runs_judges_no_further_can
 ) -> None:
     repository(tmp_path)
     agent = tmp_path / "agent.sh"
-    agent.write_text(f"echo '# x' >> program.py; echo '# mended' >> {outside}/evaluate.py\n")
+    agent.write_text(f"echo '# x' >> program.py; echo '# fixed' >> {outside}/evaluate.py\n")
     given: dict[str, Any] = {
         "evaluate": ["{python}", f"{outside}/evaluate.py"],
         "command": ["sh", str(agent)],

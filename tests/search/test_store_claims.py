@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
-from tenuto.search.claim_store import DEATHS_AN_ATTEMPT
+from tenuto.search.claimed_rows import DEATHS_AN_ATTEMPT
 from tenuto.search.rows import End
 from tenuto.search.store import Store
 from tests.search.builders import (

@@ -15,8 +15,8 @@ import pytest
 from tenuto.errors import SearchError
 from tenuto.lifecycle.evolution import SearchState
 from tenuto.search.commits import PromptRules, prompt_text
-from tenuto.search.decisions import Bounds, SearchStanding, plan
 from tenuto.search.program_commands import run_command
+from tenuto.search.search_loop import Bounds, SearchStanding, plan
 from tests.search.programs import AGENT, git, programs, repository
 from tests.search.terminal import tenuto
 

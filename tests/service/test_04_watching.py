@@ -40,7 +40,7 @@ def test_states_are_told_as_they_change_and_again(shared: Process) -> None:
     assert [name for name, _, _ in told] == ["state"] * len(told)
     assert all(body["id"] == id and body["at"].endswith("Z") for _, body, _ in told)
     resumed = list(events(f"{shared.url}/jobs/{id}/events", last=told[1][2]))
-    assert resumed == told[2:], "Last-Event-ID goes on where it stopped"
+    assert resumed == told[2:], "Last-Event-ID continues where it stopped"
     assert list(events(f"{shared.url}/jobs/{id}/events", last=told[-1][2])) == []
 
 
@@ -93,6 +93,27 @@ def test_the_result_has_the_metrics_that_a_program_appended(shared: Process, tmp
     with zipfile.ZipFile(tmp_path / "result.zip") as result:
         points = points_in(result.read(".tenuto/metrics.jsonl"))
     assert [(point.step, point.value) for point in points["loss"]] == [(0, 0.5), (1, 0.5)]
+
+
+def test_metrics_are_given_while_a_job_runs_and_after(shared: Process, tmp_path: Path) -> None:
+    release = tmp_path / "release"
+    line = '{"name": "loss", "value": 0.5}'
+    wait = f"until [ -e {release} ]; do sleep 0.05; done"
+    id = shared.upload(
+        f"echo '{line}' >> \"$JOB_METRICS\"; {wait}; echo '{line}' >> \"$JOB_METRICS\"\n"
+    ).json["id"]
+    eventually(lambda: shared.get(f"/jobs/{id}/points").body == f"{line}\n".encode())
+    first = shared.get(f"/jobs/{id}/points")
+    assert first.headers["content-type"] == "application/x-ndjson"
+    tmp_path.chmod(0o755)
+    release.touch()
+    eventually(lambda: shared.job(id)["status"] == "Completed")
+    rest = shared.get(f"/jobs/{id}/points?offset={first.headers['tenuto-next-offset']}")
+    assert rest.body == f"{line}\n".encode()
+    assert shared.get(f"/jobs/{id}/points?offset=-1").status == 400
+    none = shared.upload("true\n").json["id"]
+    eventually(lambda: shared.job(none)["status"] == "Completed")
+    assert shared.get(f"/jobs/{none}/points").body == b""
 
 
 def test_metrics_that_are_a_link_to_another_file_are_left_out(shared: Process, tmp_path: Path) -> None:

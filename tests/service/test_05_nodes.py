@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -28,6 +29,7 @@ from tenuto.clock import SystemRandomness
 from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent, NotOurs, PayloadGone
 from tenuto.launchers.confinement import Sandbox, SandboxMode
 from tenuto.launchers.instructions import Limits
+from tenuto.launchers.selection import choose_launcher
 from tenuto.lifecycle.service import PayloadState
 from tenuto.lifecycle.states import JobState
 from tenuto.service.http_node import HttpNode, NodeAddress
@@ -39,13 +41,14 @@ from tenuto.service.node.routes import NodeFront, node_app, router
 from tenuto.service.node.work import Terms
 from tenuto.service.nodes import Node, Outgoing, PayloadRef
 from tenuto.service.uploads import UploadLimits
-from tenuto.testing.contracts.nodes import NodeContract, Opened, asked, ref
-from tenuto.testing.fake_node import FakeNode
 from tenuto.workspace.job_directory import read_status, write_status
+from tenuto.workspace.layout import METRICS
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
 from tests.service.asgi import ask, run
+from tests.service.fake_node import FakeNode
 from tests.service.multipart import CONTENT_TYPE, body, file
+from tests.service.node_contract import NodeContract, Opened, asked, final, outgoing, ref
 
 P = PayloadState
 LIMITS = UploadLimits(1 << 30, 100, 0, 10.0)
@@ -56,7 +59,15 @@ def plan(directory: Path) -> NodePlan:
     environment = {"PATH": os.environ["PATH"]}
     sandbox = Sandbox(SandboxMode.NONE, os.geteuid() == 0)
     return NodePlan(
-        "n", directory, directory / "node.sqlite", 2, "spawn", sandbox, terms, environment, 3600.0
+        "n",
+        directory,
+        directory / "node.sqlite",
+        2,
+        partial(choose_launcher, "spawn", 2),
+        sandbox,
+        terms,
+        environment,
+        3600.0,
     )
 
 
@@ -215,6 +226,20 @@ async def fake(directory: Path) -> AsyncIterator[tuple[Node, None]]:
     node = FakeNode()
     yield node, None
     await node.end()
+
+
+@pytest.mark.parametrize("opened", [local, http])
+def test_the_metrics_of_a_payload_are_read_from_its_node(opened: Any, tmp_path: Path) -> None:
+    point = '{"name": "loss", "value": 1}'
+
+    async def scenario() -> None:
+        async with asyncio.timeout(60), opened(tmp_path) as (node, _):
+            job = outgoing(tmp_path, f"echo '{point}' >> \"$JOB_METRICS\"\n")
+            payload = ref(await node.submit(job), job)
+            await final(node, payload, tmp_path / "got.zip")
+            assert (await node.read_log(payload, METRICS, 0, 1000)).data == f"{point}\n".encode()
+
+    asyncio.run(scenario())
 
 
 class TestNodes(NodeContract):
@@ -408,7 +433,7 @@ def test_a_node_wants_its_secret(tmp_path: Path) -> None:
 def test_every_route_of_a_node_asks_for_the_secret_or_is_open() -> None:
     for route in router.routes:
         asked = [getattr(one.call, "scope", None) for one in route.dependant.dependencies]  # type: ignore[attr-defined]
-        open_paths = {"/", "/health", "/openapi.json", "/swagger"}
+        open_paths = {"/", "/health", "/metrics", "/openapi.json", "/swagger"}
         assert any(asked) or route.path in open_paths  # type: ignore[attr-defined]
 
 
@@ -462,7 +487,7 @@ class OldNode(BaseHTTPRequestHandler):
                 self._send(self.answers["zip"], "application/zip")
         elif self.path == "/health" and "health" in self.answers:
             self._send(json.dumps(self.answers["health"]).encode(), "application/json")
-        elif self.path.startswith(("/logs/", "/progress/")) or "partial" in self.path:
+        elif self.path.startswith(("/logs/", "/points/", "/progress/")) or "partial" in self.path:
             self._send(self.answers["zip"], "application/zip")
         else:
             self.send_error(404)

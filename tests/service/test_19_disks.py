@@ -14,11 +14,11 @@ from tenuto.service.local_node import LocalNode
 from tenuto.service.node import runner
 from tenuto.service.node.node import EmbeddedNode
 from tenuto.service.rows import Page
-from tenuto.testing.contracts.nodes import ref
 from tenuto.workspace.machine import this_machine
 from tests.faults.builders import mounted_tmpfs
 from tests.service.asgi import MADE, ask, make_server, run
 from tests.service.multipart import CONTENT_TYPE, body, field, file, good
+from tests.service.node_contract import ref
 from tests.service.test_05_nodes import ended, job, plan
 
 HEADERS = {"content-type": CONTENT_TYPE}

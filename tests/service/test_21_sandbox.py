@@ -22,11 +22,11 @@ from tenuto.lifecycle.service import PayloadState
 from tenuto.service.local_node import LocalNode
 from tenuto.service.node.node import EmbeddedNode
 from tenuto.service.node.work import Terms
-from tenuto.testing.contracts.nodes import ref
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
 from tests.conftest import COMPONENTS
 from tests.service.asgi import run
+from tests.service.node_contract import ref
 from tests.service.servers import Process, eventually
 from tests.service.test_05_nodes import ended, job, plan
 

@@ -41,13 +41,13 @@ from tenuto.service.parts import Offered
 from tenuto.service.rows import NewJob, Page
 from tenuto.service.server import Server, ServerPlan
 from tenuto.settings.service import ServiceSettings
-from tenuto.testing.contracts.nodes import ref
-from tenuto.testing.fake_node import FakeNode
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
 from tests.faults.builders import mounted_tmpfs
 from tests.service.asgi import ask, make_server, run
+from tests.service.fake_node import FakeNode
 from tests.service.multipart import CONTENT_TYPE, body, field, file
+from tests.service.node_contract import ref
 from tests.service.servers import Process, eventually
 from tests.service.test_05_nodes import ended, job, plan
 
@@ -232,7 +232,7 @@ def test_a_log_is_bounded_in_the_result_and_on_the_wire(cut: str, tmp_path: Path
     result = str(tmp_path / "got.zip")
     assert read_all(lambda offset: read_archived_log(result, "stdout", offset, 7000)) == packed
     late = read_archived_log(result, "stdout", dropped["bytes"] - 5, 100)
-    assert late == (b"last\n", dropped["bytes"]), "a follower goes on where it was when the job ended"
+    assert late == (b"last\n", dropped["bytes"]), "a follower continues where it was when the job ended"
 
 
 def test_a_short_log_is_read_as_it_is(tmp_path: Path) -> None:

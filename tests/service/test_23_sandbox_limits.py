@@ -17,9 +17,9 @@ from tenuto.launchers.confinement import Guest, Sandbox, SandboxMode
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.local_node import LocalNode
 from tenuto.service.node.node import EmbeddedNode
-from tenuto.testing.contracts.nodes import ref
 from tenuto.workspace.machine import this_machine
 from tests.service.asgi import run
+from tests.service.node_contract import ref
 from tests.service.test_05_nodes import ended, job, plan
 
 UID = 61184 + 4095

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import ssl
@@ -14,10 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import click
 import pytest
 import yaml
 
-from tenuto.service.metrics import Metrics
+from tenuto.cli.main import loaded
+from tenuto.service.metrics import Metrics, NodeFigures
+from tenuto.service.node.routes import FIGURES
+from tenuto.settings import load_settings
 from tests.parts.ports import free_port
 from tests.service.multipart import CONTENT_TYPE, body, field, file
 from tests.service.servers import Process, eventually
@@ -118,18 +123,64 @@ def test_jobs_pass_through_nginx_with_tls(tmp_path: Path, start: Start) -> None:
     assert server.get("/health").status == 200, "without the proxy, too"
 
 
+BACK_UP = {
+    "SQLite": ['sqlite3 db.sqlite ".backup copy.sqlite"', "mv copy.sqlite db.sqlite"],
+    "PostgreSQL": ['pg_dump --clean --if-exists "$DB" > copy.sql', 'psql -q "$DB" < copy.sql'],
+}
+"""How the page says that a database is backed up, and put back."""
+
+
+@pytest.mark.parametrize("kind", BACK_UP)
+def test_a_database_is_backed_up_and_put_back_as_the_page_says(
+    kind: str, tmp_path: Path, start: Start, request: pytest.FixtureRequest
+) -> None:
+    backing, putting = BACK_UP[kind]
+    if shutil.which(backing.split()[0]) is None:
+        pytest.skip(f"{backing.split()[0]} is not installed")
+    page = (DEPLOY.parent / "docs" / "operations.md").read_text()
+    assert f"`{backing}`" in page
+    assert f"`{putting}`" in page
+    url = "db.sqlite" if kind == "SQLite" else request.getfixturevalue("postgresql_url")
+
+    def shell(line: str) -> None:
+        subprocess.run(["bash", "-c", line], cwd=tmp_path, env={**os.environ, "DB": url}, check=True)
+
+    arguments = ("serve", "--with-node", "--sandbox", "none", "--db", url)
+    server = start(*arguments)
+    old = server.run("echo old > out.txt\n")
+    going = server.upload(f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo went > out.txt\n").json[
+        "id"
+    ]
+    eventually(lambda: server.job(going)["status"] == "Running")
+    shell(backing)
+    lost = server.run("echo lost > out.txt\n", user="2")
+    assert server.stop() == 0
+    if kind == "SQLite":
+        shell("rm -f db.sqlite-wal db.sqlite-shm")
+    shell(putting)
+    server = start(*arguments)
+    assert server.get(f"/jobs/{old['id']}/files/out.txt").body == b"old\n"
+    (tmp_path / "go").touch()
+    assert server.final(going)["status"] == "Completed", "it ran on meanwhile"
+    assert server.get(f"/jobs/{lost['id']}").status == 404
+    new = server.run("echo new > out.txt\n", user="3")
+    assert new["id"] == lost["id"], "numbers are given again,"
+    assert server.get(f"/jobs/{new['id']}/files/out.txt").body == b"new\n", "and no result of another"
+
+
 def test_every_alert_names_figures_that_there_are() -> None:
+    parser = pytest.importorskip("promql_parser")
     rules = yaml.safe_load((DEPLOY / "prometheus" / "tenuto.rules.yml").read_text())
-    found = Metrics().text({}, ["s"], {"n": True}).decode()
+    found = Metrics().text({}, ["s"], {"n": NodeFigures(True, 1)}, {}, 0).decode()
     known = {line.split()[2] for line in found.splitlines() if line.startswith("# TYPE")} | {"up"}
+    known |= {f"tenuto_node_{name}" for name in FIGURES}
     alerts = [rule for group in rules["groups"] for rule in group["rules"]]
     assert len({alert["alert"] for alert in alerts}) == len(alerts) > 3
     for alert in alerts:
         assert set(alert) == {"alert", "expr", "for", "labels", "annotations"}
         assert re.fullmatch(r"[0-9]+[smh]", alert["for"])
+        parser.parse(alert["expr"])  # which raises for what Prometheus would not take
         expression = re.sub(r'"[^"]*"', "", alert["expr"])
-        assert expression.count("(") == expression.count(")")
-        assert expression.count("{") == expression.count("}")
         names = set(re.findall(r"\b(?:tenuto_\w+|up)\b", expression))
         assert names
         assert names <= known, alert["alert"]
@@ -139,3 +190,42 @@ def test_the_page_names_what_is_there() -> None:
     page = (DEPLOY.parent / "docs" / "operations.md").read_text()
     for path in re.findall(r"`(deploy/[a-z/.-]+)`", page):
         assert (DEPLOY.parent / path).exists() or list(DEPLOY.parent.glob(path)), path
+
+
+def words_of(command: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that a container runs, and the options that it is given."""
+    return loaded(command[0]), [word for word in command if word.startswith("--")]
+
+
+def test_containers_run_commands_and_settings_that_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    assert sorted(services) == ["database", "node", "server", "worker"]
+    ours = [service for name, service in services.items() if name != "database"]
+    image = (DEPLOY / "Containerfile").read_text()
+    commands = [service["command"] for service in ours] + [
+        json.loads(re.findall(r"^CMD (.*)$", image, re.MULTILINE)[0])
+    ]
+    for command in commands:
+        made, options = words_of(command)
+        known = {name for parameter in made.params for name in parameter.opts}
+        assert [option for option in options if option not in known] == []
+    for service in ours:
+        for name in service["environment"]:
+            monkeypatch.setenv(name, re.sub(r"\$\{.*?\}", "secret", str(service["environment"][name])))
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings()
+    assert str(settings.service.database) == "postgresql://***@database/tenuto", "no secret is shown"
+    assert str(settings.database.url) == "postgresql://***@database/tenuto_searches"
+    assert settings.services["example"].nodes == ("first",)
+    assert str(settings.nodes["first"].url) == "http://node:9000"
+
+
+def test_the_image_copies_nothing_that_git_ignores() -> None:
+    ignored = (DEPLOY.parent / ".containerignore").read_text().split()
+    assert ignored == (DEPLOY.parent / ".dockerignore").read_text().split()
+    assert {".venv", "build", "dist"} <= set(ignored)
+    image = (DEPLOY / "Containerfile").read_text()
+    assert "USER tenuto" in image, "the programs of users are not root's"
+    assert image.index("USER tenuto") > image.index("COPY --from=build")

@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 
 from tenuto.service.contract import ErrorCode
 from tenuto.service.log import ACTIONS
-from tenuto.service.metrics import Metrics
+from tenuto.service.metrics import Metrics, NodeFigures
 from tenuto.service.node.routes import router as node_router
 from tenuto.service.routes import download, info, jobs, upload, watching
 from tenuto.settings.loader import foreign_variables
@@ -96,7 +96,7 @@ def test_every_action_is_on_the_page_as_it_is_meant() -> None:
 
 
 def test_every_metric_is_on_the_page() -> None:
-    text = Metrics().text({}, ["x"], {"n": True}).decode()
+    text = Metrics().text({}, ["x"], {"n": NodeFigures(True, 1)}, {}, 0).decode()
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     names = {name for name in names if not name.endswith("_created")}
     assert {name for name in names if f"`{name}`" not in PAGE} == set()

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from tenuto.service.decisions import (
     ActiveJob,
-    Beats,
     Breaker,
+    CleanerRest,
     Queue,
     QueuedUser,
     QueueView,
     Quota,
-    Rest,
+    ServerBeats,
     back_off_s,
     next_jobs,
     waiting_message,
@@ -129,7 +129,7 @@ def test_back_off_grows_and_is_bounded(tries: int, chance: float) -> None:
 
 
 def test_the_cleaner_rests_for_as_long_as_the_clock_jumped() -> None:
-    rest, ahead = Rest(1000.0, 10.0).round(1060.0, 70.0, 3600)
+    rest, ahead = CleanerRest(1000.0, 10.0).round(1060.0, 70.0, 3600)
     assert ahead == 0
     assert not rest.is_resting(70.0)
     rest, ahead = rest.round(1060.0 + 60 + 600, 130.0, 3600)
@@ -144,7 +144,7 @@ def test_the_cleaner_rests_for_as_long_as_the_clock_jumped() -> None:
 
 
 def test_a_server_is_still_while_it_shows_the_same_beat_by_our_own_clock() -> None:
-    beats = Beats()
+    beats = ServerBeats()
     beats.look({"a": 100_000, "b": 100_000}, 50.0)
     beats.look({"a": 13_600, "b": 100_000}, 55.0)  # the database's clock was a day back when a was seen
     assert not beats.is_still("a", 60.0, 10.0)

@@ -16,9 +16,9 @@ from tenuto.service.sender import AT_ONCE
 from tenuto.service.server import Server, ServerPlan
 from tenuto.settings.service import ServiceSettings
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.fake_node import FakeNode
 from tenuto.workspace.machine import this_machine
 from tests.service.asgi import run
+from tests.service.fake_node import FakeNode
 
 PATIENCE_S = 60.0
 

@@ -18,7 +18,7 @@ from tenuto.database import Database, migrate
 from tenuto.errors import IllegalTransition
 from tenuto.lifecycle.service import ACTIVE, SERVICE_TRANSITIONS, ServiceState
 from tenuto.service import requests as rows
-from tenuto.service import statements, tables
+from tenuto.service import tables
 from tenuto.service.decisions import Quota, next_jobs
 from tenuto.service.requests import Requests
 from tenuto.service.rows import Page
@@ -153,12 +153,13 @@ def test_a_wish_for_the_end_outlives_a_move_at_the_same_time(
     add(requests)
     (claimed,) = requests.claim("s", Quota(5, 5), NODES)
     mover = threading.Thread(target=requests.move, args=(claimed, S.SUBMITTED))
+    looked = rows.now
 
     def now(connection: Any) -> int:
         if threading.current_thread() is not mover and not mover.ident:
             mover.start()
             mover.join(0.5)  # it has moved the job, or waits for the lock
-        return statements.now(connection)
+        return looked(connection)
 
     monkeypatch.setattr(rows, "now", now)
     requests.terminate(claimed.id)

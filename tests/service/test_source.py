@@ -25,15 +25,14 @@ from tenuto.service.history import History
 from tenuto.service.node_notes import note_nodes
 from tenuto.service.nodes import Node, NodeBook
 from tenuto.service.places import DataPlaces
-from tenuto.service.requests import Requests
+from tenuto.service.requests import ROWS, Requests
 from tenuto.service.rows import NewJob
 from tenuto.service.source import ServiceFeed, ServiceSource
-from tenuto.service.statements import record
 from tenuto.service.tables import MIGRATIONS, moves, opened
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contracts.sources import SourceContract, all_rows
-from tenuto.testing.fake_node import FakeNode
 from tests.service.asgi import MADE, make_server, run
+from tests.service.fake_node import FakeNode
 from tests.service.servers import Process, eventually
 
 S = ServiceState
@@ -203,6 +202,10 @@ def history(database_url: str) -> Iterator[History]:
     database.close()
 
 
+def _line(job_id: int) -> dict[str, object]:
+    return {"job_id": job_id, "state": S.QUEUED.value, "message": ""}
+
+
 def told(feed: ServiceFeed) -> list[str]:
     return [row.id for row in feed.read(("service:dock",), 100).rows]
 
@@ -223,7 +226,7 @@ def test_a_feed_tells_of_a_move_whose_transaction_commits_after_a_later_one(hist
     is_numbered, go = threading.Event(), threading.Event()
 
     def late(connection: Connection) -> None:
-        record(connection, 1, S.QUEUED, "")
+        ROWS.record(connection, [_line(1)])
         is_numbered.set()
         assert go.wait(60)
 
@@ -231,7 +234,7 @@ def test_a_feed_tells_of_a_move_whose_transaction_commits_after_a_later_one(hist
         writing = pool.submit(history._database.write, late)
         try:
             assert is_numbered.wait(60)
-            history._database.write(lambda connection: record(connection, 2, S.QUEUED, ""))
+            history._database.write(lambda connection: ROWS.record(connection, [_line(2)]))
             assert told(feed) == ["dock#2"]
         finally:
             go.set()

@@ -15,10 +15,9 @@ PATIENCE_S = 30.0
 
 @pytest.fixture
 def threads() -> Iterator[Threads]:
-    made = Threads("test", 2)
+    made = Threads(2)
     yield made
     made.close()
-    made._pool.shutdown(wait=True)
 
 
 def test_calls_are_answered_each_with_its_own_result_or_error(threads: Threads) -> None:
@@ -33,6 +32,19 @@ def test_calls_are_answered_each_with_its_own_result_or_error(threads: Threads) 
     answers = asyncio.run(main())
     assert answers[::2] == list(range(100))
     assert [str(error) for error in answers[1::2]] == [str(n) for n in range(1, 200, 2)]
+
+
+def test_calls_that_come_alone_see_few_threads_whoever_makes_them(threads: Threads) -> None:
+    other, all_at_work = Threads(4), threading.Barrier(6)
+
+    async def main() -> set[int]:
+        makers = [threads] * 2 + [other] * 4
+        await asyncio.gather(*(one(all_at_work.wait, PATIENCE_S) for one in makers))
+        return {await one(threading.get_ident) for _ in range(50) for one in (threads, other)}
+
+    # The next call may come before the thread of the last one is idle again.
+    assert len(asyncio.run(main())) <= 3
+    other.close()
 
 
 def test_the_end_of_an_iterator_keeps_no_answer_from_others(threads: Threads) -> None:

@@ -29,7 +29,9 @@ DEFAULTS = {
     "service": """host=127.0.0.1 port=5000 data=data database=db.sqlite auth=none compat=hybrid
         max_age_s=172800.0 forget_after_s=7776000.0 max_upload_bytes=4294967296 max_parts=1000
         max_result_bytes=17179869184 min_free_bytes=268435456
-        hosts=() prefix=None trusted_proxies=() queued_per_user=1000 rate_per_s=50.0 burst=200
+        hosts=() prefix=None trusted_proxies=() queued_per_user=1000
+        stored_bytes_per_user=None connections_per_user=100 callback_hosts=() callback_secret_file=None
+        rate_per_s=50.0 burst=200
         connections=4000 header_s=10.0 body_idle_s=10.0 write_s=60.0 send_for_s=60.0 retrieve_for_s=3600.0
         terminate_wait_s=5.0
         poll_s=0.5 clean_every_s=60.0""",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tenuto.errors import InvalidSetting, SettingsError, UnknownSetting
 from tenuto.settings import Settings, load_settings
-from tenuto.settings.sources import key_lines
+from tenuto.settings.loader import key_lines
 from tenuto.settings.tree import TABLE, ValueSource
 
 

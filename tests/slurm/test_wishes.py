@@ -14,7 +14,7 @@ from tenuto.launchers.cluster.cancellations import AGAIN_S, Cancellations
 from tenuto.launchers.cluster.dialect import CommandThreads
 from tenuto.launchers.cluster.dialects.slurm import SlurmDialect
 from tenuto.launchers.cluster.tracked import Tracked, TrackedAttempt
-from tenuto.launchers.instructions import instruct
+from tenuto.launchers.instructions import Instructions
 from tenuto.settings.clusters import ClusterSettings
 from tenuto.testing import FakeHost
 from tenuto.workspace.claims import Claimer, claim, is_claimed
@@ -87,7 +87,7 @@ def test_the_claim_is_durable_when_slurm_is_told(one: OneWish) -> None:
 def test_the_claim_of_a_job_that_is_done_is_synced_only_if_its_marker_is_not(
     monkeypatch: pytest.MonkeyPatch, durability: Durability
 ) -> None:
-    instructions = instruct("a.Task", "ab12", durability=durability)
+    instructions = Instructions("a.Task", "ab12", durability=durability).encode()
     one = OneWish(LAUNCH._replace(instructions=instructions))
     monkeypatch.setattr(SLURM, "cancel_tasks", one.cancel_tasks)
     one.attempt.is_marked = True

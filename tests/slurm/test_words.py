@@ -77,7 +77,7 @@ def look_up(job: str, *, accounting: bool = False) -> dict[str, QueueRow]:
     """What Slurm remembers of a job, with or without a database of its own."""
     slurm = SlurmDialect("slurm", ClusterSettings())
     slurm._known = {"AccountingStorageType": "accounting_storage/slurmdbd"} if accounting else {"a": "b"}
-    return slurm.look_up([job])
+    return slurm.look_up({job: ""})
 
 
 class Shim:
@@ -115,10 +115,12 @@ def test_why_sbatch_takes_no_job(shim: Shim, complaint: str, outcome: Submission
     assert answer == (outcome, complaint.removeprefix("error: "))
 
 
-@pytest.mark.parametrize("said", ["123", "a warning\n123;cluster"])
-def test_the_id_of_a_job_is_the_last_word(shim: Shim, said: str) -> None:
+@pytest.mark.parametrize(
+    ("said", "job"), [("123", "123"), ("a warning\n123", "123"), ("a warning\n123;cluster", "123@cluster")]
+)
+def test_the_id_of_a_job_is_the_last_word(shim: Shim, said: str, job: str) -> None:
     shim("sbatch", f"cat >/dev/null; echo '{said}'")
-    assert submit() == (SubmissionOutcome.TAKEN, "123")
+    assert submit() == (SubmissionOutcome.TAKEN, job)
 
 
 def test_a_command_that_hangs_is_no_answer(shim: Shim, monkeypatch: pytest.MonkeyPatch) -> None:

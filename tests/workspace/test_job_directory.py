@@ -16,10 +16,12 @@ from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.testing import Crash, FakeHost
 from tenuto.workspace import job_directory as steps
+from tenuto.workspace.attempt_files import keep_record
 from tenuto.workspace.claims import Claimer, claim, is_claimed
 from tenuto.workspace.derive import ClusterReport, Derived
 from tenuto.workspace.derive_table import Action, ClusterSays
 from tenuto.workspace.event_writer import EventWriter
+from tenuto.workspace.flags import RESULT_NOT_KEPT
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import RESULT_LIMIT, Durability, Marker, read_markers, write_marker
@@ -367,6 +369,30 @@ def test_records_are_read_back_and_unreadable_ones_are_none(host: FakeHost) -> N
     assert steps.read_pid(machine.files, JOB, 1) is None
     assert steps.read_status(machine.files, JOB) is None
     assert steps.read_launch(machine.files, JOB) is None
+
+
+def test_a_job_is_done_though_the_disk_takes_neither_its_result_nor_its_record(host: FakeHost) -> None:
+    """A disk that was full for the moment in which a result was written failed hours of work."""
+    machine = host.machine(host.start())
+    launch = opened(machine, taken(machine))
+    host.disk.capacity = 0
+    record = {
+        "code": "c0de",
+        "files": {f"/{n}.py": "d" for n in range(200)},
+        "made_from": [["a/b", "1", "", ""]],
+    }
+    marker = steps.keep_result(
+        machine.files, JOB, Marker(1, launch.nonce, record=record), list(range(5000)), Durability.NONE
+    )
+    marker = keep_record(machine.files, JOB, marker, Durability.NONE)
+    host.disk.capacity = None
+    steps.finish(machine.files, JOB, marker, status())
+    found = read_markers(host.disk, JOB).done
+    assert isinstance(found, Marker)
+    assert (found.reason, found.result_stored, found.flags) == (None, False, (RESULT_NOT_KEPT,))
+    assert "its result could not be written: [Errno 28] No space" in str(found.message)
+    assert found.record["code"] == "c0de"
+    assert found.record["made_from"] == [["a/b", "1", "", ""]], "what a check asks for first"
 
 
 @pytest.mark.parametrize("result", [None, 3, {"loss": 0.5}, "x" * RESULT_LIMIT, list(range(5000))], ids=repr)

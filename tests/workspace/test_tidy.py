@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tenuto.experiments.workspace_view import owner_of
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.testing import Crash, FakeHost
 from tenuto.workspace import job_directory as steps
@@ -70,6 +71,7 @@ def test_a_job_that_ended_well_keeps_its_marker_its_lock_and_its_parameters() ->
     before = ran.launch
     ran.finish()
     assert sorted(ran.names()) == KEPT
+    assert str(owner_of(ran.machine.files, JOB)) == "experiments/lr/1", "else it would count as an orphan"
     told = {**before.instructions, "record": {"code": "c0de", "begun": before.life}}
     assert ran.read() == before._replace(instructions=told)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from tenuto import __version__
 from tenuto.cli import exit_codes
 from tenuto.errors import TenutoError
 from tenuto.jobs.text import safe_lines
@@ -32,7 +31,7 @@ COMMANDS = {
     "kill": "Stop running jobs.",
     "retry": "Run failed jobs again, now.",
     "pause": "Let a search start nothing more for a while.",
-    "resume": "Let a paused search go on.",
+    "resume": "Let a paused search continue.",
     "clean": "Delete the directories of jobs, prepared and cached data.",
     "du": "Say what a workspace takes on the disk, and for what.",
     "diff": "Compare two runs: parameters, code, results.",
@@ -52,12 +51,13 @@ COMMANDS = {
     "follow": "Print what a job of a service prints, until it ends.",
     "cancel": "Stop a job of a service.",
     "token": "Make, list and revoke the tokens of a server's users.",
+    "usage": "Show what the users of a service took.",
     "skill": "Print one page for coding agents.",
     "completion": "Print the code that lets a shell complete `tenuto`.",
 }
 """Name and help of each command; the command itself is `tenuto.cli.commands.NAME:command`."""
 
-TOGETHER = dict.fromkeys(("submit", "fetch", "follow", "cancel"), "submit")
+TOGETHER = {**dict.fromkeys(("submit", "fetch", "follow", "cancel"), "submit"), "usage": "token"}
 """Commands of one module: they are called there as they are called."""
 
 EXTRAS = {
@@ -67,6 +67,7 @@ EXTRAS = {
     "serve": "service",
     "node": "service",
     "token": "service",
+    "usage": "service",
 }
 """The extra that a command needs."""
 
@@ -118,7 +119,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="tenuto")
+@click.version_option(package_name="tenuto", prog_name="tenuto")
 def commands() -> None:
     """Run work once, keep what it produced, and pick up where it stopped."""
 

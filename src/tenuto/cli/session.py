@@ -18,7 +18,14 @@ from tenuto.cli import exit_codes
 from tenuto.cli.main_module import main_file, module_spec, run_module, run_script
 from tenuto.cli.program import short_path
 from tenuto.clock import SystemClock
-from tenuto.errors import DirectoryUnusable, ExperimentLocked, FailedExperiment, InvalidOption
+from tenuto.compat.experimaestro import ExperimentHelper, install
+from tenuto.errors import (
+    DirectoryUnusable,
+    ExperimentLocked,
+    FailedExperiment,
+    InvalidOption,
+    TenutoError,
+)
 from tenuto.experiments.checked_arguments import (
     RunMode,
     imposed_fail_fast,
@@ -28,7 +35,7 @@ from tenuto.experiments.checked_arguments import (
 )
 from tenuto.experiments.display import LiveProgress, PlainProgress, signs_for, steers_terminal, tag_text
 from tenuto.experiments.experiment import experiment
-from tenuto.experiments.grids import tasks_of
+from tenuto.experiments.grids import load_call, tasks_of
 from tenuto.experiments.overview import ClosedRun, Overview, ProgressDisplay
 from tenuto.experiments.reporter import current_reporter
 from tenuto.experiments.script_options import GivenOptions, given_options
@@ -124,7 +131,7 @@ class Summary(NamedTuple):
             them = "it" if sum(len(group.rows) for group in self.failures) == 1 else "them"
             yield f"to try {them} again: {shlex.join([*self.program, *self.retry])}"
         elif self.counts.waiting or self.counts.running:
-            yield f"to go on: {shlex.join([*self.program, *self.retry])}"
+            yield f"to continue: {shlex.join([*self.program, *self.retry])}"
 
     def _headline(self) -> str:
         names = ", ".join(f"{safe(run.name)} {run.run_id}" for run in self.runs)
@@ -289,7 +296,7 @@ class Session:
         except SystemExit as leaving:
             return _exit_code(leaving)
         except Exception as error:
-            if request.is_yaml:
+            if request.is_yaml and isinstance(error, TenutoError):
                 raise
             self.problem = f"{type(error).__name__}: {error}"
             self.progress.end()
@@ -321,9 +328,16 @@ def run_yaml(request: Request) -> None:
     settings = load_settings()
     file = read_experiment(request.file, request.overrides)
     workspace = _workspace(request, file, settings)
-    tasks = tasks_of(file)
+    if file.is_function:
+        install()
+        function, configuration = load_call(file)
+    else:
+        tasks = tasks_of(file)
     folder = file.path.resolve().parent
-    with experiment(workspace, request.name or file.name, settings=settings, project_paths=[folder]):
+    with experiment(workspace, request.name or file.name, settings=settings, project_paths=[folder]) as xp:
+        if file.is_function:
+            function(ExperimentHelper(xp), configuration)
+            return
         for task in tasks:
             task.submit()
 
@@ -375,7 +389,10 @@ def _trace(error: BaseException, script: str) -> str:
     while trace is not None and trace.tb_frame.f_code.co_filename != file:
         trace = trace.tb_next
     if trace is None and not isinstance(error, SyntaxError):
-        trace = error.__traceback__
+        step = trace = error.__traceback__
+        while step is not None:  # from where this program left its own code
+            trace = step.tb_next or trace if step.tb_frame.f_code.co_filename == __file__ else trace
+            step = step.tb_next
     return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
 
 

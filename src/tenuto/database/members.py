@@ -4,6 +4,7 @@ Says nothing of what a member does; times are of the database's clock.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, unique
 
@@ -16,6 +17,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    bindparam,
     delete,
     insert,
     select,
@@ -23,6 +25,7 @@ from sqlalchemy import (
 )
 
 from tenuto.database.engine import now_ms
+from tenuto.database.prepared import Prepared
 
 metadata = MetaData()
 members = Table(
@@ -47,6 +50,14 @@ class MemberKind(Enum):
     NODE = "node"
     SCHEDULER = "scheduler"
     WORKER = "worker"
+
+
+_SEE = Prepared(
+    update(members)
+    .where(members.c.id == bindparam("member"))
+    .values(seen_at=now_ms())
+    .returning(members.c.id)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +91,25 @@ def join(connection: Connection, member: Member) -> None:
 
 def see(connection: Connection, member_id: str) -> bool:
     """Notes that a member is alive; False if it was taken off the list and must join again."""
-    return bool(
-        connection.execute(update(members).where(members.c.id == member_id).values(seen_at=now_ms())).rowcount
-    )
+    return bool(_SEE.rows(connection, {"member": member_id}))
 
 
-def leave(connection: Connection, member_id: str) -> None:
-    """Takes a member off the list."""
-    connection.execute(delete(members).where(members.c.id == member_id))
+def be_seen(connection: Connection, member: Member) -> None:
+    """Notes that a member is alive; it joins if it is not on the list."""
+    if not see(connection, member.id):
+        join(connection, member)
+
+
+def leave(connection: Connection, *member_ids: str) -> None:
+    """Takes members off the list."""
+    connection.execute(delete(members).where(members.c.id.in_(member_ids)))
+
+
+def dismiss(connection: Connection, beats: Mapping[str, int]) -> None:
+    """Takes members off the list that are still as they were seen last; one that is seen meanwhile stays."""
+    for member_id, seen_at in beats.items():
+        is_it = (members.c.id == member_id) & (members.c.seen_at == seen_at)
+        connection.execute(delete(members).where(is_it))
 
 
 def listed(connection: Connection, kind: MemberKind | None = None) -> list[Member]:

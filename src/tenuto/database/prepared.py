@@ -50,6 +50,14 @@ class Prepared:
         found = self.rows(connection, values)
         return found[0] if found else None
 
+    def run(self, connection: Connection, many: Sequence[Mapping[str, Any]]) -> None:
+        """Executes the statement for each of these values, which have the same names."""
+        if connection.dialect.name != "sqlite":
+            connection.execute(self._statement, list(many))
+            return
+        for values in many:
+            self.rows(connection, values)
+
     def _compile(self, connection: Connection, key: tuple[str, ...]) -> tuple[str, list[tuple[str, Any]]]:
         compiled: Any = self._statement.compile(dialect=connection.dialect, column_keys=sorted(key))
         constants = compiled.params

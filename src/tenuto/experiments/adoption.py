@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -18,9 +19,9 @@ from tenuto.errors import LaunchRefused, NotFound, TenutoError
 from tenuto.experiments.checked_arguments import RunMode
 from tenuto.experiments.experiment import experiment
 from tenuto.launchers.instructions import Instructions, Limits
-from tenuto.launchers.protocols import StartOrder
+from tenuto.launchers.protocols import EndedProcess, StartOrder
 from tenuto.lifecycle.states import JobState, Standing
-from tenuto.tasks.base import is_config
+from tenuto.tasks.base import is_config, state_of
 from tenuto.tasks.hints import UNSET, Role
 from tenuto.tasks.identity import identity
 from tenuto.tasks.location import Location, find_class
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
 PARAMS = "params.json"
 _OWN_FOLDER = ".experimaestro"
 _OWN_ENDINGS = (".lock", ".pid", ".done", ".failed", ".py")
-_KNOWN = {"id", "module", "type", "typename", "identifier", "task", "file", "fields"}
+_KNOWN = {"id", "module", "type", "typename", "identifier", "task", "file", "fields", "init-tasks"}
+_PLACE = re.compile(r",? at \S+:\d+")
+"""Where a script made a config; here it is never a line of the user's."""
 
 
 class OldJob(NamedTuple):
@@ -110,6 +113,7 @@ def adopt(
                 ends.append(AdoptedJob(old, f"{schema_of(type(config)).id}/{config.job.job_id}"))
             except TenutoError as error:
                 ends.append(AdoptedJob(old, reason=str(error)))
+        xp.plan = []  # each job is told below
     for end in ends:
         failure = launcher.failures.get(end.old)
         if failure is not None:
@@ -156,7 +160,7 @@ class _Reader:
             try:
                 self._made[old] = self._submit(old)
             except (TenutoError, OSError) as error:
-                self._made[old] = " ".join(str(error).split())
+                self._made[old] = " ".join(_PLACE.sub("", str(error)).split())
         made = self._made[old]
         if isinstance(made, str):
             raise CannotAdopt(made)
@@ -177,8 +181,10 @@ class _Reader:
         for name, value in self._tags.get(old.identifier, {}).items():
             if name not in tags(config):
                 config.tag(name, value)
+        init_tasks = [self._object(number, objects, old) for number in last.get("init-tasks", ())]
+        state_of(config).init_tasks = tuple(init_tasks)
         self._launcher.sources[_key(config)] = old
-        return config, config.submit()
+        return config, config.submit(init_tasks=init_tasks)
 
     def _object(self, number: Any, objects: Mapping[Any, Any], old: OldJob) -> Any:
         written = objects.get(number)
@@ -225,6 +231,8 @@ class _Reader:
                 raise CannotAdopt(f"{cls.__name__} declares no {name} any more")
             if parameter.generator is not None:
                 continue  # it lies in the job's directory, wherever that is
+            if value is None and parameter.ignored is not UNSET and not parameter.ignored:
+                continue  # experimaestro has None for a falsy `ignore_default` that was not given
             read = self._value(value, objects, old)
             if parameter.role is Role.CONSTANT:
                 if read != parameter.default:
@@ -316,7 +324,7 @@ class CopyLauncher:
             self.failures[old] = f"its files cannot be copied: {error}"
             raise LaunchRefused(self.failures[old]) from error
         self.copied.add(old)
-        return EndedProcess()
+        return EndedProcess(self.name)
 
     def _copy(self, old: OldJob, order: StartOrder, told: Instructions) -> None:
         paths, files = order.paths, self.machine.files
@@ -374,27 +382,3 @@ def _began(old: OldJob, ended: datetime) -> datetime:
         return min(datetime.fromisoformat(written).astimezone(UTC), ended)
     except (OSError, ValueError, KeyError, TypeError):
         return ended
-
-
-class EndedProcess:
-    """A `Process` that ended before it could be seen."""
-
-    exit_code: int | None = 0
-
-    async def confirmed(self) -> bool:
-        return False
-
-    async def wait(self) -> None:
-        """It has ended."""
-
-    def signal_stop(self) -> None:
-        """It has ended."""
-
-    def kill(self) -> None:
-        """It has ended."""
-
-    def describe(self) -> dict[str, Any]:
-        return {"launcher": CopyLauncher.name}
-
-    def close(self) -> None:
-        """Nothing is kept."""

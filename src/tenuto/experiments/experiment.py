@@ -33,7 +33,7 @@ from tenuto.experiments.script_options import given_options
 from tenuto.experiments.submissions import Submissions, SubmitHook, hooks_of
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.jobs_html import jobs_html
-from tenuto.jobs.metrics import metric_rows, read_points
+from tenuto.jobs.metrics import MetricsReader, metric_rows
 from tenuto.jobs.result_table import result_of
 from tenuto.jobs.rows import row_of
 from tenuto.jobs.text import counted
@@ -289,16 +289,14 @@ class experiment:
         """One row for each point that the jobs logged so far: job, task, tags, metric, step, time, value.
 
         ``pandas.DataFrame(xp.metrics())`` and ``polars.DataFrame(xp.metrics())`` work as they are. `name`:
-        the metric that is wanted; by default all.
+        the metric that is wanted, also one that runners measure (``system/cpu``); by default all that jobs
+        logged.
         """
         given: Any = name
         if given is not None and not isinstance(given, str):
             raise refused("metrics(name)", 'the name of a metric, such as "loss"', given)
-        files = self._scheduler.machine.files
-        read = (
-            (row_of(job)._replace(tags=job.tags), read_points(job.paths.directory, files=files))
-            for job in self.jobs
-        )
+        reader = MetricsReader(self._scheduler.machine.files)
+        read = ((row_of(job)._replace(tags=job.tags), reader.of_job(job.paths)) for job in self.jobs)
         rows = metric_rows(read, () if name is None else (name,))
         left_out = ("id", "kind", "group")
         return [

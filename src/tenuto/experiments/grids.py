@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import enum
 import importlib
+import inspect
 import math
 import runpy
 import sys
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 from tenuto.errors import ExperimentFileError, TenutoError
@@ -43,15 +44,56 @@ def load_task(experiment: ExperimentFile) -> type[Task[Any]]:
 
     The folder of the file comes first on the import path, as for a script.
     """
+    found = _load(experiment)
+    if not (isinstance(found, type) and issubclass(found, Task)):
+        _refuse(experiment, "task", f"{experiment.task} is not a task")
+    return found
+
+
+def load_call(experiment: ExperimentFile) -> tuple[Callable[[Any, Any], object], Any]:
+    """The function ``run(helper, configuration)`` that a file names, and what to call it with."""
+    function = _load(experiment)
+    names = list(inspect.signature(function).parameters) if callable(function) else []
+    if len(names) != 2:
+        _refuse(experiment, "task", f"{experiment.task} must be a function of two: def run(helper, cfg)")
+    cls = typing.get_type_hints(function).get(names[1], SimpleNamespace)
+    return function, _configuration(experiment, cls, experiment.parameters, "parameters")
+
+
+def _configuration(experiment: ExperimentFile, cls: Any, given: Mapping[str, Any], key: str) -> Any:
+    """A dataclass made of what a file says, and those that are its fields."""
+    if not hasattr(cls, "__dataclass_fields__"):
+        return cls(**given)
+    hints = typing.get_type_hints(cls)
+    taken = {}
+    for name, value in given.items():
+        kind = hints.get(name)
+        if kind is None:
+            known = ", ".join(hints)
+            _refuse(experiment, f"{key}.{name}", f"{cls.__name__} has no {name!r}: it has {known}")
+        if hasattr(kind, "__dataclass_fields__"):
+            if not isinstance(value, dict):
+                problem = f"{cls.__name__}.{name} expects the keys of {kind.__name__}: {value!r}"
+                _refuse(experiment, f"{key}.{name}", problem)
+            value = _configuration(experiment, kind, value, f"{key}.{name}")
+        elif kind is float and type(value) is int:
+            value = float(value)
+        elif kind in (int, float, bool, str) and type(value) is not kind:
+            _refuse(experiment, f"{key}.{name}", f"{cls.__name__}.{name} expects {kind.__name__}: {value!r}")
+        taken[name] = value
+    try:
+        return cls(**taken)
+    except TypeError as error:  # a value is missing
+        _refuse(experiment, key, f"{cls.__name__}: {error}")
+
+
+def _load(experiment: ExperimentFile) -> Any:
     folder = experiment.path.resolve().parent
     _search_first(folder)
     if experiment.pre_experiment is not None:
         _run_before(experiment, folder, experiment.pre_experiment)
     modules = [_imported(experiment, folder, "imports", name) for name in experiment.imports]
-    found = _find(experiment, "task", experiment.task, modules)
-    if not (isinstance(found, type) and issubclass(found, Task)):
-        _refuse(experiment, "task", f"{experiment.task} is not a task")
-    return found
+    return _find(experiment, "task", experiment.task, modules)
 
 
 def _search_first(folder: Path) -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 import statistics
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.experiments.run import Run
@@ -17,7 +18,6 @@ from tenuto.experiments.run_record import RunState
 from tenuto.jobs.forecast import Durations, Running, remaining_s
 from tenuto.jobs.job_progress import ProgressSoFar
 from tenuto.jobs.model import CountKind, Counts, Model
-from tenuto.jobs.names import VaryingNames
 from tenuto.jobs.row import Row, RowId, row_key
 from tenuto.jobs.rows import after_event, identity_row
 from tenuto.lifecycle.events import (
@@ -30,12 +30,61 @@ from tenuto.lifecycle.events import (
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.work import TaskWork
+from tenuto.tasks.base import is_config
+from tenuto.tasks.schema import schema_of
 from tenuto.workspace.journal import EventReader
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Files
 
 if TYPE_CHECKING:
     from tenuto.experiments.experiment import experiment
+
+_DEEPEST = 3
+_MOST_JOBS = 5000
+_MOST_NAMED = 3
+_LONGEST_VALUE = 24
+
+
+class VaryingNames:
+    """Learns what varies as jobs come, and names them by it."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[str, str]] = {}
+        """job -> path of a parameter -> value."""
+        self._first: dict[str, dict[str, str]] = {}
+        """task -> the values of its first job."""
+        self._varying: dict[str, dict[str, None]] = {}
+        """task -> the paths whose values differ, in the order of their declaration."""
+
+    def add(self, task_id: str, job: str, task: Any) -> None:
+        """Take a job in; of very many only some."""
+        if job in self._values or len(self._values) >= _MOST_JOBS:
+            return
+        values = dict(_scalars(task))
+        self._values[job] = values
+        first = self._first.setdefault(task_id, values)
+        varying = self._varying.setdefault(task_id, {})
+        for path in {**first, **values}:
+            if first.get(path) != values.get(path):
+                varying[path] = None
+
+    def name(self, task_id: str, job: str) -> dict[str, str]:
+        """The parameters that tell a job from others of its task, as tags would; empty if nothing varies."""
+        values = self._values.get(job, {})
+        found = {path: values[path] for path in self._varying.get(task_id, ()) if path in values}
+        return dict(list(found.items())[:_MOST_NAMED])
+
+
+def _scalars(config: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Path and text of the plain values that count, also of configs inside."""
+    for name, parameter in schema_of(type(config)).parameters.items():
+        value = config.__dict__.get(name)
+        if is_config(value) and depth < _DEEPEST:
+            yield from _scalars(value, f"{prefix}{name}.", depth + 1)
+        elif parameter.counted and isinstance(value, str | int | float | Enum):
+            text = value.name if isinstance(value, Enum) else str(value)
+            yield f"{prefix}{name}", text[:_LONGEST_VALUE]
+
 
 RECENT_FAILURES = 20
 _SAMPLE = 100

@@ -286,7 +286,7 @@ class MonitorService(ProcessService):
         self._forget_code()
         if not self._has_failed:
             self._has_failed = True
-            self._say(f"there is no monitor, and the run goes on: {why}")
+            self._say(f"there is no monitor, and the run continues: {why}")
 
     def _forget_code(self) -> None:
         if self._code_file is not None:

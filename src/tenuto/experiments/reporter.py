@@ -15,6 +15,7 @@ from tenuto.errors import FailedExperiment, GracefulExperimentExit
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_record import RunState
 from tenuto.jobs.former import FormerJobs
+from tenuto.jobs.row import JOBS_FAILED
 from tenuto.jobs.text import counted
 from tenuto.jobs.validity import Validity
 from tenuto.lifecycle.events import Event
@@ -102,12 +103,12 @@ def say_outcome(name: str, workspace: str, run: Run) -> None:
         )
 
 
-def say_what_goes_on(run: Run) -> None:
+def say_what_runs_on(run: Run) -> None:
     """Say which jobs of a run that is left go on without it."""
     running = len(run.running_jobs())
     if running:
-        goes = "goes" if running == 1 else "go"
-        say(f"{counted(running, 'job')} {goes} on; run the script again to wait for them and to go on.")
+        still, them = ("runs on", "it") if running == 1 else ("run on", "them")
+        say(f"{counted(running, 'job')} {still}; run the script again to wait for {them} and to continue.")
 
 
 def is_leaving(error: BaseException) -> bool:
@@ -126,7 +127,7 @@ def outcome(run: Run, error: BaseException | None, *, fails_fast: bool) -> tuple
         if run.failedJobs and fails_fast:
             return RunState.FAILED, f"stopped at the first failure; {left}"
         return RunState.INTERRUPTED, left
-    message = "jobs failed" if run.failedJobs else run.counts.problem
+    message = JOBS_FAILED if run.failedJobs else run.counts.problem
     return RunState.FAILED if message else RunState.DONE, message or None
 
 
@@ -142,6 +143,7 @@ def notes_of(run: Run, validity: Validity, former: FormerJobs) -> list[str]:
     """Sentences on code that changed, on results that could not be kept, and on tasks that were renamed."""
     jobs = list(run.jobs.values())
     notes = [str(changed) for changed in validity.changed_code(jobs, run.reused)]
+    notes += validity.older_partials(job for job in jobs if job.key not in run.reused)
     lost = [job for job in jobs if job.marker is not None and RESULT_NOT_KEPT in job.marker.flags]
     if lost:
         returned = "1 job returned" if len(lost) == 1 else f"{len(lost)} jobs returned"

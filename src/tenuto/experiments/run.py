@@ -124,8 +124,8 @@ class Run:
                 self.reused.discard(self.job_of(event).key)  # it was found done, and has been removed since
             elif event.state is JobState.ERROR and self._fails_fast and not self.is_stopping:
                 self.stop_starting()
-            elif event.state is JobState.DONE and not event.submittime and not event.starttime:
-                self.reused.add(self.job_of(event).key)  # it neither waited nor was seen running
+            elif event.state is JobState.DONE and _is_found(event):
+                self.reused.add(self.job_of(event).key)
         self._events.hear(event)
 
     def _sync_list(self) -> None:
@@ -304,6 +304,13 @@ class Run:
             script=running_script(),
         )
         write_run_status(self._machine.files, self.paths, status)
+
+
+def _is_found(event: JobStateChangedEvent) -> bool:
+    """True if a job that is done did not run, though it may have waited for what it depends on."""
+    if event.submittime is None or event.endtime is None:
+        return event.starttime is None
+    return event.starttime is None and event.endtime <= event.submittime
 
 
 def archive_forsaken(files: Files, layout: Layout, experiment_id: str) -> None:

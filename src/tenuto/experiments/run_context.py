@@ -31,7 +31,7 @@ from tenuto.experiments.reporter import (
     raise_failure,
     say,
     say_outcome,
-    say_what_goes_on,
+    say_what_runs_on,
 )
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_record import free_run_id, wait_for_lock
@@ -195,7 +195,7 @@ class RunContext:
         run.stop_services()
         self._scheduler.release(run)
         if error is not None and is_leaving(error):
-            say_what_goes_on(run)
+            say_what_runs_on(run)
         state, message = outcome(run, error, fails_fast=xp.fails_fast)
         run.finish(state, message, xp.carbon())
         xp.notes = notes_of(run, self._submissions.validity, self._submissions.former)

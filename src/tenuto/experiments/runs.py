@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple
 
 from tenuto.errors import Ambiguous, NotFound, TenutoError
 from tenuto.experiments.run_record import (
     LockHolder,
+    RunId,
     RunState,
     parse_run_id,
     read_holder,
@@ -83,11 +84,11 @@ class RunsView:
         """All experiments, the one with the newest run first."""
         names = (name_of_directory(name) for name in subdirectories(self._files, self.layout.experiments))
         found = [ExperimentView(name, tuple(self.runs(name))) for name in names if name is not None]
-        return sorted(found, key=lambda one: one.runs[0].run_id if one.runs else "", reverse=True)
+        return sorted(found, key=lambda one: [*map(by_age, one.runs[:1])], reverse=True)
 
-    def all_runs(self) -> Iterator[RunView]:
-        """The runs of all experiments, in the order of `experiments`."""
-        return (run for experiment in self.experiments() for run in experiment.runs)
+    def all_runs(self) -> list[RunView]:
+        """The runs of all experiments, newest first."""
+        return sorted(chain.from_iterable(one.runs for one in self.experiments()), key=by_age, reverse=True)
 
     def runs(self, experiment_id: str) -> list[RunView]:
         """The runs of an experiment, newest first."""
@@ -203,7 +204,7 @@ class RunsView:
             if any(self._has(experiment_id, run_id, key) for run_id in run_ids):
                 asked = self.runs(experiment_id)
                 found += [run for run in asked if self._has(experiment_id, run.run_id, key)]
-        return sorted(found, key=lambda run: (run.live, run.run_id), reverse=True)
+        return sorted(found, key=lambda run: (run.live, by_age(run)), reverse=True)
 
     def _has(self, experiment_id: str, run_id: str, key: JobKey) -> bool:
         paths = self.layout.run(experiment_id, run_id)
@@ -218,6 +219,12 @@ class RunsView:
 def _aware(instant: datetime | None) -> datetime | None:
     """An instant that can be compared; what another program wrote may lack a time zone."""
     return None if instant is None or instant.tzinfo is None else instant
+
+
+def by_age(run: RunView) -> tuple[RunId, float, str]:
+    """What runs are sorted by: ids tell seconds, of two that began in one their own records tell more."""
+    started = run.started.timestamp() if run.started is not None else 0.0
+    return parse_run_id(run.run_id) or RunId(""), started, run.experiment_id
 
 
 def plain_run(run: RunView) -> dict[str, Any]:

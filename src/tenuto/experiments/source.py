@@ -19,13 +19,12 @@ from tenuto.experiments.runs import RunView, run_group, take_up
 from tenuto.experiments.source_feed import RunsFeed
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.difference import plain_side
-from tenuto.jobs.directories import directory_size, is_real_directory
+from tenuto.jobs.directories import JobActed, directory_size, is_real_directory
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import JobLog
 from tenuto.jobs.metrics import MetricsReader
-from tenuto.jobs.outcome import JobActed
 from tenuto.jobs.removal import delete
-from tenuto.jobs.result_table import ResultReader, flat_result, result_of
+from tenuto.jobs.result_table import result_of
 from tenuto.jobs.retry import Retries
 from tenuto.jobs.row import Detail, Group, Result, Row, ServiceRow, Why, row_key
 from tenuto.jobs.source import (
@@ -89,8 +88,7 @@ class ExperimentSource(Source):
     # Groups and rows
 
     def groups(self) -> Sequence[Group]:
-        newest_first = sorted(self.view.all_runs(), key=lambda run: run.run_id, reverse=True)
-        return [self._group(run) for run in newest_first]
+        return [self._group(run) for run in self.view.all_runs()]
 
     def rows(self, group: str) -> Iterator[Sequence[Row]]:
         run = self._run(group)
@@ -246,9 +244,7 @@ class ExperimentSource(Source):
 
     def parameters(self, key: str) -> Mapping[str, Any]:
         job_key = self.parsed(key)
-        files, layout = self.view.machine.files, self.view.layout
-        returned = result_of(files, layout.job(*job_key), self.view.row(job_key, self.view.look(job_key)))
-        return {**ResultReader(files, layout).parameters(job_key), **flat_result(returned)}
+        return self.view.parameters(self.view.row(job_key, self.view.look(job_key)))
 
     def why(self, key: str) -> Why:
         why = explain_job(self.view, self._key(key))
@@ -283,10 +279,10 @@ class ExperimentSource(Source):
         return JobLog(self.view.machine.files, rotated, attempt, has_ended=True)
 
     def metrics(self, key: str) -> Points:
-        return self._metrics.read(self.view.layout.job(*self.parsed(key)).metrics)
+        return self._metrics.of_job(self.view.layout.job(*self.parsed(key)))
 
     def metrics_stamp(self, key: str) -> object:
-        return self._metrics.size(self.view.layout.job(*self.parsed(key)).metrics)
+        return self._metrics.stamp(self.view.layout.job(*self.parsed(key)))
 
     def _key(self, key: str) -> JobKey:
         """The job that a key names, if there is one: in a directory, or in the list of a run."""
@@ -378,7 +374,7 @@ class ExperimentSource(Source):
 
     def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:
         if action in (Action.PAUSE, Action.RESUME):
-            word = "a run cannot be paused: end it with Ctrl-C, and run the script again to go on"
+            word = "a run cannot be paused: end it with Ctrl-C, and run the script again to continue"
             return [Acted(target.key, ActedAs.REFUSED, word) for target in targets]
         known: dict[JobKey, int] = {}
         acted: list[Acted] = []

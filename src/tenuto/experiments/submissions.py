@@ -17,12 +17,11 @@ from tenuto.experiments.reporter import say
 from tenuto.experiments.run import Run
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.former import FormerJobs
-from tenuto.jobs.inquiry import Inquiry
 from tenuto.jobs.preparation import Preparations
-from tenuto.jobs.rerun import RerunFilter
 from tenuto.jobs.submission import can_run, make_job
 from tenuto.jobs.text import counted
 from tenuto.jobs.validity import SharedThings, Validity, Validness, check_classes
+from tenuto.jobs.view import Inquiry
 from tenuto.launchers.carbon.carbon_plan import carbon_plan
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
@@ -46,8 +45,10 @@ from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
 
 if TYPE_CHECKING:
+    from tenuto.experiments import rerun as reruns
     from tenuto.jobs import notebook_cells, placement
 else:
+    reruns = late("tenuto.experiments.rerun")
     notebook_cells = late("tenuto.jobs.notebook_cells")
 
 
@@ -78,7 +79,7 @@ class Submissions:
         self._mode = mode
         self._hooks = hooks
         self.carbon_plan = carbon_plan(settings.carbon)
-        self.rerun = None if rerun is None else RerunFilter(scheduler.machine.files, rerun)
+        self.rerun = None if rerun is None else reruns.RerunFilter(scheduler.machine, rerun)
         self.validity = Validity(
             scheduler.machine,
             rerun_changed=reruns_changed,
@@ -197,6 +198,12 @@ class Submissions:
 
     def _planned(self, job: Job) -> Job:
         planned = plan_job(self._scheduler.machine, job, self.validity, self._inquiry)
+        if planned.intent.runs and job.transient is TransientMode.NONE:
+            for needed in self.validity.dropped(job):
+                assert needed.marker is not None
+                needed.rerun_of = needed.marker.nonce
+                again = PlannedJob(needed, Intent.RERUN, "its files were removed, and what runs needs them")
+                self.plan[:] = [again if one.job is needed else one for one in self.plan]
         if planned.intent is Intent.REUSE:
             job.scheduler, job.is_planned = self._scheduler, True  # its result can be read
         self.plan.append(planned._replace(then=_followed(job)) if planned.intent.runs else planned)

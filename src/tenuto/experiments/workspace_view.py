@@ -8,21 +8,37 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tenuto.errors import TenutoError
-from tenuto.experiments.runs import RunsView, RunView, run_group
+from tenuto.errors import InvalidName, TenutoError
+from tenuto.experiments.runs import RunsView, RunView, by_age, run_group
 from tenuto.experiments.standing import concerning, is_settled, standings, with_tokens
 from tenuto.jobs.directories import job_keys
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.ownership import is_of_no_run, owner_of
 from tenuto.jobs.row import Row
 from tenuto.jobs.sight import Depth, Sight
 from tenuto.jobs.view import JobDetail, JobsView
-from tenuto.lifecycle.owner_names import OwnerName, run_owner
+from tenuto.lifecycle.owner_names import Door, OwnerName, run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.jobslist import JobLine, lines_about, listed_jobs, newest_listed, read_jobs
-from tenuto.workspace.layout import is_job_id
-from tenuto.workspace.ports import FileKind
+from tenuto.workspace.layout import JobPaths, is_job_id
+from tenuto.workspace.ports import FileKind, Files
 from tenuto.workspace.run_paths import RunPaths
+
+
+def owner_of(files: Files, paths: JobPaths) -> OwnerName | None:
+    """The owner that asked first for a job; None if its directory does not say."""
+    try:
+        launch = read_launch(files, paths)
+        named = launch.owner if launch is not None else None
+        return OwnerName.parse(named) if named else None
+    except (OSError, InvalidName):
+        return None
+
+
+def is_of_no_run(owner: OwnerName | None) -> bool:
+    """Whether a search or a service asked for the job: no run lists it, and none has to."""
+    return owner is not None and owner.door is not Door.EXPERIMENTS
+
 
 _JOBS_LIST_LIMIT = 1 << 30
 """Some three million jobs; a larger file was not written by Tenuto, and reading it would take minutes."""
@@ -274,7 +290,7 @@ class WorkspaceView(RunsView, JobsView):
         found = {run.name: run for run in RunsView.runs_of(self, key)}
         for one in self.moved.former(key):
             found |= {run.name: run for run in RunsView.runs_of(self, one)}
-        return sorted(found.values(), key=lambda run: (run.live, run.run_id), reverse=True)
+        return sorted(found.values(), key=lambda run: (run.live, by_age(run)), reverse=True)
 
     def job(self, key: JobKey) -> Row:
         """One job, as its newest run sees it."""

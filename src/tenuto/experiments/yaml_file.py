@@ -41,6 +41,8 @@ class ExperimentFile(NamedTuple):
     """Dotted parameter -> the values to try."""
     places: Mapping[str, str]
     """Dotted key -> ``file:line``, or the override that set it."""
+    is_function: bool = False
+    """Whether `task` is a function of experimaestro's form, ``run(helper, configuration)``."""
 
     def where(self, key: str) -> str:
         """``sweep.yaml:7: parameters.lr``, for an error about that key."""
@@ -55,9 +57,22 @@ def read_experiment(path: str | Path, overrides: Iterable[str] = ()) -> Experime
     """
     path = Path(path)
     content, places = _load(path)
+    is_function = "task" not in content and ("file" in content or "module" in content)
+    if is_function:
+        content = _as_ours(content)
+        places = {**{f"parameters.{key}": place for key, place in places.items()}, **places}
     for text in overrides:
         _override(path, content, places, text)
-    return _checked(path, content, places)
+    return _checked(path, content, places)._replace(is_function=is_function)
+
+
+def _as_ours(content: dict[str, Any]) -> dict[str, Any]:
+    """What a file of experimaestro's form says, by our keys: what is not one of its own is a parameter."""
+    module = f"{content['file']}.py" if "file" in content else content["module"]
+    ours: dict[str, Any] = {key: content[key] for key in ("pre_experiment", "workspace") if key in content}
+    named = {"name": content["id"]} if "id" in content else {}
+    rest = {key: value for key, value in content.items() if key not in {*ours, "file", "module"}}
+    return {**ours, **named, "imports": [module], "task": "run", "parameters": rest}
 
 
 def _where(path: Path, places: Mapping[str, str], key: str) -> str:

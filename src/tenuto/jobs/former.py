@@ -10,9 +10,8 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from tenuto.errors import TenutoError
-from tenuto.jobs.directories import MovedJobs, is_real_directory
+from tenuto.jobs.directories import JobActed, MovedJobs, Outcome, is_real_directory
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import JobActed, Outcome
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.work import TaskWork

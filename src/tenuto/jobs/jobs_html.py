@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tenuto.jobs.row import Row
 from tenuto.lifecycle.states import JobState
-from tenuto.scheduler.job_html import state_html
+from tenuto.scheduler.jobs import state_html
 from tenuto.tasks.html import table
 from tenuto.tasks.tags import tag_words
 

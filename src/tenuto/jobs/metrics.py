@@ -12,23 +12,13 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import BadQuestion, NotRegularFile
 from tenuto.jobs.row import Row
-from tenuto.workspace.layout import METRICS
-from tenuto.workspace.machine import this_machine
-from tenuto.workspace.points import Curves, MetricPoint, Points
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.points import SYSTEM, Curves, MetricPoint, Points
 from tenuto.workspace.ports import FileKind, Files
 
 _CHUNK = 8 << 20
 _MOST_KEPT = 2_000_000
 """Points that a reader remembers; the files that were not asked for longest are forgotten."""
-
-
-def read_points(directory: str, *, files: Files | None = None) -> dict[str, list[MetricPoint]]:
-    """The points that a job logged, by name and step, merged over its attempts; none where it logged none.
-
-    `directory`: the job's. Of a step that was logged twice the later point counts.
-    """
-    reader = MetricsReader(files if files is not None else this_machine().files)
-    return {name: list(points) for name, points in reader.read(f"{directory}/{METRICS}").items()}
 
 
 def points_in(data: bytes) -> dict[str, list[MetricPoint]]:
@@ -101,6 +91,16 @@ class MetricsReader:
             except (OSError, NotRegularFile):
                 return {}
 
+    def of_job(self, paths: JobPaths) -> Points:
+        """The points that a job logged, and after them what its runner measured."""
+        logged, used = self.read(paths.metrics), self.read(paths.usage)
+        return {**logged, **{name: points for name, points in used.items() if name not in logged}}
+
+    def stamp(self, paths: JobPaths) -> object:
+        """What differs once a job has more points; None: it has none."""
+        sizes = self.size(paths.metrics), self.size(paths.usage)
+        return sizes if any(sizes) else None
+
     def size(self, path: str) -> tuple[int, int] | None:
         """What differs once the file has grown or was written anew: its inode and size; None: no file."""
         try:
@@ -134,10 +134,15 @@ class MetricsReader:
         return seen.sorted
 
 
+def is_wanted(name: str, names: Sequence[str]) -> bool:
+    """True for the metrics that are named; without names for those that the job logged itself."""
+    return name in names if names else not name.startswith(SYSTEM)
+
+
 def metric_rows(jobs: Iterable[tuple[Row, Points]], names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """One row for each point: the job, its tags, metric, step, time, value and attempt.
 
-    `names`: the metrics that are wanted; by default all. Every row has the same columns.
+    `names`: the metrics that are wanted; by default all that jobs logged. Every row has the same columns.
     """
     known = [(row, points) for row, points in jobs if points]
     fixed = ("id", "kind", "group", "task", "metric", "step", "time", "value", "attempt")
@@ -146,7 +151,7 @@ def metric_rows(jobs: Iterable[tuple[Row, Points]], names: Sequence[str] = ()) -
         job = {"id": row.id, "kind": row.door.kind, "group": row.group.partition(":")[2], "task": row.task}
         said = {f"tag.{name}" if name in fixed else name: row.tags.get(name) for name in tags}
         for name, curve in points.items():
-            if not names or name in names:
+            if is_wanted(name, names):
                 for point in curve:
                     yield {
                         **job,

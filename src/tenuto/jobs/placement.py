@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from tenuto.errors import LauncherNotFound, RequirementError
 from tenuto.jobs.submission import Placement
 from tenuto.launchers.instructions import Limits
+from tenuto.launchers.nodes import NODES, TASKS
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.requirements import Alternative, Requirement
 from tenuto.launchers.selection import Finder, limits_with, thread_variables
@@ -61,21 +62,32 @@ class Placer(NamedTuple):
             memory_bytes = asked or limits.memory_bytes
             needs = Allowance(memory_bytes, limits.walltime_s)
             held = self.limits._replace(memory_bytes=memory_bytes)
-            return Placement(chosen, held, thread_variables(alternative.cores, set_), needs=needs)
+            variables = thread_variables(alternative.cores, set_) | variables_of(alternative)
+            return Placement(chosen, held, variables, needs=needs, asked=str(alternative))
+        variables = thread_variables(alternative.cores or 1, set_, process_environment())
         return Placement(
             chosen,
             limits_with(self.limits, alternative),
-            thread_variables(alternative.cores or 1, set_, process_environment()),
-            alternative.cores or 1,
+            variables | variables_of(alternative),
+            alternative.cores_per_node,
             self._gpus(alternative),
+            asked=str(alternative),
         )
 
     def _gpus(self, alternative: Alternative) -> tuple[TokenDependency, ...]:
         """Units of this machine's GPUs: a job that asks for one has it to itself."""
         if alternative.gpus is None:
             return ()
-        token = self.declare_gpus(fitting_devices(alternative.gpus.memory_bytes))
+        token = self.declare_gpus(fitting_devices(alternative.gpus))
         return (token.dependency(alternative.gpus.count),)
+
+
+def variables_of(alternative: Alternative) -> dict[str, str]:
+    """What `tenuto.nodes()` reads in a job of several tasks or nodes; none for others."""
+    if alternative.nodes is None and alternative.tasks is None:
+        return {}
+    nodes = alternative.nodes or 1
+    return {NODES: str(nodes), TASKS: str(alternative.tasks or nodes)}
 
 
 def requirement_of(task: Any, given: Any) -> Requirement:

@@ -111,7 +111,7 @@ class Preparations:
             return [path for path in made if self._is_there(layout, path)]
         except Exception as error:
             raise PreparationFailed(
-                f"{name} could not be prepared ({type(error).__name__}: {error}): mend that, and run again; "
+                f"{name} could not be prepared ({type(error).__name__}: {error}): fix that, and run again; "
                 f"nothing that needs it was started"
             ) from error
 

@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from tenuto.errors import TenutoError
-from tenuto.jobs.directories import directory_size, is_real_directory
+from tenuto.jobs.directories import JobActed, Outcome, Seen, directory_size, is_real_directory, stale
+from tenuto.jobs.job_files import job_files
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import JobActed, Outcome, Seen, stale
+from tenuto.jobs.text import counted
+from tenuto.jobs.validity import note_dropped
 from tenuto.jobs.view import JobsView
+from tenuto.lifecycle.states import JobState
 from tenuto.workspace import job_directory, journal, trash
 from tenuto.workspace.derive import derive_state
 from tenuto.workspace.derive_table import Action
@@ -52,6 +55,60 @@ def delete(
         reasons = used(dict.fromkeys(wanted))
         acted = [_would_delete(view, key, reasons, seen) for key in wanted]
     return [one._replace(size=sizes[one.key]) if one.outcome.acts else one for one in acted]
+
+
+def drop_files(
+    view: JobsView, keys: Iterable[JobKey], *, really: bool, used: Keepers, seen: Seen = _UNSEEN
+) -> list[JobActed]:
+    """Deletes what tasks that are done left in their directories; result, parameters, logs and record stay.
+
+    The record names the files, so that the job stays valid; it is run again if a job that runs depends on it.
+    The same jobs are spared as by `delete`, and those that are not done.
+    """
+    acted: list[JobActed] = []
+    for key in keys:
+        with contextlib.ExitStack() as held:
+            lock = _lock(view, key, held, 0.0)
+            reasons = used({key: None if isinstance(lock, JobActed) else lock})
+            if key in reasons and not (isinstance(lock, JobActed) and lock.outcome is Outcome.GONE):
+                acted.append(JobActed(key, Outcome.IN_USE, reasons[key]))
+            elif isinstance(lock, JobActed):
+                acted.append(lock)
+            else:
+                acted.append(_drop(view, key, really, seen))
+    return acted
+
+
+def _drop(view: JobsView, key: JobKey, really: bool, seen: Seen) -> JobActed:
+    """Deletes the files of a job that the caller has locked: first the record names them."""
+    files, paths = view.machine.files, view.layout.job(*key)
+    try:
+        derived = job_directory.look(view.machine, paths, ask=view.inquiry).derived
+        if derived.state is not JobState.DONE:
+            return JobActed(key, Outcome.REFUSED, "it is not done: its files may be all there is of it")
+        if (other := _stale(view, key, seen, derived.attempt)) is not None:
+            return other
+        if files.stat(paths.task_outputs) is not None:
+            return JobActed(
+                key, Outcome.REFUSED, "jobs use outputs that it handed over, and would not wait for it"
+            )
+        results = f"{paths.script_name}.result-"
+        made = [
+            one for one in job_files(files, paths) if one.made_by_task and not one.path.startswith(results)
+        ]
+        if not made:
+            return JobActed(key, Outcome.GONE, "it left no files")
+        size = sum(one.size for one in made)
+        if really:
+            roots = sorted({one.path.partition("/")[0] for one in made})
+            note_dropped(files, paths, roots)
+            for name in roots:
+                trash.discard(view.machine, view.layout, f"{paths.directory}/{name}")
+            trash.empty(view.machine, view.layout)
+    except (OSError, TenutoError) as error:
+        return _impossible(key, error)
+    detail = f"{counted(len(made), 'file')}; its result stays"
+    return JobActed(key, Outcome.DELETED if really else Outcome.WOULD_DELETE, detail, size=size)
 
 
 def remove(

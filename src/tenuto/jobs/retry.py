@@ -5,19 +5,22 @@ Waits for nothing: the caller of `prepare` has the scheduler, and waits.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-from tenuto.errors import JournalError, SerializationError, TenutoError
-from tenuto.jobs.directories import is_real_directory
+from tenuto.errors import JournalError, LauncherNotFound, SerializationError, TenutoError
+from tenuto.jobs.directories import JobActed, Outcome, Seen, is_real_directory, stale
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import JobActed, Outcome, Seen, stale
 from tenuto.jobs.parameters import read_stored
-from tenuto.jobs.stored_work import StoredWork
+from tenuto.jobs.validity import renewed_record
 from tenuto.jobs.view import JobsView
-from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.instructions import Command, Instructions
+from tenuto.launchers.outputs import TaskOutput
 from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.requirements import Requirement
+from tenuto.launchers.selection import Launchers, cluster_names
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.states import JobState
@@ -26,11 +29,35 @@ from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Subscriber
 from tenuto.scheduler.scheduler import Scheduler
-from tenuto.scheduler.tokens import from_record
+from tenuto.scheduler.tokens import TokenDependency, from_record
 from tenuto.settings import Settings
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace import job_directory
 from tenuto.workspace.event_writer import EventWriter
+from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.records import LaunchRecord
+
+
+class StoredWork:
+    """What a job runs, as its ``params.json`` has it."""
+
+    def __init__(
+        self, params: bytes, environment: Mapping[str, str] | None = None, command: Command | None = None
+    ) -> None:
+        """`params`: the content of ``params.json``. `command`: a program to run instead of a task."""
+        self.environment: Mapping[str, str] = environment or {}
+        self._params = params
+        self._command = command
+
+    def params(self, layout: Layout, paths: JobPaths) -> bytes:
+        return self._params
+
+    def command(self) -> Command | None:
+        return self._command
+
+    def output(self, output: TaskOutput, method: Callable[..., Any]) -> Any:
+        return None  # without the task no output can be made
+
 
 _UNSEEN: Seen = {}
 NEVER_STARTED = "it was never started, so its parameters are not kept: run the experiment again"
@@ -103,6 +130,11 @@ def prepare(
     return PreparedRetries(list(made.values()), list(refused.values()))
 
 
+def retry_launcher(settings: Settings, launchers: Launchers) -> Launcher:
+    """The cluster that the settings name; else `spawn`: there is no script to keep a parent warm for."""
+    return launchers.named(settings.launcher if settings.launcher in cluster_names(settings) else "spawn")
+
+
 def submit(scheduler: Scheduler, jobs: Iterable[Job], owner: Retrying) -> list[Job]:
     """Hands the jobs to a scheduler, in their order."""
     return [scheduler.submit(job, owner) for job in jobs]
@@ -113,9 +145,9 @@ class Retries:
 
     def __init__(self, view: JobsView, settings: Settings) -> None:
         self._view = view
-        self._slots = settings.slots
+        self._settings = settings
         self._lock = threading.Lock()
-        self._launcher: SpawnLauncher | None = None
+        self._launcher: Launcher | None = None
         self._owner = Retrying(view, self._hear)
         self._under_way: dict[JobKey, int] = {}
         """Jobs that were submitted, and the attempts that had failed."""
@@ -132,7 +164,7 @@ class Retries:
                 return acted
             scheduler = Scheduler.instance()
             if self._launcher is None:
-                self._launcher = SpawnLauncher(scheduler.machine, slots=self._slots, shares_slots=True)
+                self._launcher = retry_launcher(self._settings, Launchers(self._settings))
             prepared = prepare(self._view, wanted, scheduler, self._launcher, seen=wanted)
             acted += prepared.refused
             keys = [JobKey(job.task_id, job.job_id) for job in prepared.jobs]
@@ -170,6 +202,26 @@ def _dependency(view: JobsView, key: JobKey, made: Mapping[JobKey, Job]) -> JobD
     raise _CannotRun(f"it depends on {key}, whose directory was removed: run the experiment again")
 
 
+def _how_to_run(
+    launch: LaunchRecord, launcher: Launcher
+) -> tuple[Instructions, RetryLimits, list[TokenDependency], Launcher]:
+    """The instructions of the last attempt, and the launcher with what the job asked of it."""
+    try:
+        instructions = Instructions.of(launch)
+        retry = RetryLimits.of_record(instructions.retry)
+        tokens = from_record(instructions.tokens)
+        if instructions.slots < 1:
+            raise ValueError(f"a job takes one slot or more, not {instructions.slots}")
+        if instructions.asked and launcher.external:
+            (needs,) = Requirement.parse(instructions.asked).alternatives
+            launcher = launcher.adapted(needs)
+        return instructions, retry, tokens, launcher
+    except LauncherNotFound as error:
+        raise _CannotRun(f"{launcher.name} cannot run it: {error}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _CannotRun(f"its launch.json cannot be used: {error!r}; run the experiment again") from error
+
+
 def _job(
     view: JobsView,
     key: JobKey,
@@ -200,14 +252,7 @@ def _job(
         raise _CannotRun(str(error)) from error
     if launch is None:
         raise _CannotRun(NEVER_STARTED)
-    try:
-        instructions = Instructions.of(launch)
-        retry = RetryLimits.of_record(instructions.retry)
-        tokens = from_record(instructions.tokens)
-        if instructions.slots < 1:
-            raise ValueError(f"a job takes one slot or more, not {instructions.slots}")
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _CannotRun(f"its launch.json cannot be used: {error!r}; run the experiment again") from error
+    instructions, retry, tokens, launcher = _how_to_run(launch, launcher)
     job = Job(
         key.task_id,
         key.job_id,
@@ -222,5 +267,6 @@ def _job(
         retry=retry,
         carbon_plan=instructions.carbon,
     )
-    job.kept_record = instructions.record
+    job.asked = instructions.asked
+    job.kept_record = partial(renewed_record, machine.files, view.layout, instructions.record)
     return job

@@ -123,6 +123,10 @@ class ServiceRow(NamedTuple):
     message: str | None = None
 
 
+JOBS_FAILED = "jobs failed"
+"""What a run says that ended as failed for its jobs alone, which may be retried since."""
+
+
 class Group(NamedTuple):
     """A run of an experiment, a service, or a search."""
 

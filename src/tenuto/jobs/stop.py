@@ -8,9 +8,8 @@ import contextlib
 import signal
 from typing import NamedTuple
 
-from tenuto.jobs.directories import is_real_directory
+from tenuto.jobs.directories import JobActed, Outcome, is_real_directory, stale
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import JobActed, Outcome, stale
 from tenuto.jobs.view import JobsView
 from tenuto.launchers.instructions import GRACE_S, Instructions
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing

@@ -44,6 +44,8 @@ class Placement(NamedTuple):
     tokens: tuple[TokenDependency, ...] = ()
     needs: Allowance | None = None
     """What its first attempt may use; None: what its limits say."""
+    asked: str = ""
+    """The alternative of the requirement that it satisfies."""
 
 
 class Defaults(NamedTuple):
@@ -141,7 +143,7 @@ def make_job(
         tags=tags(task),
         carbon_plan=defaults.carbon_plan,
     )
-    job.reuse = defaults.reuse
+    job.reuse, job.asked = defaults.reuse, placed.asked
     if MadeMeanwhile.is_used:
         job.uses = _sources(task)
     return job

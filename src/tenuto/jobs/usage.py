@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tenuto.jobs.text import duration
 from tenuto.launchers.instructions import Instructions
-from tenuto.launchers.requirements import about_size
+from tenuto.launchers.requirements import Requirement, about_size
 from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.markers import Marker, read_markers
@@ -52,6 +52,7 @@ def usage_of(files: Files, paths: JobPaths) -> JobUsage | None:
         return None
     try:
         told = Instructions.of(launch)
+        asked = Requirement.parse(told.asked).alternatives[0] if told.asked else None
     except (ValueError, TypeError, KeyError):
         return None
     used = ends[0].usage
@@ -59,11 +60,11 @@ def usage_of(files: Files, paths: JobPaths) -> JobUsage | None:
     cpu = [used[name] for name in ("user_s", "system_s") if name in used]
     return JobUsage(
         launch.attempt,
-        told.limits.walltime_s,
+        told.limits.walltime_s or (asked.duration_s if asked else None),
         used.get("wall_s"),
         told.limits.memory_bytes,
         None if rss is None else int(rss),
-        told.slots,
+        asked.cores_per_node if asked else told.slots,
         sum(cpu) if cpu else None,
     )
 

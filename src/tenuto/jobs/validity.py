@@ -8,17 +8,22 @@ import fcntl
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, unique
+from functools import partial
 from typing import Any, NamedTuple
 
 from tenuto.errors import ClassNotFound, DefaultChanged, TenutoError, WorkspaceError
-from tenuto.lifecycle.states import JobState
+from tenuto.jobs.directories import MovedJobs
+from tenuto.jobs.key import JobKey
+from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import sha256
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.base import caller, class_name
 from tenuto.tasks.code import changed_files, classes_of, file_digests, inside
+from tenuto.tasks.deprecation import former_keys
+from tenuto.tasks.hints import PathGenerator
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class, partial_folder
 from tenuto.tasks.location import known_file, nameless_source, shown_file
@@ -38,6 +43,11 @@ _LARGEST_RECORD = 8 << 20
 _LARGEST_CODE = 64 << 20
 
 
+PREPARED, CACHED = "prepared", "cache"
+_SHARED = (f"{PREPARED}:", f"{CACHED}:")
+"""What the keys of sources begin with that are no jobs."""
+
+
 @unique
 class Validness(Enum):
     """What the check found."""
@@ -54,13 +64,19 @@ class MadeFrom(NamedTuple):
 
     key: str
     life: str
-    """Names what was in its directory: another one after it was made again."""
+    """Names what was in its directory: another one after it was made again. Empty: it is not there."""
     code: str = ""
     result: str = ""
     """The digest of what it returned; empty where that is not known."""
 
     def is_same(self, other: MadeFrom) -> bool:
-        """True for the same thing, and for one made again by the same code with the same result."""
+        """True for the same thing, and for one made again by the same code with the same result.
+
+        Of what is prepared or cached no result is known, and one that is not there would be made again, if
+        need be: then the code tells.
+        """
+        if not other.life or self.key.startswith(_SHARED):
+            return self.life == other.life or not self.code or self.code == other.code
         return self.life == other.life or bool(
             self.code and self.result and (self.code, self.result) == (other.code, other.result)
         )
@@ -81,6 +97,8 @@ class MadeOf(NamedTuple):
     """The config, as the script has it now."""
     excluded: frozenset[str] = frozenset()
     """Groups of parameters that do not count."""
+    present: Callable[[str], str] = str
+    """The key that a source has now, by a key that it had before its class was renamed."""
 
     @classmethod
     def of(cls, record: Mapping[str, Any], values: Callable[[], Mapping[str, Any] | None]) -> MadeOf:
@@ -106,6 +124,8 @@ class CheckedReuse(NamedTuple):
     what: tuple[str, ...] = ()
     """The files that changed, or what was made again since."""
     changed: tuple[ChangedValue, ...] = ()
+    newer: frozenset[str] = frozenset()
+    """The keys of what was made again since, whatever else was found."""
 
     def __str__(self) -> str:
         if self.finding is Validness.CODE:
@@ -127,14 +147,22 @@ def check(stored: MadeOf, wanted: MadeOf) -> CheckedReuse:
         changed = () if written is None else compared(wanted.task, written, {}, wanted.excluded).changed
         if changed:
             return CheckedReuse(Validness.VALUE, changed=changed)
-    if stored.code and wanted.code and stored.code != wanted.code:
-        return CheckedReuse(Validness.CODE, tuple(changed_files(stored.files, wanted.files)))
-    newer = []
+    newer: list[str] = []
+    other_code: list[str] = []
     for key, source in stored.sources.items():
-        now = wanted.sources.get(key)
+        now = wanted.sources.get(key if key in wanted.sources else wanted.present(key))
         if source is not None and now is not None and not source.is_same(now):
-            newer.append(key)
-    return CheckedReuse(Validness.NEWER, tuple(newer)) if newer else _VALID
+            (newer if now.life else other_code).append(now.key)
+    if stored.code and wanted.code and stored.code != wanted.code:
+        files = changed_files(stored.files, wanted.files)
+        return CheckedReuse(Validness.CODE, tuple(files), newer=frozenset(newer))
+    if newer:
+        return CheckedReuse(Validness.NEWER, tuple(newer), newer=frozenset(newer))
+    return CheckedReuse(Validness.CODE, tuple(map(_task_of, other_code))) if other_code else _VALID
+
+
+def _task_of(key: str) -> str:
+    return key.rpartition("/")[0]
 
 
 _VALID = CheckedReuse(Validness.VALID)
@@ -167,7 +195,7 @@ class Validity:
         machine: Machine,
         *,
         rerun_changed: bool = False,
-        reruns: Callable[[Job, Marker | None], bool] | None = None,
+        reruns: Callable[[Job], bool] | None = None,
         checks_outputs: bool = True,
     ) -> None:
         """`rerun_changed`: what was made of other code, or from something older, is made again, and what
@@ -185,8 +213,18 @@ class Validity:
         """Which values differ, by class and by the digests of the defaults then and now: they tell all."""
         self._asked: set[str] = set()
         """The jobs that were run again since a person wants it: once is enough."""
+        self._again: set[str] = set()
+        """The jobs that are run again, for whatever reason: what depends on them follows."""
+        self._anew: set[str] = set()
+        """Those of them that begin with empty partials, too, whatever made these."""
+        self._emptied: set[str] = set()
+        """The partials that were set aside: jobs that share one go on from each other."""
+        self.older: dict[str, CheckedReuse] = {}
+        """By partial, what speaks against one that is gone on from all the same."""
         self._doubts: dict[str, CheckedReuse] = {}
         """By key, what speaks against jobs that were reused all the same."""
+        self._moved: dict[str, MovedJobs] = {}
+        """By workspace."""
         self._shared: dict[str, MadeFrom] = {}
         """Prepared resources and caches that were looked at, by key."""
 
@@ -200,14 +238,18 @@ class Validity:
         found = self.judged(job, marker)
         if found.finding is Validness.VALUE:
             self._refuse(job, "was done", found.changed)
-        if self._is_asked(job, marker):
+        if self._is_asked(job) or found.newer & self._again:
+            is_again = True
+            self._anew.add(job.key)
+        elif found.finding is Validness.OUTPUTS:
+            is_again = True
+        else:
+            is_again = self.rerun_changed and found.finding is not Validness.VALID
+        if is_again:
+            self._again.add(_key(job))
             return False
-        if found.finding is Validness.OUTPUTS or (
-            self.rerun_changed and found.finding is not Validness.VALID
-        ):
-            return False
-        pending = any(_source(needed.origin) is None for needed in job.dependencies)
-        if pending and (self.rerun_changed or any(one.origin.rerun_of for one in job.dependencies)):
+        pending = [one for one in _upstream(job) if _source(one) is None]
+        if pending and (self.rerun_changed or any(one.rerun_of for one in pending)):
             job.is_doubtful = True
             return False
         if found.finding is not Validness.VALID or pending:
@@ -241,13 +283,16 @@ class Validity:
             if runs:
                 self._refuse(job, "runs", found.changed)
             if job.retry.resumable and not self._is_asked(job):
-                self._refuse(job, "was begun, and would go on,", found.changed)
+                self._refuse(job, "was begun, and would continue,", found.changed)
             return True
         if runs:
             if found.finding is not Validness.VALID:
                 self._doubts[job.key] = found
             return False
-        return self._is_asked(job) or (self.rerun_changed and found.finding is not Validness.VALID)
+        if self._is_asked(job):
+            self._anew.add(job.key)
+            return True
+        return self.rerun_changed and found.finding is not Validness.VALID
 
     def refuse_other(self, job: Job, known: Job) -> None:
         """Raises `DefaultChanged` if a job that is under way in this process has other values."""
@@ -256,12 +301,30 @@ class Validity:
             if then is not now and defaults_digest(then) != defaults_digest(now):
                 self._refuse(job, "runs", compared(now, document(then), {}).changed)
 
+    def dropped(self, job: Job) -> Iterable[Job]:
+        """The done jobs, those that others need first, whose removed files a job that runs depends on."""
+        for origin in dict.fromkeys(_upstream(job)):
+            marker = origin.marker
+            if marker is not None and marker.record.get("dropped") and marker.nonce != origin.rerun_of:
+                yield from self.dropped(origin)
+                self._again.add(_key(origin))
+                yield origin
+
     def record(self, job: Job) -> Mapping[str, Any]:
         """What the result of an attempt that is about to begin will be made of."""
         if not isinstance(job.work, TaskWork):
             return {}
+        if job.key in self._anew:
+            self._anew.discard(job.key)
+            for config in inside(job.work.task):
+                for folder in partials(config, job.layout) if PREPARED not in _kinds(type(config)) else ():
+                    self.set_aside(folder)
         made = self.wanted(job)
-        sources = [list(one) for one in made.sources.values() if one is not None]
+        known = dict(made.sources)
+        for needed in job.dependencies:
+            if needed.origin.transient is not TransientMode.NONE:  # it may be gone when this one is judged
+                known |= MadeOf.of(self.made_of(needed.origin), dict).sources
+        sources = [list(one) for one in known.values() if one is not None and one.life]
         record: dict[str, Any] = {"code": made.code, "files": dict(made.files)}
         record["defaults"] = defaults_digest(job.work.task)
         if sources:
@@ -274,8 +337,8 @@ class Validity:
         task = job.work.task
         code = file_digests.code(classes_of(task))
         sources: dict[str, MadeFrom | None] = {}
-        for needed in job.dependencies:
-            sources[_key(needed.origin)] = _source(needed.origin)
+        for origin in _upstream(job):
+            sources[_key(origin)] = _source(origin)
         for config in inside(task):
             origin = config._state.origin
             if origin is not None and config._state.is_there and isinstance(origin._state.job, Job):
@@ -285,20 +348,51 @@ class Validity:
                 if key in self._shared:
                     sources[key] = self._shared[key]
         return MadeOf(
-            code.digest, code.files, sources, defaults_digest(task) if defaults else None, dict, task
+            code.digest,
+            code.files,
+            sources,
+            defaults_digest(task) if defaults else None,
+            task=task,
+            present=partial(self._present, job),
         )
 
     def be_at(self, where: Mapping[str, Any]) -> None:
         """Have the records of jobs tell where they are made: commit, packages and the like."""
         self.where = where
 
+    def set_aside(self, folder: str) -> None:
+        """Set the directory of a partial aside, once, unless a job uses it at this moment."""
+        if folder in self._emptied or self._files.stat(folder) is None:
+            return
+        self._emptied.add(folder)
+        with open(f"{folder}.lock", "a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            remove_path(self._files, f"{folder}.aside")
+            self._files.rename(folder, f"{folder}.aside")
+
     def note_shared(self, source: MadeFrom) -> None:
         """Have the jobs that use something shared be made from it."""
         self._shared[source.key] = source
 
-    def _is_asked(self, job: Job, marker: Marker | None = None) -> bool:
+    def _present(self, job: Job, key: str) -> str:
+        """The key that a job which this one was made from has now, if it was moved or its class renamed."""
+        task_id, _, job_id = key.rpartition("/")
+        moved = self._moved.setdefault(job.layout.root, MovedJobs(self._files, job.layout))
+        known = {(task_id, job_id), moved.present(JobKey(task_id, job_id))}
+        for origin in _upstream(job):
+            names = [(origin.task_id, origin.job_id)]
+            if isinstance(origin.work, TaskWork):
+                names += former_keys(origin.work.task)
+            if not known.isdisjoint(names):
+                return _key(origin)
+        return key
+
+    def _is_asked(self, job: Job) -> bool:
         """True, once, for a job that a person wants to be run again."""
-        if self._reruns is None or job.key in self._asked or not self._reruns(job, marker):
+        if self._reruns is None or job.key in self._asked or not self._reruns(job):
             return False
         self._asked.add(job.key)
         return True
@@ -358,6 +452,21 @@ class Validity:
         for why, counted in sorted(found.items()):
             yield ChangedCode(why, counted[True], counted[False])
 
+    def older_partials(self, jobs: Iterable[Job]) -> Iterator[str]:
+        """Why jobs that ran are not what running them in empty partials would give."""
+        used = Counter(
+            folder
+            for job in jobs
+            if self.older and isinstance(job.work, TaskWork)
+            for config in inside(job.work.task)
+            for folder in partials(config, job.layout).keys() & self.older.keys()
+        )
+        for folder, number in sorted(used.items()):
+            yield (
+                f"{_jobs(number)} run on from {folder}, though {self.older[folder]} (--rerun-changed, or "
+                f"rerun_changed=True, sets it aside)"
+            )
+
     def _doubt(self, job: Job, reused: bool) -> str | None:
         marker = job.marker
         if marker is None or job.state is not JobState.DONE or not isinstance(job.work, TaskWork):
@@ -394,12 +503,22 @@ def _key(job: Job) -> str:
     return f"{job.task_id}/{job.job_id}"
 
 
+def _upstream(job: Job) -> Iterator[Job]:
+    """What a job depends on, also through jobs that are there for others alone, and may be gone."""
+    for needed in job.dependencies:
+        yield needed.origin
+        if needed.origin.transient is not TransientMode.NONE:
+            yield from _upstream(needed.origin)
+
+
 def _source(job: Job) -> MadeFrom | None:
     """What a job is, as a source; None while it is not known what it will be."""
     marker = job.marker
-    if marker is None or marker.reason is not None or marker.nonce == job.rerun_of:
+    if marker is not None and marker.reason is None and marker.nonce != job.rerun_of:
+        return source_of(_key(job), marker)
+    if job.transient is TransientMode.NONE or job.rerun_of is not None or not isinstance(job.work, TaskWork):
         return None
-    return source_of(_key(job), marker)
+    return MadeFrom(_key(job), "", file_digests.code(classes_of(job.work.task)).digest)
 
 
 def source_of(key: str, marker: Marker) -> MadeFrom:
@@ -478,6 +597,10 @@ class StoredValidity:
         if other_defaults(then, now):
             raise DefaultChanged(f"{job.task_id} {job.job_id[:8]} {OTHER_DEFAULTS}")
 
+    def dropped(self, job: Job) -> Iterable[Job]:
+        """None: such a job depends on no other."""
+        return ()
+
     def record(self, job: Job) -> Mapping[str, Any]:
         """What the result of an attempt will be made of, as far as the parameters tell."""
         owner = job.owners[0].id if job.owners else None
@@ -493,18 +616,35 @@ class StoredValidity:
             raise DefaultChanged(f"{job.task_id} {job.job_id[:8]} {OTHER_DEFAULTS}")
 
 
-def note_dropped(machine: Machine, paths: JobPaths, names: Iterable[str]) -> bool:
-    """Have the record of a job that is done name outputs that were removed on purpose: it stays valid.
+def renewed_record(files: Files, layout: Layout, record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record of an attempt for one that follows now: what it is made from is as it is now."""
+    made = []
+    for one in MadeOf.of(record, dict).sources.values():
+        assert one is not None
+        marker = None
+        if not one.key.startswith(_SHARED):
+            task_id, _, job_id = one.key.rpartition("/")
+            marker = read_markers(files, layout.job(task_id, job_id)).done
+        made.append(list(source_of(one.key, marker) if isinstance(marker, Marker) else one))
+    return {**record, "made_from": made} if made else record
 
-    Under the lock of the job, which the caller has. False if it is not done.
+
+_MOST_DROPPED = 20
+
+
+def note_dropped(files: Files, paths: JobPaths, roots: Sequence[str]) -> None:
+    """Have the record of a job that is done name what is removed from its directory: it stays valid.
+
+    Under the lock of the job, which the caller has. Declared outputs are all named, other files as far as
+    a marker has room for them.
     """
-    found = read_markers(machine.files, paths).done
-    if not isinstance(found, Marker):
-        return False
-    known = found.record.get("dropped")
-    dropped = sorted({*(known if isinstance(known, list) else ()), *names})
-    write_marker(machine.files, paths, found._replace(record={**found.record, "dropped": dropped}))
-    return True
+    found = read_markers(files, paths).done
+    assert isinstance(found, Marker)
+    record = read_made_of(files, paths, found)
+    known, outputs = record.get("dropped"), record.get("outputs")
+    declared = [name for name in outputs or () if name.partition("/")[0] in roots]
+    dropped = sorted({*(known or ()), *declared, *roots[:_MOST_DROPPED]})
+    write_marker(files, paths, found._replace(record={**found.record, "dropped": dropped}))
 
 
 # -- classes of one name -------------------------------------------------------------------------------
@@ -613,7 +753,6 @@ def shared_keys(config: Any) -> list[str]:
     return [f"{kind}:{schema_of(cls).id}/{identity(config)}" for kind in kinds]
 
 
-PREPARED, CACHED = "prepared", "cache"
 _kinds_of: dict[type, tuple[str, ...]] = {}
 
 
@@ -660,8 +799,7 @@ class SharedThings:
             cls = live_class(type(config))
             if CACHED in _kinds(cls):
                 self._check_cache(config, layout, really=really)
-            if any(one.partial is not None for one in schema_of(cls).generators.values()):
-                self._check_partials(config, layout, really=really)
+            self._check_partials(config, layout, really=really)
 
     def judged(
         self, config: Any, known: SharedRecord, excluded: frozenset[str] = frozenset()
@@ -732,10 +870,7 @@ class SharedThings:
                 remove_path(self._files, f"{folder}/{name}")
 
     def _check_partials(self, config: Any, layout: Layout, *, really: bool) -> None:
-        for generator in schema_of(type(config)).generators.values():
-            if generator.partial is None:
-                continue
-            folder = f"{layout.partials}/{partial_folder(config, generator)}"
+        for folder, generator in partials(config, layout).items():
             path = f"{folder}.json"
             if path in self._seen:
                 continue
@@ -743,11 +878,30 @@ class SharedThings:
             is_there = self._files.stat(folder) is not None
             known = SharedRecord.read(self._files, path)
             if known is not None and is_there:
-                self.judged(config, known, generator.partial.excluded_groups)
-            elif really and not is_there:
+                assert generator.partial is not None
+                found = self.judged(config, known, generator.partial.excluded_groups)
+                if found.finding is Validness.VALID:
+                    continue
+                if PREPARED in _kinds(live_class(type(config))):
+                    continue  # it is prepared again
+                if not (self._validity.rerun_changed and really):
+                    self._validity.older[folder] = found
+                    continue
+                self._validity.set_aside(folder)
+            if really and self._files.stat(folder) is None:
                 self._files.make_directory(folder.rpartition("/")[0])
                 made = self.record(config, self._machine.randomness.nonce())
                 self._files.replace(path, json.dumps(made).encode(), durable=False)
+
+
+def partials(config: Any, layout: Layout) -> dict[str, PathGenerator]:
+    """The directories of partials that a config has."""
+    generators = schema_of(live_class(type(config))).generators.values()
+    return {
+        f"{layout.partials}/{partial_folder(config, one)}": one
+        for one in generators
+        if one.partial is not None
+    }
 
 
 def remove_path(files: Files, path: str) -> None:

@@ -11,21 +11,41 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import Ambiguous, NotFound
 from tenuto.jobs.directories import MovedJobs, job_keys
-from tenuto.jobs.inquiry import Inquiry
 from tenuto.jobs.job_progress import last_progress
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.parameters import Stored, read_stored
+from tenuto.jobs.result_table import ResultReader, flat_result, result_of
 from tenuto.jobs.row import Row, row_key
 from tenuto.jobs.sight import REMOVED, Depth, Sight, look
+from tenuto.launchers.clusters import Clusters
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace.attempt_files import read_made_of
 from tenuto.workspace.carbon import Measured, read_carbon
-from tenuto.workspace.derive import Evidence
+from tenuto.workspace.derive import ClusterReport, Evidence
 from tenuto.workspace.layout import JobPaths, Layout, is_job_id, name_of_directory
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
+
+PATIENCE_S = 2.0
+
+
+class Inquiry:
+    """What one command asks."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.clusters = Clusters()
+        self._left_s = PATIENCE_S
+
+    def __call__(self, paths: JobPaths, launch: LaunchRecord) -> ClusterReport:
+        """What the cluster of an attempt knows of it."""
+        began = self._machine.clock.monotonic()
+        report = self.clusters.report_within(paths, launch, self._left_s)
+        self._left_s = max(self._left_s - (self._machine.clock.monotonic() - began), 0.0)
+        return report
+
 
 _CANDIDATES_SHOWN = 8
 _MOST_LOGS = 1000
@@ -151,6 +171,12 @@ class JobsView:
             progress_desc=said.words or None,
             eta_at=None if left_s is None else said.reported + timedelta(seconds=left_s),
         )
+
+    def parameters(self, row: Row) -> Mapping[str, Any]:
+        """The parameters of a job, and of those that it used, and what it gave, by the names of filters."""
+        files = self._files
+        returned = result_of(files, self.layout.job(*row.job_key), row)
+        return {**ResultReader(files, self.layout).parameters(row.job_key), **flat_result(returned)}
 
     def detail(self, key: JobKey) -> JobDetail:
         """Everything about one job; a door adds what it knows of it."""

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+from typing import NamedTuple
 
 from tenuto.errors import TokenError
 
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
 _QUERY = ("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader")
-_MEMORY_QUERY = ("nvidia-smi", "--query-gpu=index,memory.total", "--format=csv,noheader,nounits")
+_SORT_QUERY = ("nvidia-smi", "--query-gpu=index,memory.total,name", "--format=csv,noheader,nounits")
 _TAKES_S = 30.0
 
 
@@ -44,12 +45,20 @@ def _number(name: str) -> int | None:
     return next((number for number, uuid in _all_devices().items() if uuid.startswith(name)), None)
 
 
-def visible_memory() -> dict[int, int]:
-    """Number of each device on this machine -> its memory in bytes."""
+class DeviceSort(NamedTuple):
+    """What a device has, and what its maker calls it."""
+
+    memory_bytes: int = 0
+    type: str = ""
+
+
+def device_sorts() -> dict[int, DeviceSort]:
+    """Number of each device on this machine -> what it has."""
+    found = {number: told.partition(",") for number, told in _asked(_SORT_QUERY).items()}
     return {
-        number: int(mebibytes) << 20
-        for number, mebibytes in _asked(_MEMORY_QUERY).items()
-        if mebibytes.isdecimal()
+        number: DeviceSort(int(mebibytes) << 20, name.strip())
+        for number, (mebibytes, _, name) in found.items()
+        if mebibytes.strip().isdecimal()
     }
 
 
@@ -62,5 +71,5 @@ def _asked(query: tuple[str, ...]) -> dict[int, str]:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=_TAKES_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return {}  # no driver, so no device
-    rows = (line.split(",") for line in answer.stdout.splitlines() if "," in line)
+    rows = (line.split(",", 1) for line in answer.stdout.splitlines() if "," in line)
     return {int(index): value.strip() for index, value in rows}

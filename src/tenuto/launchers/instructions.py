@@ -75,6 +75,8 @@ class Confinement(NamedTuple):
     gid: int | None = None
     groups: tuple[int, ...] | None = None
     """None: with a uid of its own it has none, else those of the runner."""
+    passed: tuple[str, ...] | None = None
+    """Variables of the runner that it has, where they are set: a cluster says by them what a job got."""
 
 
 class Command(NamedTuple):
@@ -124,7 +126,7 @@ class Instructions(NamedTuple):
 
     task_id: str
     job_id: str
-    workspace: str
+    workspace: str = ROOT_FROM_JOB
     """The workspace's root, relative to the job's directory, so that a workspace can move."""
     limits: Limits = NO_LIMITS
     environment: Mapping[str, str] = {}
@@ -143,6 +145,8 @@ class Instructions(NamedTuple):
     """How many slots of its launcher it takes: for a person's retry, not for a runner."""
     record: Mapping[str, Any] = {}
     """What the result will be made of, for its marker."""
+    asked: str = ""
+    """What its launcher was asked for, as a requirement: for a person's retry, not for a runner."""
 
     @property
     def program(self) -> Command | None:
@@ -150,33 +154,30 @@ class Instructions(NamedTuple):
         return self.command if self.command is not None and self.command.arguments else None
 
     def encode(self) -> dict[str, Any]:
-        """As `LaunchRecord.instructions` holds it."""
-        written: dict[str, Any] = {
-            "task_id": self.task_id,
-            "job_id": self.job_id,
-            "workspace": self.workspace,
-            "limits": {name: value for name, value in self.limits._asdict().items() if value is not None},
+        """As `LaunchRecord.instructions` holds it, ready for `open_attempt`.
+
+        Raises `ValueError` for a command that cannot be confined as it says, and a lease that is not one.
+        """
+        self.limits.check()
+        usual = self._field_defaults
+        written = {
+            name: value for name, value in self._asdict().items() if value and value != usual.get(name)
         }
-        if self.environment:
-            written["environment"] = dict(self.environment)
+        written["workspace"] = self.workspace
+        written["limits"] = {
+            name: value for name, value in self.limits._asdict().items() if value is not None
+        }
         if self.durability is not Durability.MARKER:
             written["durability"] = self.durability.value
         if self.submitted is not None:
             written["submitted"] = self.submitted.isoformat()
         if self.command is not None:
+            self.command.check()
             written["command"] = self.command.encode()
-        if self.retry:
-            written["retry"] = dict(self.retry)
         if self.carbon is not None:
             usual = CarbonPlan._field_defaults
             plan = self.carbon._asdict()
             written["carbon"] = {name: value for name, value in plan.items() if value != usual[name]}
-        if self.tokens:
-            written["tokens"] = list(self.tokens)
-        if self.slots != 1:
-            written["slots"] = self.slots
-        if self.record:
-            written["record"] = dict(self.record)
         return written
 
     @classmethod
@@ -198,6 +199,7 @@ class Instructions(NamedTuple):
             tokens=written.get("tokens", ()),
             slots=written.get("slots", 1),
             record=written.get("record", {}),
+            asked=written.get("asked", ""),
         )
 
     @classmethod
@@ -207,42 +209,3 @@ class Instructions(NamedTuple):
     def layout(self, paths: JobPaths) -> Layout:
         """The workspace, found from the job's directory."""
         return Layout(os.path.normpath(os.path.join(paths.directory, self.workspace)))
-
-
-def instruct(
-    task_id: str,
-    job_id: str,
-    *,
-    limits: Limits = NO_LIMITS,
-    environment: Mapping[str, str] | None = None,
-    durability: Durability = Durability.MARKER,
-    command: Command | None = None,
-    submitted: datetime | None = None,
-    retry: Mapping[str, Any] | None = None,
-    carbon: CarbonPlan | None = None,
-    tokens: Sequence[Mapping[str, Any]] = (),
-    slots: int = 1,
-    record: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The instructions for one attempt, ready for `open_attempt`.
-
-    Raises `ValueError` for a command that cannot be confined as it says, and a lease that is not one.
-    """
-    limits.check()
-    if command is not None:
-        command.check()
-    return Instructions(
-        task_id,
-        job_id,
-        ROOT_FROM_JOB,
-        limits,
-        environment or {},
-        durability,
-        command,
-        submitted,
-        retry or {},
-        carbon,
-        tokens,
-        slots,
-        record or {},
-    ).encode()

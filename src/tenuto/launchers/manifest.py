@@ -2,6 +2,7 @@
 Both sides of the format are here: a launcher writes it, a runner seeks its own line; nothing is judged.
 """
 
+import os
 from collections.abc import Sequence
 
 from tenuto.light import NamedTuple, pattern
@@ -37,6 +38,17 @@ class Header(NamedTuple):
     """How long after its start a runner takes further orders of the submission."""
     orders: int = 0
     """How many there are; known to readers."""
+    slots: int = 0
+    """Of a pilot, to whose manifest orders are appended: cores' worth of them that it runs at once."""
+    time_s: float = 0.0
+    """Of a pilot: how long it has."""
+    idle_s: float = 0.0
+    """Of a pilot: how long after its last order it ends."""
+
+    @property
+    def own_job(self) -> str | None:
+        """The cluster's id of the job that this process is."""
+        return "_".join(filter(None, map(os.environ.get, self.job))) or None
 
 
 class ManifestUnreadable(ValueError):
@@ -44,30 +56,46 @@ class ManifestUnreadable(ValueError):
 
 
 def encode_manifest(header: Header, orders: Sequence[Order]) -> bytes:
-    """A JSON header padded to `first` bytes, then a line of `width` bytes for each order."""
+    """A JSON header padded to `first` bytes, then a line of `width` bytes for each order.
+
+    A pilot's has none at first; the lines that are appended to it are as long as they are.
+    """
     lines = [to_json(list(order)) for order in orders]
     width = max(map(len, lines), default=0) + 1
-    fields = {"bell": header.bell, "beat_s": header.beat_s, "job": list(header.job)}
-    fields |= {"reuse_s": header.reuse_s, "width": width, "orders": len(orders)}
+    fields = {**header._asdict(), "width": width, "orders": len(orders)}
     first = len(to_json({**fields, "first": 0})) + 20
     head = to_json({**fields, "first": first})
     return b"".join([_padded(head, first), *(_padded(line, width) for line in lines)])
 
 
-def read_order(files: Files, path: str, index: int) -> tuple[Header, Order]:
-    """The header and the order of one runner. Raises `ManifestUnreadable`, or `OSError` of the disk."""
+def read_header(files: Files, path: str) -> tuple[Header, int, int]:
+    """The header, where the orders begin, and how long the line of each is.
+
+    Raises `ManifestUnreadable`, or `OSError` of the disk.
+    """
     begin = files.read_range(path, 0, _HEADER_LIMIT).partition(b"\n")[0]
     try:
         fields = Fields(from_json(begin.rstrip(_PADDING)))
-        first, width = fields.integer("first", least=1), fields.integer("width", least=1)
         header = Header(
             fields.number("beat_s"),
             fields.optional_text("bell"),
             fields.words("job"),
             fields.number("reuse_s"),
             fields.integer("orders"),
+            fields.integer("slots", default=0),
+            fields.optional_number("time_s") or 0.0,
+            fields.optional_number("idle_s") or 0.0,
         )
-        line = files.read_range(path, first + index * width, min(width, _LINE_LIMIT)).rstrip(_PADDING)
+        return header, fields.integer("first", least=1), fields.integer("width", least=1)
+    except (ValueError, TypeError) as error:
+        raise ManifestUnreadable(f"{path} has no readable header: {error}") from error
+
+
+def read_order(files: Files, path: str, index: int) -> tuple[Header, Order]:
+    """The header and the order of one runner. Raises `ManifestUnreadable`, or `OSError` of the disk."""
+    header, first, width = read_header(files, path)
+    line = files.read_range(path, first + index * width, min(width, _LINE_LIMIT)).rstrip(_PADDING)
+    try:
         directory, script_name, nonce = (str(part) for part in from_json(line))
     except (ValueError, TypeError) as error:
         raise ManifestUnreadable(f"{path} has no readable line {index}: {error}") from error

@@ -141,3 +141,31 @@ class Launcher(Protocol):
     def close(self) -> None:
         """Let go of what the launcher keeps for its next starts; its jobs go on, and it can be used again."""
         ...
+
+
+class EndedProcess:
+    """A `Process` that ended before it could be seen."""
+
+    exit_code: int | None = 0
+
+    def __init__(self, launcher: str) -> None:
+        """`launcher`: the name of the one that is said to have run it."""
+        self._launcher = launcher
+
+    async def confirmed(self) -> bool:
+        return False
+
+    async def wait(self) -> None:
+        """It has ended."""
+
+    def signal_stop(self) -> None:
+        """It has ended."""
+
+    def kill(self) -> None:
+        """It has ended."""
+
+    def describe(self) -> dict[str, Any]:
+        return {"launcher": self._launcher}
+
+    def close(self) -> None:
+        """Nothing is kept."""

@@ -16,17 +16,16 @@ from tenuto.tasks.arguments import guarded_by
 if TYPE_CHECKING:
     from fractions import Fraction
 
-# What a job needs of the machine that runs it, as values: an alternative, and the GPUs in it.
-# Knows no launcher.
-
-
 KINDS = ("cuda", "rocm", "mps", "gpu")
 """The kinds of GPU that can be asked for; `gpu` is any of them."""
 MOST = 1_000_000
 """Cores, or GPUs."""
 LONGEST_S = 100 * 366 * 86_400
 LARGEST_BYTES = 1 << 60
+_TYPE = pattern(r"[A-Za-z0-9][\w.+-]{0,63}")
+"""The type of a GPU, such as `a100` or `rtx_3090`."""
 
+_TYPE_WORDS = pattern(r"[a-z0-9]+")
 _TIMES = (("d", 86_400), ("h", 3600), ("m", 60))
 _SIZES = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
 
@@ -34,32 +33,44 @@ _SIZES = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
 @guarded_by(RequirementError)
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """GPUs of one kind, and the memory that each must have."""
+    """GPUs of one kind, and the memory and type that each must have."""
 
     kind: str = "gpu"
     count: int = 1
     memory_bytes: int | None = None
+    type: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             _refuse("kind", self.kind, f"one of {', '.join(KINDS)}")
         _check_count("count", self.count)
         _check_size(self.memory_bytes)
+        type_: Any = self.type
+        if type_ is not None and not (isinstance(type_, str) and _TYPE.fullmatch(type_)):
+            _refuse("type", type_, "such as a100 or rtx_3090")
 
     def __str__(self) -> str:
-        memory = f"(mem={size_text(self.memory_bytes)})" if self.memory_bytes is not None else ""
-        return f"{self.kind}{memory}{f'*{self.count}' if self.count > 1 else ''}"
+        said = [f"mem={size_text(self.memory_bytes)}"] if self.memory_bytes is not None else []
+        said += [f"type={self.type}"] if self.type is not None else []
+        each = f"({', '.join(said)})" if said else ""
+        return f"{self.kind}{each}{f'*{self.count}' if self.count > 1 else ''}"
 
 
 @guarded_by(RequirementError)
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One way to satisfy a requirement; None is what it leaves open."""
+    """One way to satisfy a requirement; None is what it leaves open.
+
+    Of a job with several tasks `cores` are those of each task, `memory_bytes` and `gpus` those of each node.
+    """
 
     duration_s: float | None = None
     cores: int | None = None
     memory_bytes: int | None = None
     gpus: Gpus | None = None
+    nodes: int | None = None
+    tasks: int | None = None
+    """Processes in all, which its program starts on its nodes, on each as many."""
 
     def __post_init__(self) -> None:
         duration = self.duration_s
@@ -67,13 +78,16 @@ class Alternative:
             type(duration) in (int, float) and math.isfinite(duration) and 0 < duration <= LONGEST_S
         ):
             _refuse("duration_s", duration, f"seconds, more than 0 and at most {LONGEST_S}")
-        if self.cores is not None:
-            _check_count("cores", self.cores)
+        for name in ("cores", "nodes", "tasks"):
+            if getattr(self, name) is not None:
+                _check_count(name, getattr(self, name))
+        if self.tasks is not None and self.tasks % (self.nodes or 1):
+            _refuse("tasks", self.tasks, f"a multiple of nodes, which is {self.nodes}")
         _check_size(self.memory_bytes)
         gpus: Any = self.gpus
         if gpus is not None and not isinstance(gpus, Gpus):
             _refuse("gpus", gpus, "Gpus(...)")
-        if duration is None and self.cores is None and self.memory_bytes is None and self.gpus is None:
+        if all(getattr(self, name) is None for name in self.__slots__):
             raise RequirementError("an alternative asks for something: give it at least one value", "", 0)
 
     def __str__(self) -> str:
@@ -82,7 +96,17 @@ class Alternative:
         terms = [f"duration={time_text(self.duration_s)}"] if self.duration_s is not None else []
         terms += [f"cpu({', '.join(cpu)})"] if cpu else []
         terms += [str(self.gpus)] if self.gpus is not None else []
+        terms += [f"nodes={self.nodes}"] if self.nodes is not None else []
+        terms += [f"tasks={self.tasks}"] if self.tasks is not None else []
         return " & ".join(terms)
+
+    @property
+    def tasks_per_node(self) -> int:
+        return (self.tasks or 1) // (self.nodes or 1) or 1
+
+    @property
+    def cores_per_node(self) -> int:
+        return (self.cores or 1) * self.tasks_per_node
 
 
 def time_text(seconds: float) -> str:
@@ -141,8 +165,10 @@ def _refuse(name: str, value: Any, expected: str) -> None:
 # It makes alternatives of a text, or says where the text breaks; it decides nothing.
 #
 #   requirement = alternative { "|" alternative }     alternative = term { "&" term }
-#   term  = "duration" "=" time | "cpu" "(" arg {"," arg} ")" | kind [ "(" "mem" "=" size ")" ] [ "*" count ]
+#   term  = "duration" "=" time | "cpu" "(" arg {"," arg} ")" | kind [ "(" each {"," each} ")" ] [ "*" count ]
+#         | "nodes" "=" count | "tasks" "=" count
 #   arg   = "cores" "=" count | "mem" "=" size        kind = "cuda" | "rocm" | "mps" | "gpu"
+#   each  = "mem" "=" size | "type" "=" name          name = such as a100 or rtx_3090
 #   time  = number unit { number unit }               size = number unit
 
 
@@ -161,7 +187,7 @@ _SIZE_UNITS = {
     for power, letter in enumerate("kmgt", 1)
     for ending in ("", "b", "ib")
 }
-_TERM = "duration=, cpu(...) or one of " + ", ".join(KINDS)
+_TERM = "duration=, cpu(...), nodes=, tasks= or one of " + ", ".join(KINDS)
 
 
 class Lexeme(NamedTuple):
@@ -197,15 +223,13 @@ class RequirementReader:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.lexemes = self._lexemes()
-        self.next = next(self.lexemes)
+        self.next = self._lexeme(0)
 
-    def _lexemes(self) -> Iterator[Lexeme]:
-        for found in _TOKEN.finditer(self.text):
-            yield Lexeme(found[0], str(found.lastgroup), found.start())
-        end = Lexeme("", "end", len(self.text.rstrip()))
-        while True:
-            yield end
+    def _lexeme(self, position: int) -> Lexeme:
+        found = _TOKEN.search(self.text, position)
+        if found is None:
+            return Lexeme("", "end", len(self.text.rstrip()))
+        return Lexeme(found[0], str(found.lastgroup), found.start())
 
     def requirement(self) -> Iterator[Alternative]:
         yield self.alternative()
@@ -240,6 +264,14 @@ class RequirementReader:
         elif word.text in KINDS:
             self.once(said, "gpus", "GPUs")
             said["gpus"] = self.gpus(word.text)
+        elif word.text in ("nodes", "tasks"):
+            self.once(said, word.text, word.text)
+            self.expect("=")
+            at = self.next
+            said[word.text] = self.count()
+            nodes, tasks = said.get("nodes"), said.get("tasks")
+            if isinstance(nodes, int) and isinstance(tasks, int) and tasks % nodes:
+                self.refuse(f"tasks={tasks} is no multiple of nodes={nodes}", at)
         else:
             self.refuse(f"expected {_TERM}")
 
@@ -256,17 +288,37 @@ class RequirementReader:
             self.refuse("expected cores= or mem=")
 
     def gpus(self, kind: str) -> Gpus:
-        memory, count = None, 1
+        said: dict[str, Any] = {}
         if self.next.text == "(":
             self.take()
-            self.expect("mem")
-            self.expect("=")
-            memory = self.size()
-            self.expect(")")
+            self.each(said)
+            while self.next.text == ",":
+                self.take()
+                self.each(said)
+            self.expect(")", "expected ',' or ')'")
         if self.next.text == "*":
             self.take()
-            count = self.count()
-        return Gpus(kind, count, memory)
+            said["count"] = self.count()
+        return Gpus(kind, **said)
+
+    def each(self, said: dict[str, Any]) -> None:
+        if self.next.text == "mem":
+            self.once(said, "memory_bytes", "mem")
+            self.expect("=")
+            said["memory_bytes"] = self.size()
+        elif self.next.text == "type":
+            self.once(said, "type", "type")
+            self.expect("=")
+            said["type"] = self.name()
+        else:
+            self.refuse("expected mem= or type=")
+
+    def name(self) -> str:
+        found = _TYPE.match(self.text, self.next.position)
+        if found is None:
+            self.refuse("expected the type of a GPU, such as a100")
+        self.next = Lexeme(found[0], "word", found.start())
+        return self.take().text
 
     def time(self) -> float:
         total = fractions.Fraction(0)
@@ -326,7 +378,8 @@ class RequirementReader:
         self.take()
 
     def take(self) -> Lexeme:
-        taken, self.next = self.next, next(self.lexemes)
+        taken = self.next
+        self.next = self._lexeme(taken.position + len(taken.text))
         self.behind = taken._replace(position=taken.position + len(taken.text))
         return taken
 
@@ -341,6 +394,8 @@ class Gpu:
 
     kind: str
     memory_bytes: int
+    type: str = ""
+    """As its maker or the site calls it, such as `NVIDIA A100-SXM4-80GB`."""
 
 
 @guarded_by(RequirementError)
@@ -356,6 +411,8 @@ class Host:
     """Jobs that ask for fewer GPUs are not wanted here."""
     priority: int = 0
     """Of two hosts that fit, the one with the larger number is chosen."""
+    nodes: int | None = None
+    """How many such hosts one job may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +485,9 @@ def choose_devices(gpus: Gpus, host: Host) -> Devices | None:
     fitting = sorted(
         (device.memory_bytes, position)
         for position, device in enumerate(host.gpus)
-        if gpus.kind in ("gpu", device.kind) and device.memory_bytes >= (gpus.memory_bytes or 0)
+        if gpus.kind in ("gpu", device.kind)
+        and device.memory_bytes >= (gpus.memory_bytes or 0)
+        and is_type(gpus.type, device.type)
     )[: gpus.count]
     if len(fitting) < gpus.count:
         return None
@@ -436,9 +495,16 @@ def choose_devices(gpus: Gpus, host: Host) -> Devices | None:
     return Devices(tuple(position for _, position in fitting), wasted)
 
 
+def is_type(wanted: str | None, type_: str) -> bool:
+    """True if a device is of a type: `a100` is `NVIDIA A100-SXM4-80GB`, and `a10` is not."""
+    return set(_TYPE_WORDS.findall((wanted or "").lower())) <= set(_TYPE_WORDS.findall(type_.lower()))
+
+
 def unfit(alternative: Alternative, host: Host) -> str | None:
     """Why a host cannot run an alternative; None if it can."""
-    cores, memory, gpus = alternative.cores or 1, alternative.memory_bytes, alternative.gpus
+    cores, memory, gpus = alternative.cores_per_node, alternative.memory_bytes, alternative.gpus
+    if host.nodes is not None and (alternative.nodes or 1) > host.nodes:
+        return f"{alternative.nodes} nodes are asked for, and it has {host.nodes}"
     if host.cores is not None and cores > host.cores:
         return f"{cores} cores are asked for, and it offers {host.cores}"
     if memory is not None and host.memory_bytes is not None and memory > host.memory_bytes:
@@ -457,7 +523,7 @@ def _waste(alternative: Alternative, host: Host) -> float:
     """How much of a host a job would leave unused, from 0 to about 3."""
     waste = 0.0
     if host.cores:
-        waste += 1 - (alternative.cores or 1) / host.cores
+        waste += 1 - alternative.cores_per_node / host.cores
     if host.memory_bytes:
         waste += 1 - (alternative.memory_bytes or 0) / host.memory_bytes
     everything = sum(device.memory_bytes for device in host.gpus)
@@ -472,7 +538,10 @@ def _waste(alternative: Alternative, host: Host) -> float:
 def _devices(host: Host) -> str:
     if not host.gpus:
         return "no GPU"
-    return ", ".join(f"{device.kind}(mem={about_size(device.memory_bytes)})" for device in host.gpus)
+    return ", ".join(
+        f"{device.kind}(mem={about_size(device.memory_bytes)}{device.type and f', type={device.type}'})"
+        for device in host.gpus
+    )
 
 
 __all__ = ["KINDS", "Alternative", "Gpu", "Gpus", "Host", "Match", "Requirement", "choose_devices", "unfit"]

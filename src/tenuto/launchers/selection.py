@@ -79,6 +79,18 @@ def choose_launcher(name: str, slots: int, *, shares_slots: bool = False) -> Lau
     return _LOCAL[name](slots=slots, shares_slots=shares_slots)
 
 
+def is_local(name: str) -> bool:
+    """Whether a launcher's jobs run on this machine."""
+    return name == AUTO or name in _LOCAL
+
+
+def node_launcher(settings: Settings, slots: int) -> Launcher:
+    """The launcher of a node: of this machine with so many slots, or a cluster's with its own."""
+    if is_local(settings.launcher):
+        return choose_launcher(LOCAL if settings.launcher == AUTO else settings.launcher, slots)
+    return Launchers(settings).named(settings.launcher)
+
+
 def cluster_names(settings: Settings) -> tuple[str, ...]:
     """The clusters that launchers can be had for; Slurm needs no settings."""
     return tuple(dict.fromkeys((SLURM, *settings.clusters)))

@@ -93,7 +93,7 @@ class BaseJob:
 
         Counters and the future come before the subscribers, so that a subscriber finds the change complete.
         `attempt`: the attempt that the change belongs to, where the job is not yet at it. `since`: when a job
-        began that is found running.
+        began that is found running, or ended that is found done.
         """
         before, now = self.standing, self.clock.now()
         self.standing = self._timed(transition(before, state, now, reason, message), now, since)
@@ -116,6 +116,8 @@ class BaseJob:
         elif self._began is not None and standing.starttime is not None and standing.state.finished():
             ran = timedelta(seconds=self.clock.uptime() - self._began)
             return standing._replace(endtime=standing.starttime + ran)
+        elif since is not None and standing.state.finished():
+            return standing._replace(endtime=since)
         return standing
 
     def explain(self, message: str | None) -> None:

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from enum import Enum, unique
 from types import MappingProxyType
 
-from tenuto.errors import IllegalTransition
-
 
 @unique
 class EvolutionStatus(Enum):
@@ -100,17 +98,3 @@ SEARCH_TRANSITIONS: Mapping[SearchState, frozenset[SearchState]] = MappingProxyT
         SearchState.ENDED: frozenset({SearchState.RUNNING}),  # opened again, with larger caps
     }
 )
-
-
-def before(to: EvolutionStatus) -> tuple[EvolutionStatus, ...]:
-    """The statuses from which a row may come into this one."""
-    return tuple(status for status, row in EVOLUTION_TRANSITIONS.items() if to in row)
-
-
-def check_move(status: EvolutionStatus, to: EvolutionStatus) -> None:
-    """Raises `IllegalTransition` if the table forbids the move."""
-    if to not in EVOLUTION_TRANSITIONS[status]:
-        legal = ", ".join(next_status.value for next_status in EVOLUTION_TRANSITIONS[status]) or "nothing"
-        raise IllegalTransition(
-            f"a candidate cannot go from {status.value} to {to.value}; from there it can go to: {legal}"
-        )

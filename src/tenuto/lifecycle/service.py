@@ -5,9 +5,6 @@ Holds no row and no clock: a move is checked here, and made by a compare-and-set
 from collections.abc import Mapping
 from enum import Enum, unique
 from types import MappingProxyType
-from typing import TypeVar
-
-from tenuto.errors import IllegalTransition
 
 
 @unique
@@ -160,18 +157,3 @@ SERVICE_TRANSITIONS: Mapping[ServiceState, Mapping[ServiceState, str]] = _servic
 
 PAYLOAD_TRANSITIONS: Mapping[PayloadState, Mapping[PayloadState, str]] = _payload_table()
 """state -> {legal next state: what brings it about}, of a payload."""
-
-S = TypeVar("S", ServiceState, PayloadState)
-
-
-def check_move(table: Mapping[S, Mapping[S, str]], state: S, to: S) -> None:
-    """Raises `IllegalTransition` if the table forbids the move."""
-    if to not in table[state]:
-        legal = ", ".join(next_state.value for next_state in table[state]) or "nothing"
-        raise IllegalTransition(
-            f"a {_NOUNS[type(state)]} cannot go from {state.value} to {to.value}; "
-            f"from there it can go to: {legal}"
-        )
-
-
-_NOUNS: Mapping[type, str] = {ServiceState: "service job", PayloadState: "payload"}

@@ -2,10 +2,11 @@
 Holds no job and reads no clock: `transition` is a function of values and `now`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from enum import Enum, IntEnum, unique
 from types import MappingProxyType
+from typing import TypeVar
 
 from tenuto.errors import IllegalTransition
 from tenuto.light import NamedTuple
@@ -149,6 +150,37 @@ TRANSITIONS: Mapping[JobState, Mapping[JobState, str]] = _table()
 """state -> {legal next state: what brings it about}."""
 
 
+S = TypeVar("S", bound=Enum)
+
+
+def check_move(table: Mapping[S, Collection[S]], state: S, to: S) -> None:
+    """Raises `IllegalTransition` if a table of states forbids the move."""
+    if to not in table[state]:
+        noun = _NOUNS[type(state).__name__]
+        legal = ", ".join(map(_word, table[state])) or "nothing"
+        raise IllegalTransition(
+            f"{noun} cannot go from {_word(state)} to {_word(to)}; from there it can go to: {legal}"
+        )
+
+
+def origins(table: Mapping[S, Collection[S]], to: S) -> tuple[S, ...]:
+    """The states from which a table lets a row come into this one."""
+    return tuple(state for state, row in table.items() if to in row)
+
+
+def _word(state: Enum) -> str:
+    return state.value if isinstance(state.value, str) else state.name
+
+
+_NOUNS: Mapping[str, str] = {
+    "JobState": "a job",
+    "ServiceState": "a service job",
+    "PayloadState": "a payload",
+    "EvolutionStatus": "a candidate",
+    "SearchState": "a search",
+}
+
+
 class Standing(NamedTuple):
     """Where a job stands: its state, why, and since when."""
 
@@ -171,11 +203,7 @@ def transition(
 
     ERROR always carries a reason (FAILED unless told); no other state does.
     """
-    if to not in TRANSITIONS[standing.state]:
-        legal = ", ".join(state.name for state in TRANSITIONS[standing.state])
-        raise IllegalTransition(
-            f"a job cannot go from {standing.state.name} to {to.name}; from there it can go to: {legal}"
-        )
+    check_move(TRANSITIONS, standing.state, to)
     if to is JobState.ERROR:
         reason = reason or JobFailureStatus.FAILED
     elif reason is not None:

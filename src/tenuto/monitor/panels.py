@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.errors import NotFound
+from tenuto.jobs.importance import importance
 from tenuto.jobs.row import Group, Result, Row
 from tenuto.jobs.source import Source
 from tenuto.lifecycle.owner_names import Door
@@ -68,7 +69,7 @@ class Panels:
         archives = self._found("archives")
         found = next((one for several in archives for one in several if one.get("group") == group), None)
         if found is None:
-            raise NotFound(f"no open door has an archive of {group!r:.200}")
+            raise NotFound(f"nothing here has an archive of {group!r:.200}")
         return archive_of(found)
 
     def carbon(self, groups: Iterable[Group], rows: Sequence[Row]) -> Any:
@@ -147,7 +148,7 @@ def archive_of(panel: Mapping[str, Any]) -> dict[str, Any]:
         "filled": len(cells),
         "total": panel["total"],
         "best": sign * max(sign * one for one in objectives) if objectives else None,
-        "qd_score": math.fsum(sign * one - offset for one in objectives) if objectives else None,
+        "qd_score": math.fsum(sign * (one - offset) for one in objectives) if objectives else None,
         "history": list(panel["history"]),
     }
 
@@ -160,6 +161,23 @@ class Table(NamedTuple):
 
     columns: list[shapes.Column]
     rows: list[dict[str, Any]]
+
+
+def shares(results: Sequence[Result], name: str | None) -> dict[str, float]:
+    """The importance of each parameter for one number of the results; none if no column was asked for."""
+    if name is None:
+        return {}
+    examples = []
+    for one in results:
+        target = dict(_named(one.values, {})).get(name)
+        if isinstance(target, int | float) and not isinstance(target, bool):
+            examples.append(({key: _plain(value) for key, value in one.tags.items()}, float(target)))
+    return importance(examples)
+
+
+def _plain(value: Any) -> Any:
+    number = _number(value)
+    return value if number is None else number
 
 
 def table(results: Iterable[Result], task: str | None = None) -> Table:

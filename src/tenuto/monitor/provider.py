@@ -25,10 +25,10 @@ from tenuto.lifecycle.states import JobState
 from tenuto.monitor import graph, shapes
 from tenuto.monitor.logs import read_log
 from tenuto.monitor.model_keeper import ModelKeeper, newest_first
-from tenuto.monitor.panels import Panels, table
+from tenuto.monitor.panels import Panels, shares, table
 from tenuto.monitor.state_provider import Listener
 from tenuto.monitor.timeline import Timelines, token_lanes
-from tenuto.workspace.points import FEWEST_POINTS, MOST_POINTS, MetricPoint, Points, thinned
+from tenuto.workspace.points import FEWEST_POINTS, MOST_POINTS, SYSTEM, MetricPoint, Points, thinned
 
 MOST_RUNNING = 20
 MOST_FAILURES = 50
@@ -165,6 +165,7 @@ class LocalProvider:
             "provenance": {},
             "carbon": None,
             "commands": [],
+            "lineage": [],
         }
         fields = {**missing, **detail.fields}
         for name in ("dependencies", "dependents"):
@@ -212,7 +213,12 @@ class LocalProvider:
         }
 
     def timeline(
-        self, groups: Sequence[str] = (), start: int | None = None, end: int | None = None, width: int = 400
+        self,
+        groups: Sequence[str] = (),
+        start: int | None = None,
+        end: int | None = None,
+        width: int = 400,
+        by: str = "slot",
     ) -> shapes.Timeline:
         with self._lock:
             followed = self._following.followed()
@@ -220,7 +226,8 @@ class LocalProvider:
             live = {name for name in names if self._group(name).live}
         for name in groups:
             self._following.want(name)
-        drawn = self._timelines.draw(names, start, end, min(max(width, 1), 10_000), followed, live)
+        cells = min(max(width, 1), 10_000)
+        drawn = self._timelines.draw(names, start, end, cells, followed, live, by_task=by == "task")
         tokens = token_lanes(self._panels.tokens() or [], drawn.held)
         used = {token for name in groups for row in self._rows([name]) for token in row.tokens}
         return {
@@ -242,17 +249,24 @@ class LocalProvider:
         }
 
     def results(
-        self, group: str, task: str | None = None, offset: int = 0, limit: int = 1000
+        self,
+        group: str,
+        task: str | None = None,
+        offset: int = 0,
+        limit: int = 1000,
+        importance: str | None = None,
     ) -> shapes.Results:
         with self._lock:
             door = self._group(group).door.value
-        found = table(self._sources[door].results(group), task)
+        given = list(self._sources[door].results(group))
+        found = table(given, task)
         return {
             **self._stamp(),
             "columns": found.columns,
             "rows": found.rows[offset : offset + min(max(limit, 1), 10_000)],
             "total": len(found.rows),
             "offset": offset,
+            "importance": shares([one for one in given if task in (None, one.task)], importance),
         }
 
     def metrics(
@@ -274,7 +288,10 @@ class LocalProvider:
         most = min(max(points, FEWEST_POINTS), MOST_POINTS)
         return {
             **self._stamp(),
-            "names": list(dict.fromkeys(name for _, logged in found for name in logged)),
+            "names": sorted(
+                dict.fromkeys(name for _, logged in found for name in logged),
+                key=lambda name: name.startswith(SYSTEM),  # what tasks logged comes first
+            ),
             "jobs": [plain_curves(row, logged, names, most, since) for row, logged in shown],
             "total": len(found),
         }
@@ -372,7 +389,7 @@ class LocalProvider:
         source = self._sources.get(door)
         if source is None or not between or not name:
             doors = ", ".join(f"{one}:" for one in self._sources)
-            raise NotFound(f"no open door has {key!r:.200}; a key begins with one of {doors}")
+            raise NotFound(f"nothing here has {key!r:.200}; a key begins with one of {doors}")
         return source
 
     def _parameters(self, key: str) -> Mapping[str, Any]:
@@ -481,7 +498,7 @@ class LocalProvider:
 
 def _open_door(panel: Any, what: str) -> Any:
     if panel is None:
-        raise NotFound(f"no open door has {what}")
+        raise NotFound(f"nothing here has {what}")
     return panel
 
 
@@ -496,6 +513,7 @@ def plain_curves(
         "task": row.task,
         "state": row.state.name.lower(),
         "tags": dict(row.tags),
+        "where": row.where,
         "names": list(logged),
         "curves": [
             _plain_curve(name, points, most, since)

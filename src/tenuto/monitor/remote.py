@@ -122,18 +122,28 @@ class RemoteProvider:
         return cast(shapes.Graph, self._get("/api/graph", group=group, around=around, depth=depth))
 
     def timeline(
-        self, groups: Sequence[str] = (), start: int | None = None, end: int | None = None, width: int = 400
+        self,
+        groups: Sequence[str] = (),
+        start: int | None = None,
+        end: int | None = None,
+        width: int = 400,
+        by: str = "slot",
     ) -> shapes.Timeline:
-        asked = {"group": list(groups), "from": start, "to": end, "width": width}
+        asked = {"group": list(groups), "from": start, "to": end, "width": width, "by": by}
         return cast(shapes.Timeline, self._get("/api/timeline", **asked))
 
     def history(self, group: str, points: int = 100) -> shapes.History:
         return cast(shapes.History, self._get("/api/history", group=group, points=points))
 
     def results(
-        self, group: str, task: str | None = None, offset: int = 0, limit: int = 1000
+        self,
+        group: str,
+        task: str | None = None,
+        offset: int = 0,
+        limit: int = 1000,
+        importance: str | None = None,
     ) -> shapes.Results:
-        asked = {"group": group, "task": task, "offset": offset, "limit": limit}
+        asked = {"group": group, "task": task, "offset": offset, "limit": limit, "importance": importance}
         return cast(shapes.Results, self._get("/api/results", **asked))
 
     def metrics(

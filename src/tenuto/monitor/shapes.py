@@ -146,6 +146,8 @@ class JobDetail(Job, Stamp):
     """What the result was made of: code, sources, commit, packages and the like."""
     carbon: dict[str, Any] | None
     commands: list[str]
+    lineage: list[dict[str, Any]]
+    """Of a candidate: what it descends from, the nearest first, and what each changed of its parent."""
 
 
 class Why(TypedDict):
@@ -252,6 +254,8 @@ class Results(Stamp):
     rows: list[dict[str, Any]]
     total: int
     offset: int
+    importance: dict[str, float]
+    """The share of each parameter in what explains the column that was asked for, the largest first."""
 
 
 class Curve(TypedDict):
@@ -278,6 +282,7 @@ class JobCurves(TypedDict):
     task: str
     state: str
     tags: dict[str, str]
+    where: str
     names: list[str]
     """All metrics of the job, also those that were not asked for."""
     curves: list[Curve]

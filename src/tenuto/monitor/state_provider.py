@@ -48,13 +48,23 @@ class StateProvider(Protocol):
     def graph(self, group: str, around: str | None = None, depth: int = 2) -> shapes.Graph: ...
 
     def timeline(
-        self, groups: Sequence[str] = (), start: int | None = None, end: int | None = None, width: int = 400
+        self,
+        groups: Sequence[str] = (),
+        start: int | None = None,
+        end: int | None = None,
+        width: int = 400,
+        by: str = "slot",
     ) -> shapes.Timeline: ...
 
     def history(self, group: str, points: int = 100) -> shapes.History: ...
 
     def results(
-        self, group: str, task: str | None = None, offset: int = 0, limit: int = 1000
+        self,
+        group: str,
+        task: str | None = None,
+        offset: int = 0,
+        limit: int = 1000,
+        importance: str | None = None,
     ) -> shapes.Results: ...
 
     def metrics(

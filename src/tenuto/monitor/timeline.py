@@ -181,11 +181,17 @@ def packed(bars: Iterable[Bar], now: datetime) -> list[Placed]:
 
 
 def draw_group(
-    bars: Sequence[Bar], waits: Iterable[Wait], start: datetime, end: datetime, now: datetime, width: int
+    bars: Sequence[Bar],
+    waits: Iterable[Wait],
+    start: datetime,
+    end: datetime,
+    now: datetime,
+    width: int,
+    most: int = MOST_BARS,
 ) -> DrawnGroup:
-    """What is in sight between two instants: bars and waits, or bins if there are too many."""
+    """What is in sight between two instants: bars and waits, or bins if there are more than `most`."""
     in_sight = [bar for bar in bars if bar.start <= end and (bar.end or now) >= start]
-    if len(in_sight) > MOST_BARS:
+    if len(in_sight) > most:
         return DrawnGroup(0, [], [], [], bins(in_sight, start, end, now, width))
     placed = packed(in_sight, now)
     lines_of: dict[str, list[tuple[datetime, int]]] = {}
@@ -215,6 +221,20 @@ def draw_group(
         if wait.start <= end and (wait.end or now) >= start
     ]
     return DrawnGroup(lines, shown, drawn[:MOST_BARS], joins(placed, now), [])
+
+
+def _tasks(bars: Iterable[Bar], waits: Iterable[Wait]) -> dict[str, tuple[list[Bar], list[Wait]]]:
+    """Short name of a task -> the bars and waits of its jobs; the task that began first is the first."""
+    found: dict[str, tuple[list[Bar], list[Wait]]] = {}
+    every: list[Bar | Wait] = [*bars, *waits]
+    for one in sorted(every, key=lambda one: one.start):
+        task = one.key.partition(":")[2].rpartition("/")[0].rpartition(".")[2]
+        of_task = found.setdefault(task, ([], []))
+        if isinstance(one, Bar):
+            of_task[0].append(one)
+        else:
+            of_task[1].append(one)
+    return found
 
 
 def _line_after(placed: Sequence[tuple[datetime, int]], start: datetime, others: int) -> int:
@@ -360,11 +380,13 @@ class Timelines:
         width: int,
         others: Sequence[str] = (),
         live: Container[str] = (),
+        *,
+        by_task: bool = False,
     ) -> Drawn:
         """The bars of groups between two instants, by default from the first to the last, or to now.
 
         `others`: groups that are not drawn, whose jobs may hold units of the same tokens. `live`: groups that
-        still do something; what waits in another one waited until its last bar.
+        still do something; what waits in another one waited until its last bar. `by_task`: a lane a task.
         """
         now = self._clock.now()
         written = {group: self._bars(group) for group in groups}
@@ -386,9 +408,12 @@ class Timelines:
             raise BadQuestion(f"from ({first}) must not be after to ({last})")
         lanes: list[shapes.Lane] = []
         for group, (bars, waits) in written.items():
-            drawn = draw_group(bars, waits, instant_of(first), instant_of(last), now, width)
-            label = group.partition(":")[2]
-            lanes.append({"group": group, "label": label, **drawn._asdict()})  # type: ignore[typeddict-item]
+            parts = _tasks(bars, waits) if by_task else {"": (bars, waits)}
+            most = MOST_BARS // max(len(parts), 1)
+            for task, (some, idle) in parts.items():
+                drawn = draw_group(some, idle, instant_of(first), instant_of(last), now, width, most)
+                label = f"{task} {group.partition(':')[2]}".strip()
+                lanes.append({"group": group, "label": label, **drawn._asdict()})  # type: ignore[typeddict-item]
         span = (instant_of(first), instant_of(last))
         return Drawn(first, last, lanes, self._held(written, others, span, now, width))
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tenuto.errors import DirectoryUnusable
 from tenuto.lifecycle.states import JobState, TransientMode
-from tenuto.scheduler.attempts import Attempts
+from tenuto.scheduler.attempts import Attempts, drop_aside
 from tenuto.scheduler.decisions import (
     NO_TRIES,
     Arrival,
@@ -21,8 +21,10 @@ from tenuto.scheduler.decisions import (
     Verdict,
     known_end,
     on_arrival,
+    shortage,
     tries_of,
     tries_to_come,
+    worded,
 )
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.inputs import Adopted, Failed, Found, Input, Locked, Promoted, Submitted, Unlocked
@@ -30,9 +32,7 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.owners import Owner, OwnerLedger
 from tenuto.scheduler.registry import Registry
-from tenuto.scheduler.shortages import shortage, worded
 from tenuto.scheduler.token_queue import TokenQueues
-from tenuto.scheduler.verdicts import drop_aside
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
@@ -169,7 +169,7 @@ class Arrivals:
             stamp = None if job.once else self.index.stamp(place, job.paths)
             known = stamp and self.index.find(job.layout, job.task_id, job.job_id, stamp)
             settled = self._attempts.look(job) if known is None else job_directory.ended_well(known.marker)
-            if not self._attempts.mend(job, settled):
+            if not self._attempts.at(job).mend(settled):
                 return look  # its start looks again, under the lock
             look = self._judged(job, settled.derived, settled.evidence.launch)
             if known is not None:
@@ -313,8 +313,8 @@ class Arrivals:
             job.answered = look.found.attempt if look is not None and is_end else job.attempt
             job.spent_stop = None if look is None else look.stop
             self._feed(Submitted(job))
-        elif job.is_done and given is not job and given.rerun_of is not None:
-            job.tries, job.answered = NO_TRIES, job.attempt  # its code has changed since
+        elif job.is_done and job.marker is not None and job.marker.nonce == given.rerun_of:
+            job.tries, job.answered = NO_TRIES, job.attempt  # its code has changed, its files were removed
             job.rerun_of, job.is_doubtful, job.empties = given.rerun_of, given.is_doubtful, True
             self._feed(Submitted(job))
         elif job.is_passed_over or (job.phase is Phase.ASLEEP and job.transient is TransientMode.NONE):

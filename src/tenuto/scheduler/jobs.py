@@ -4,7 +4,7 @@ A job decides nothing: it holds data, and passes on what happens to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from datetime import datetime
 from pathlib import Path
@@ -14,22 +14,21 @@ from tenuto.clock import Clock
 from tenuto.errors import NoResult, WorkspaceError
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
-from tenuto.launchers.results import decoded
+from tenuto.launchers.results import decoded, readable
 from tenuto.lifecycle.base_job import CounterChange
 from tenuto.lifecycle.events import CarbonMetricsData
-from tenuto.lifecycle.states import JobState, Standing, TransientMode
+from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
 from tenuto.light import late
-from tenuto.scheduler.decisions import NO_RETRY, NO_RULES, NO_TRIES, Allowance, RetryLimits
+from tenuto.scheduler.decisions import NO_RETRY, NO_RULES, NO_TRIES, Allowance, RetryLimits, worded
 from tenuto.scheduler.entries import Entry, JobDependency
-from tenuto.scheduler.job_html import job_html
 from tenuto.scheduler.owners import Owner
-from tenuto.scheduler.shortages import worded
 from tenuto.scheduler.tokens import TokenDependency, needs_of
 from tenuto.scheduler.watched_outputs import WatchedOutput
 from tenuto.scheduler.work import Work
 from tenuto.scheduler.workers import call_safely, takes
 from tenuto.tasks.arguments import function
-from tenuto.tasks.tags import joined
+from tenuto.tasks.html import Html, dot, table
+from tenuto.tasks.tags import joined, tag_words
 from tenuto.workspace.carbon import job_total
 from tenuto.workspace.flags import RESULT_NOT_KEPT
 from tenuto.workspace.job_directory import read_result, rotate_logs
@@ -45,6 +44,37 @@ if TYPE_CHECKING:
     from tenuto.scheduler.scheduler import Scheduler
 else:
     requirements = late("tenuto.launchers.requirements")
+
+_COLOURS = {
+    JobState.DONE: "#2f9e58",
+    JobState.ERROR: "#d6453d",
+    JobState.RUNNING: "#3b82d6",
+    JobState.SCHEDULED: "#3b82d6",
+}
+_GREY = "#8a8a8a"
+
+
+def job_html(job: Job) -> str:
+    """A job as a small table."""
+    standing = job.standing
+    rows: list[tuple[object, object]] = [("state", state_html(standing.state, standing.reason))]
+    if standing.message:
+        rows.append(("why", standing.message))
+    if job.tags:
+        rows.append(("tags", tag_words(job.tags)))
+    if standing.starttime is not None and standing.endtime is not None:
+        rows.append(("took", f"{(standing.endtime - standing.starttime).total_seconds():.1f} s"))
+    if job.attempt > 1:
+        rows.append(("attempt", job.attempt))
+    if job.marker is not None and job.marker.reason is None and job.marker.result is not None:
+        rows.append(("result", readable(job.marker.result)))
+    rows.append(("directory", job.path))
+    return str(table(f"{job.task_id} {job.job_id[:12]}", rows))
+
+
+def state_html(state: JobState, reason: JobFailureStatus | None) -> Html:
+    """Where a job stands, in a word."""
+    return dot(_COLOURS.get(state, _GREY), f"{state.name} ({reason.name})" if reason else state.name)
 
 
 _LARGEST_PARAMS = 4 << 20
@@ -69,6 +99,10 @@ class Reuse(Protocol):
 
     def refuse_other(self, job: Job, known: Job) -> None:
         """Raises `DefaultChanged` if a job that is under way in this process has other values."""
+        ...
+
+    def dropped(self, job: Job) -> Iterable[Job]:
+        """The done jobs whose removed files a job that is to run depends on, in the order they are to run."""
         ...
 
     def record(self, job: Job) -> Mapping[str, Any]:
@@ -124,12 +158,14 @@ class Job(Entry):
     """Names the life of its directory; see `LaunchRecord`."""
     is_planned: bool = False
     """It is only planned: its watchers are called when the plan is complete otherwise."""
-    kept_record: Mapping[str, Any] = {}
+    kept_record: Callable[[], Mapping[str, Any]] = dict
     """What the record of the next attempt says, without a `reuse`."""
     spent_stop: StopRecord | None = None
     """The wish to end an attempt that was said to have failed before the job was submitted again."""
     uses: tuple[str, ...] = ()
     """The ids of the jobs whose outputs, handed over while they ran, it uses: it does not wait for them."""
+    asked: str = ""
+    """What it needs, as a requirement."""
     is_found: bool = False
     """It was done, or running, before this process asked for it: another one wrote its parameters."""
 
@@ -314,7 +350,7 @@ class Job(Entry):
             # If it is run again, then as its present owner wants it: the launcher of an experiment that was
             # left is closed, and would start processes that no launcher ends.
             self.launcher, self.limits, self.work = other.launcher, other.limits, other.work
-            self.slots = other.slots
+            self.slots, self.asked = other.slots, other.asked
             self.durability, self.carbon_plan = other.durability, other.carbon_plan
             self.priority = other.priority
             if self.once is not other.once:
@@ -324,7 +360,7 @@ class Job(Entry):
 
     def record(self) -> Mapping[str, Any]:
         """What the result of the attempt that is about to begin will be made of."""
-        return self.kept_record if self.reuse is None else self.reuse.record(self)
+        return self.kept_record() if self.reuse is None else self.reuse.record(self)
 
     def grow(self) -> None:
         """Have the next attempt ask for what the rules of the job say after so many tries."""

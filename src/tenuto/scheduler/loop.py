@@ -16,7 +16,7 @@ from tenuto.errors import SchedulerClosed
 
 T = TypeVar("T")
 
-CLOSED = "the scheduler was closed; its jobs go on, and another scheduler finds them"
+CLOSED = "the scheduler was closed; its jobs continue, and another scheduler finds them"
 
 
 class Loop(Protocol):

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from tenuto.launchers.outputs import TaskOutput, read_outputs
+from tenuto.scheduler.decisions import worded
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import Owner, OwnerLedger
-from tenuto.scheduler.shortages import worded
 from tenuto.scheduler.watched_outputs import OutputKey, WatchedOutput
 from tenuto.scheduler.workers import ThreadWorker, Worker
 from tenuto.workspace.ports import Files

@@ -10,12 +10,11 @@ import logging
 from collections.abc import Callable
 from math import inf
 
-from tenuto.scheduler.decisions import Verdict
+from tenuto.scheduler.decisions import Verdict, failure, has_recovered, shortage, worded
 from tenuto.scheduler.inputs import Input, Recovered, Short
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.logbook import LogStep
+from tenuto.scheduler.listeners import LogStep
 from tenuto.scheduler.loop import Loop
-from tenuto.scheduler.shortages import failure, has_recovered, shortage, worded
 from tenuto.scheduler.slots import Slots
 from tenuto.workspace.ports import Machine
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 from tenuto.errors import JobNotEnded, SchedulerClosed
 from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.instructions import Limits
-from tenuto.lifecycle.states import JobState
+from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.callers import Callers, PendingAnswer
 from tenuto.scheduler.core import WITHOUT_ATTEMPT
 from tenuto.scheduler.decisions import Arrival
@@ -263,6 +263,12 @@ class Scheduler(Shell):
             counts.scheduler = self
             is_done = look is not None and look.arrival is Arrival.REUSE
             gather_s = GATHER_DONE_S if is_done else GATHER_S
+            runs = job.rerun_of is not None or (look is not None and look.arrival is Arrival.RUN)
+            if runs and job.reuse is not None and job.transient is TransientMode.NONE:
+                for upstream in job.reuse.dropped(job):
+                    assert upstream.marker is not None
+                    upstream.rerun_of = upstream.marker.nonce
+                    self._inbox.put(Submission(upstream, upstream, owner, False, None), gather_s)
             self._inbox.put(Submission(counts, job, owner, is_new, look), gather_s)
         return counts
 

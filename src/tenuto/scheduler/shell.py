@@ -15,25 +15,22 @@ from tenuto.errors import TenutoError
 from tenuto.launchers.clusters import Clusters
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler import effects, inputs
-from tenuto.scheduler.attempts import Attempts
+from tenuto.scheduler.attempts import STOP_GRACE_S, Attempts
 from tenuto.scheduler.core import Core
-from tenuto.scheduler.decisions import Verdict
+from tenuto.scheduler.decisions import Verdict, failure, shortage, worded
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.handover import Handovers
 from tenuto.scheduler.intake import Arrivals, Cancellation, Forgetting, Inbox, Submission, Wish
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.listeners import Announcer
-from tenuto.scheduler.logbook import LogStep, is_logged, log_state, log_step
+from tenuto.scheduler.listeners import Announcer, LogStep, is_logged, log_state, log_step
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.output_worker import TaskOutputsWorker
 from tenuto.scheduler.owners import Owner, OwnerCounts, OwnerLedger
 from tenuto.scheduler.pauses import BACK_OFF_S, Pauses
 from tenuto.scheduler.registry import Registry
 from tenuto.scheduler.shared_slots import SharedSlots, TokenSlots
-from tenuto.scheduler.shortages import failure, shortage, worded
 from tenuto.scheduler.token_queue import TokenQueue, TokenQueues
 from tenuto.scheduler.tokens import Grant
-from tenuto.scheduler.watches import STOP_GRACE_S
 from tenuto.scheduler.workers import Worker
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.ports import Machine
@@ -355,7 +352,7 @@ class Shell:
 
     async def aio_submit_inner(self, job: Job, grant: Grant | None = None) -> Verdict:
         """One attempt, or the wait for another scheduler's."""
-        return await self._attempts.run(job, grant)
+        return await self._attempts.at(job).run(grant)
 
     def _watch(self, job: Job) -> None:
         self._runner.spawn(self._adopt(job))
@@ -365,7 +362,7 @@ class Shell:
         verdict = None
         while verdict is None:
             try:
-                verdict = await self._attempts.until_ended(job)
+                verdict = await self._attempts.at(job).until_ended()
             except Exception as error:  # noqa: BLE001  as above
                 if shortage(error) is None:
                     verdict = failure(job.job_id, error)
@@ -398,8 +395,9 @@ class Shell:
 
     def _stop(self, job: Job, message: str) -> None:
         log_step(LogStep.CANCELLED, job, message=message)
-        self._attempts.stop(job, message)
-        self._runner.later(job.limits.grace_s + STOP_GRACE_S, self._attempts.kill_runner, job, job.attempt)
+        attempt = self._attempts.at(job)
+        attempt.stop(message)
+        self._runner.later(job.limits.grace_s + STOP_GRACE_S, attempt.kill_runner, job.attempt)
 
     # Ends
 
@@ -414,7 +412,7 @@ class Shell:
         if job.needs:
             self._tokens.withdraw(job)
         try:
-            self._attempts.cancel_waiting(job, JobFailureStatus.CANCELLED, message)
+            self._attempts.at(job).cancel_waiting(JobFailureStatus.CANCELLED, message)
         except (OSError, TenutoError) as error:  # it is cancelled; only its directory does not say so
             message = f"{message}; this could not be recorded: {worded(error)}"
         self._feed(inputs.Ended(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message)))
@@ -423,7 +421,8 @@ class Shell:
         if verdict.state is JobState.ERROR:
             job.set_state(JobState.ERROR, verdict.reason, verdict.message)
         else:
-            job.set_state(verdict.state)
+            has_waited = job.is_found and job.submittime is not None and job.starttime is None
+            job.set_state(verdict.state, since=job.marker.endtime if has_waited and job.marker else None)
         self._leave(job)
         self._followers.call_completed(job)
 

@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 from tenuto.errors import TokenError
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler.decisions import Verdict
+from tenuto.scheduler.decisions import Verdict, failure, shortage, worded
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.inputs import Ended, Granted, Input, Unwanted
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.shared_slots import TokenSlots
-from tenuto.scheduler.shortages import failure, shortage, worded
 from tenuto.scheduler.token_alarm import Alarm
 from tenuto.scheduler.token_decisions import Absentees, Picks, decide, names_of, tokens_of, why_waiting
 from tenuto.scheduler.tokens import Grant, beyond, place_of
@@ -91,7 +90,7 @@ def take_again(machine: Machine, files: TokenFiles, job: Job) -> Grant:
             taken = files.take(name, (unit,))
             if taken is None:
                 logger.warning(
-                    "unit %d of token %s is somebody else's, though %s still runs with it",
+                    "unit %d of token %s is another job's, though %s still runs with it",
                     unit,
                     name,
                     job.job_id,

@@ -10,7 +10,6 @@ from tenuto.light import on_demand
 if TYPE_CHECKING:
     from tenuto.search.archive import Archive, Elite, Verdict
     from tenuto.search.evolution import Evolution
-    from tenuto.search.evolution_scheduler import EvolutionScheduler
     from tenuto.search.job_scheduler import JobScheduler
     from tenuto.search.map_elites import MapElites
     from tenuto.search.map_elites_sampler import MapElitesSampler
@@ -18,10 +17,12 @@ if TYPE_CHECKING:
     from tenuto.search.outcome import Outcome
     from tenuto.search.plain_samplers import GridSearch, RandomSearch
     from tenuto.search.proposals import Candidate, Proposal
+    from tenuto.search.pruning import Halving, Median
     from tenuto.search.repository import Repository
     from tenuto.search.result import SearchResult
     from tenuto.search.ribs_sampler import RibsSampler
-    from tenuto.search.spaces import Choice, Integer, Real
+    from tenuto.search.search_loop import EvolutionScheduler
+    from tenuto.search.spaces import Choice, Integer, Real, Sub
     from tenuto.search.study import Study
     from tenuto.search.variation import Gaussian, IsoLine, Mixed
 
@@ -31,14 +32,16 @@ _ON_DEMAND = {
     "Choice": "spaces",
     "Elite": "archive",
     "Evolution": "evolution",
-    "EvolutionScheduler": "evolution_scheduler",
+    "EvolutionScheduler": "search_loop",
     "Gaussian": "variation",
     "GridSearch": "plain_samplers",
+    "Halving": "pruning",
     "Integer": "spaces",
     "IsoLine": "variation",
     "JobScheduler": "job_scheduler",
     "MapElites": "map_elites",
     "MapElitesSampler": "map_elites_sampler",
+    "Median": "pruning",
     "Mixed": "variation",
     "OptunaSampler": "optuna_sampler",
     "Outcome": "outcome",
@@ -49,6 +52,7 @@ _ON_DEMAND = {
     "RibsSampler": "ribs_sampler",
     "SearchResult": "result",
     "Study": "study",
+    "Sub": "spaces",
     "Verdict": "archive",
 }
 
@@ -63,11 +67,13 @@ __all__ = [
     "Gaussian",
     "GitError",
     "GridSearch",
+    "Halving",
     "Integer",
     "IsoLine",
     "JobScheduler",
     "MapElites",
     "MapElitesSampler",
+    "Median",
     "Mixed",
     "OptunaSampler",
     "Outcome",
@@ -81,6 +87,7 @@ __all__ = [
     "SearchInJob",
     "SearchResult",
     "Study",
+    "Sub",
     "Verdict",
 ]
 

@@ -5,13 +5,14 @@ One thread with an event loop and a `Scheduler` of its own; runs none of the use
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+import math
 import os
 import os.path
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from sqlalchemy import Connection
 from tenuto.database import Database
 from tenuto.database.members import Member, MemberKind, join, leave, see
 from tenuto.errors import DatabaseError, SchedulerClosed, SerializationError, WorkspaceError
+from tenuto.jobs.metrics import MetricsReader
 from tenuto.launchers.results import decoded, opened, readable
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.states import JobFailureStatus, JobState
@@ -29,13 +31,13 @@ from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import GpuToken
 from tenuto.search.candidate_jobs import LEASE_FILE, AgentChange, CandidateJobs, change_of
-from tenuto.search.claim_store import LOST, SURROUNDINGS, Wish
+from tenuto.search.candidate_rows import WORK
+from tenuto.search.claimed_rows import LOST, SURROUNDINGS, Wish, process_text
 from tenuto.search.commits import SurroundingsFailed
-from tenuto.search.kept_outcomes import judge, read_kept
-from tenuto.search.moves import WORK
+from tenuto.search.kept_outcomes import as_given, judge, mean_of, read_kept
 from tenuto.search.outcome import Outcome, as_outcome, plain
+from tenuto.search.points import PointStore
 from tenuto.search.programs import PROGRAM_TASK
-from tenuto.search.recovery import process_text
 from tenuto.search.rows import Claimed, End
 from tenuto.search.store import Store
 from tenuto.settings import Settings
@@ -65,9 +67,7 @@ def changed(files: Files, job: Job) -> AgentChange | None:
 
 def known_end(row: Claimed, change: AgentChange, text: str) -> End:
     """The end of a row whose tree another row of the search has, with its outcome."""
-    outcome = read_kept(text)
-    measures = json.loads(text).get("given", list(outcome.measures))
-    outcome = outcome._replace(cost=change.cost, solution=change.commit, measures=measures)
+    outcome = as_given(text)._replace(cost=change.cost, solution=change.commit)
     found = judge(outcome, row.definition)
     return End(row.id, row.attempt, *found, row.job_attempt, change.directory, reused=True)
 
@@ -96,6 +96,16 @@ def end_of(files: Files, job: Job, row: Claimed, change: AgentChange | None = No
         job_attempt=job.attempt,
         directory=directory,
     )
+
+
+def mean_end(row: Claimed, ends: Sequence[End]) -> End:
+    """The end of a row that was evaluated several times: their mean, or the first that is none."""
+    bad = next((end for end in ends if end.status is not EvolutionStatus.SUCCEEDED), None)
+    if bad is not None:
+        return replace(bad, cost=math.fsum(end.cost or 0.0 for end in ends))
+    found = mean_of([read_kept(end.outcome or "{}") for end in ends], row.definition)
+    job_attempt = max(end.job_attempt for end in ends)
+    return End(row.id, row.attempt, *found, job_attempt, ends[0].directory)
 
 
 def _evaluated(returned: Any, change: AgentChange, row: Claimed) -> tuple[Outcome, bool]:
@@ -190,6 +200,7 @@ def _see(member: Member, connection: Connection) -> None:
 
 T = TypeVar("T")
 _AFTER_TROUBLE_S = 1.0
+_POINTS_S = 0.5
 
 log = logging.getLogger("tenuto.search")
 
@@ -202,17 +213,18 @@ class Held:
         self.is_with_agent = row.task_id == PROGRAM_TASK
         """An agent changes it: it needs no slot of evaluations yet."""
         self.is_withdrawn = False
-        self.submission: asyncio.Task[Job] | None = None
-        """The submission of its job, from the moment at which the job may begin."""
+        self.submissions: list[asyncio.Task[Job]] = []
+        """The submissions of its jobs that have not ended, from the moment at which a job may begin."""
+        self.steps: set[int] = set()
+        """Those of its points that are rows already."""
         self.claimed_at = now
         """On the monotonic clock."""
 
     @property
-    def job(self) -> Job | None:
-        """Its job, once it was submitted."""
-        known = self.submission
-        is_there = known is not None and known.done() and not known.cancelled() and not known.exception()
-        return known.result() if known is not None and is_there else None
+    def jobs(self) -> list[Job]:
+        """Its jobs that were submitted and have not ended."""
+        done = [one for one in self.submissions if one.done() and not one.cancelled()]
+        return [one.result() for one in done if not one.exception()]
 
 
 class Agent:
@@ -245,6 +257,8 @@ class Agent:
         self._jobs = CandidateJobs(
             settings, workspace, machine.clock, slots=slots, is_leased=is_leased, gpus=gpus
         )
+        self._points = PointStore(store.database)
+        self._metrics = MetricsReader(machine.files)
         self._membership = Membership(store.database, machine, workspace, slots=slots, is_leased=is_leased)
         self.name = self._membership.name
         self._held: dict[str, Held] = {}
@@ -398,6 +412,7 @@ class Agent:
         if held is not None:  # it runs here already: its lease was lost and found
             held.row = row
             held.is_withdrawn = False
+            held.steps.clear()
             return
         held = self._held[row.id] = Held(row, self._machine.clock.monotonic())
         task = asyncio.create_task(self._evaluate(held))
@@ -433,18 +448,38 @@ class Agent:
             known = await self._call(self._store.begin_evaluation, held.row.key, change.directory)
             if known is not None:
                 return known_end(held.row, change, known)
+        count = held.row.definition.get("repeats", 1)
+        further = held.row.definition.get("repeat_best", 0)
+        if count + further == 1:
+            return await self._evaluation(held, change)
+        ends = await asyncio.gather(*(self._evaluation(held, None, repeat) for repeat in range(count)))
+        if further and await self._would_be_best(held.row, mean_end(held.row, ends)):
+            more = range(count, count + further)
+            ends += await asyncio.gather(*(self._evaluation(held, None, repeat) for repeat in more))
+        return mean_end(held.row, ends)
+
+    async def _evaluation(self, held: Held, change: AgentChange | None, repeat: int = 0) -> End:
         async with self._evaluations:
             if held.is_withdrawn:
                 return failed_end(held.row, WITHDRAWN)
-            job = await self._answered(held, change)
+            job = await self._answered(held, change, repeat)
         return await self._call(end_of, self._machine.files, job, held.row, change)
 
-    async def _answered(self, held: Held, change: AgentChange | None = None) -> Job:
+    async def _would_be_best(self, row: Claimed, end: End) -> bool:
+        search = await self._call(self._store.search, row.search_id)
+        best = None if search is None else search.best_objective
+        if end.objective is None or best is None:
+            return end.objective is not None
+        return (
+            end.objective > best if row.definition.get("direction", "max") == "max" else end.objective < best
+        )
+
+    async def _answered(self, held: Held, change: AgentChange | None = None, repeat: int = 0) -> Job:
         """A job of a candidate, once it shows an end that the row does not know."""
-        job, owner = await self._submitted(held, change, once=True)
+        job, owner = await self._submitted(held, change, repeat, once=True)
         if not is_answer(job, held.row):
             self._scheduler.forget(job, owner)
-            job, owner = await self._submitted(held, change, once=False)
+            job, owner = await self._submitted(held, change, repeat, once=False)
         self._scheduler.forget(job, owner)
         return job
 
@@ -460,7 +495,7 @@ class Agent:
             return True
 
     async def _submitted(
-        self, held: Held, change: AgentChange | None, *, once: bool
+        self, held: Held, change: AgentChange | None, repeat: int, *, once: bool
     ) -> tuple[Job, PlainOwner]:
         row = held.row
         owner = self._owners.get(row.search_id)
@@ -468,11 +503,44 @@ class Agent:
             owner = self._owners[row.search_id] = PlainOwner(f"search/{row.search_id}")
         if self._is_abandoning:
             raise SchedulerClosed("the agent gives its rows back")
-        made = self._jobs.make(row, change, once=once)
-        held.submission = asyncio.create_task(self._scheduler.submit_async(made, owner))
-        job = await held.submission
-        await job.finished()
+        made = self._jobs.make(row, change, once=once, repeat=repeat)
+        submission = asyncio.create_task(self._scheduler.submit_async(made, owner))
+        held.submissions.append(submission)
+        try:
+            job = await submission
+            await self._finished(held, job)
+        finally:
+            held.submissions.remove(submission)
         return job, owner
+
+    async def _finished(self, held: Held, job: Job) -> None:
+        """Waits for the end of a job, and keeps what it logs meanwhile if a pruner is set."""
+        if held.row.definition.get("pruner") is None:
+            await job.finished()
+            return
+        ended = asyncio.create_task(job.finished())
+        try:
+            while not ended.done():
+                await asyncio.wait([ended], timeout=_POINTS_S)
+                await self._keep_points(held, job)
+        finally:
+            ended.cancel()
+
+    async def _keep_points(self, held: Held, job: Job) -> None:
+        """Writes what a candidate logged since; one that was pruned is stopped."""
+        row = held.row
+        curves = await self._call(self._metrics.read, job.paths.metrics)
+        points = [(one.step, one.value) for one in curves.get(row.definition["metric"], ())]
+        new = [point for point in points if point[0] not in held.steps]
+        is_max = row.definition.get("direction", "max") == "max"
+        try:
+            is_own = await self._call(self._points.add_points, row, new, is_max)
+        except DatabaseError as error:
+            log.warning("what a candidate logged could not be stored: %s", error)
+            return
+        held.steps.update(step for step, _ in new)
+        if not is_own and not held.is_withdrawn:
+            await self._withdraw([row.key])
 
     async def _finish_and_claim(self) -> None:
         """Writes all ends that came together and claims what their slots may run next, in one transaction."""
@@ -546,12 +614,10 @@ class Agent:
             if held is None or held.row.attempt != attempt:
                 continue
             held.is_withdrawn = True
-            if held.job is None:
-                continue
-            owner = self._owners[held.row.search_id]
-            task = asyncio.create_task(self._withdraw_one(held.job, owner))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            for job in held.jobs:
+                task = asyncio.create_task(self._withdraw_one(job, self._owners[held.row.search_id]))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
     async def _withdraw_one(self, job: Job, owner: PlainOwner) -> None:
         try:
@@ -562,9 +628,9 @@ class Agent:
     async def stop_payloads(self) -> int:
         """Ends what runs and gives the rows back, in this order; how many rows."""
         # A job that is being submitted now would begin after its row was given back, beside another's.
-        begun = [one.submission for one in self._held.values() if one.submission is not None]
+        begun = [submission for one in self._held.values() for submission in one.submissions]
         await asyncio.gather(*begun, return_exceptions=True)
-        jobs = [(one.job, self._owners[one.row.search_id]) for one in self._held.values() if one.job]
+        jobs = [(job, self._owners[one.row.search_id]) for one in self._held.values() for job in one.jobs]
         await asyncio.gather(*(self._withdraw_one(job, owner) for job, owner in jobs))
         await self._finish_and_claim()  # nothing is claimed any more
         return await self._call(self._store.give_back, {one.row.key for one in self._held.values()})

@@ -37,6 +37,34 @@ class Elite(NamedTuple):
     measures: tuple[float, ...]
     number: int
     values: Any
+    objectives: tuple[float, ...] = ()
+    """Of a search with several directions."""
+
+
+class ParetoFront:
+    """The Pareto front: the candidates of which no other is as good in every objective and better in one."""
+
+    def __init__(self, directions: Sequence[bool]) -> None:
+        """`directions`: of each objective, whether larger is better."""
+        self._signs = [1.0 if is_larger else -1.0 for is_larger in directions]
+        self._elites: dict[tuple[float, ...], Elite] = {}
+
+    def elites(self) -> list[Elite]:
+        """The candidates on the front, by number; of equal ones the first."""
+        return sorted(self._elites.values(), key=lambda elite: elite.number)
+
+    def add(
+        self, number: int, values: Any, objectives: Sequence[float], measures: Sequence[float] = ()
+    ) -> Verdict:
+        """Takes a candidate in if none of the front is as good, and drops those that it is better than."""
+        mine = tuple(sign * one for sign, one in zip(self._signs, objectives, strict=True))
+        if any(all(a >= b for a, b in zip(other, mine, strict=True)) for other in self._elites):
+            return Verdict.WORSE
+        beaten = [other for other in self._elites if all(a <= b for a, b in zip(other, mine, strict=True))]
+        for other in beaten:
+            del self._elites[other]
+        self._elites[mine] = Elite(0, objectives[0], tuple(measures), number, values, tuple(objectives))
+        return Verdict.BETTER if beaten else Verdict.NEW
 
 
 @guarded_by(SearchError)
@@ -62,6 +90,8 @@ class Archive:
         self._order: list[int] = []
         self._best: Elite | None = None
         self._sum = 0.0
+        self.ranges: list[tuple[float, float]] | None = self._regions.ranges
+        """Within which measures lie that are not clipped; None where the ranges follow the measures."""
 
     @property
     def cells(self) -> int:
@@ -86,13 +116,13 @@ class Archive:
 
     @property
     def qd_score(self) -> float:
-        """The sum of the elites' objectives (negated where smaller is better), each less the offset."""
-        return math.fsum(self._sign * e.objective - self._offset for e in self._elites.values())
+        """The sum of what the elites' objectives are better than the offset."""
+        return math.fsum(self._sign * (e.objective - self._offset) for e in self._elites.values())
 
     @property
     def running_qd_score(self) -> float:
         """The same, kept up with every change: quick, and exact but for rounding."""
-        return self._sum - self._offset * len(self._elites)
+        return self._sum - self._sign * self._offset * len(self._elites)
 
     @property
     def coverage(self) -> float:
@@ -102,6 +132,13 @@ class Archive:
     def index(self, measures: Sequence[float]) -> int:
         """The cell of a point."""
         return self._regions.index(measures)
+
+    def clips(self, measures: Sequence[float]) -> bool:
+        """Whether a point lies outside the ranges, and is counted in a cell at the edge."""
+        return any(
+            not low <= measure <= high
+            for measure, (low, high) in zip(measures, self.ranges or (), strict=False)
+        )
 
     def position(self, cell: int) -> tuple[int, ...]:
         """Where a cell lies along each measure."""
@@ -150,7 +187,7 @@ class Archive:
 
     def to_ribs(self) -> Any:
         """The same archive as pyribs', for its plots; needs ``pip install 'tenuto[ribs]'``."""
-        return self._regions.to_ribs(self.elites(), self._offset, self._sign)
+        return self._regions.to_ribs(self.elites(), self._sign * self._offset, self._sign)
 
 
 def _check_ranges(ranges: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -166,22 +203,62 @@ def _check_ranges(ranges: Sequence[tuple[float, float]]) -> list[tuple[float, fl
     return found
 
 
+AUTO = "auto"
+"""Ranges that follow what was told."""
+_FIRST_SCALING = 16
+_CUT = 0.02
+_MOST_CELLS = 1 << 31
+
+
+def is_scaling(count: int) -> bool:
+    """Whether ranges that follow what was told are found anew after so many outcomes: 16, 32, 64, ..."""
+    return count >= _FIRST_SCALING and count & (count - 1) == 0
+
+
+def scaled_ranges(told: Sequence[Sequence[float]], dimensions: int) -> list[tuple[float, float]]:
+    """The 2nd and the 98th percentile of each measure, of the outcomes up to the last scaling.
+
+    `told`: the measures of all outcomes, in the order in which they were told. Before: 0 to 1.
+    """
+    if len(told) < _FIRST_SCALING:
+        return [(0.0, 1.0)] * dimensions
+    counted = told[: 1 << (len(told).bit_length() - 1)]
+    return [_middle(sorted(point[at] for point in counted)) for at in range(dimensions)]
+
+
+def _middle(values: list[float]) -> tuple[float, float]:
+    low, high = (_quantile(values, part) for part in (_CUT, 1 - _CUT))
+    if high - low > 1e-9 * max(abs(low), abs(high)):
+        return low, high
+    width = max(abs(low), 1.0) / 2  # all the same: it lies in the middle
+    return low - width, high + width
+
+
+def _quantile(values: list[float], part: float) -> float:
+    at = part * (len(values) - 1)
+    before = int(at)
+    following = min(before + 1, len(values) - 1)
+    return values[before] + (at - before) * (values[following] - values[before])
+
+
 class Grid:
     """Cells of equal size along each measure."""
 
     def __init__(self, cells: Sequence[int], ranges: Sequence[tuple[float, float]], epsilon: float) -> None:
         self.shape = tuple(cells)
-        self._ranges = _check_ranges(ranges)
-        if len(self.shape) != len(self._ranges) or not self.shape:
+        self.ranges = _check_ranges(ranges)
+        if len(self.shape) != len(self.ranges) or not self.shape:
             raise SearchError(f"cells={list(self.shape)}, ranges={list(ranges)}: one entry for each measure")
         if any(type(size) is not int or size < 1 for size in self.shape):
             raise SearchError(f"cells={list(self.shape)}: each is a whole number above 0")
         self._epsilon = epsilon
         self.count = math.prod(self.shape)
+        if self.count >= _MOST_CELLS:
+            raise SearchError(f"cells={list(self.shape)} are {self.count}: more than a database counts, 2^31")
 
     def index(self, measures: Sequence[float]) -> int:
         cell = 0
-        for size, (low, high), measure in zip(self.shape, self._ranges, measures, strict=True):
+        for size, (low, high), measure in zip(self.shape, self.ranges, measures, strict=True):
             at = (size * (measure - low) + self._epsilon) / (high - low)
             cell = cell * size + (0 if at < 1 else size - 1 if at >= size else int(at))
         return cell
@@ -222,7 +299,7 @@ class Grid:
         archive = ribs_archives.GridArchive(
             solution_dim=1,
             dims=self.shape,
-            ranges=self._ranges,
+            ranges=self.ranges,
             epsilon=self._epsilon,
             qd_score_offset=offset,
         )
@@ -235,13 +312,13 @@ class Voronoi:
     def __init__(self, count: int, ranges: Sequence[tuple[float, float]]) -> None:
         if isinstance(count, bool) or count < 1:
             raise SearchError(f"cells={count!r}: give a whole number above 0")
-        self._ranges = _check_ranges(ranges)
-        if count > 1 and not self._ranges:
+        self.ranges = _check_ranges(ranges)
+        if count > 1 and not self.ranges:
             raise SearchError(f"cells={count} needs ranges=[(low, high), ...], one for each measure")
         self.count = count
         self.shape = (count,)
         self.points = [
-            tuple(_halton(number, prime) for prime in _primes(len(self._ranges)))
+            tuple(_halton(number, prime) for prime in _primes(len(self.ranges)))
             for number in range(1, count + 1)
         ]
 
@@ -250,7 +327,7 @@ class Voronoi:
             return 0
         point = [
             min(max((m - low) / (high - low), 0.0), 1.0)
-            for m, (low, high) in zip(measures, self._ranges, strict=True)
+            for m, (low, high) in zip(measures, self.ranges, strict=True)
         ]
         return min(range(self.count), key=lambda cell: math.dist(self.points[cell], point))
 
@@ -264,11 +341,11 @@ class Voronoi:
 
     def to_ribs(self, elites: list[Elite], offset: float, sign: float) -> Any:
         centroids = [
-            [low + part * (high - low) for part, (low, high) in zip(point, self._ranges, strict=True)]
+            [low + part * (high - low) for part, (low, high) in zip(point, self.ranges, strict=True)]
             for point in self.points
         ]
         archive = ribs_archives.CVTArchive(
-            solution_dim=1, centroids=centroids, ranges=self._ranges, qd_score_offset=offset
+            solution_dim=1, centroids=centroids, ranges=self.ranges, qd_score_offset=offset
         )
         return _filled(archive, elites, sign)
 

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import select
 
@@ -16,8 +16,8 @@ from tenuto.database import Database
 from tenuto.jobs.row import row_key
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.owner_names import Door
-from tenuto.search.archive import Archive
-from tenuto.search.tables import evolution_jobs, jobs, searches
+from tenuto.search.archive import AUTO, Archive, scaled_ranges
+from tenuto.search.tables import jobs, searches
 
 MOST_POINTS = 200
 """How many instants the growth of an archive has."""
@@ -30,15 +30,11 @@ def archive_panel(database: Database, name: str) -> dict[str, Any] | None:
     sampler = definition.get("sampler") or {}
     if not sampler.get("cells") or not sampler.get("ranges"):
         return None
-    query = (
-        select(jobs.number, jobs.cell, jobs.objective, jobs.completed_at)
-        .where(jobs.search_id == name, jobs.status == EvolutionStatus.SUCCEEDED.value, jobs.cell.is_not(None))
-        .order_by(jobs.told, jobs.number)
-    )
     sign = 1 if definition.get("direction", "max") == "max" else -1
-    told = database.read(lambda c: c.execute(query).all())
+    sampler, told = told_cells(database, name, sampler)
     elites, growth = _elites(told, sign)
     axes = _axes(sampler)
+    cells = {row.number: row.cell for row in told}
     position = _position(sampler)
     return {
         "group": f"{Door.SEARCH.value}:{name}",
@@ -52,7 +48,7 @@ def archive_panel(database: Database, name: str) -> dict[str, Any] | None:
             ]
             for row in elites
         ],
-        "in_flight": _in_flight(database, name, position),
+        "in_flight": _in_flight(database, name, position, cells),
         "total": math.prod(axis["cells"] for axis in axes),
         "direction": "max" if sign > 0 else "min",
         "offset": float(sampler.get("offset") or 0.0),
@@ -60,7 +56,50 @@ def archive_panel(database: Database, name: str) -> dict[str, Any] | None:
     }
 
 
-def _elites(told: Sequence[Any], sign: int) -> tuple[list[Any], list[list[Any]]]:
+class ToldCell(NamedTuple):
+    """A candidate that succeeded, and the cell that it lies in as the archive is divided now."""
+
+    number: int
+    cell: int
+    objective: float
+    completed_at: int
+
+
+def told_cells(
+    database: Database, name: str, sampler: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], list[ToldCell]]:
+    """The sampler's definition with the ranges of now, and its candidates in the order of their telling.
+
+    Where the ranges follow the outcomes, rows have the cells of the moment at which they were told.
+    """
+    is_scaled = sampler.get("ranges") == AUTO
+    query = (
+        select(
+            jobs.number,
+            jobs.cell,
+            jobs.objective,
+            jobs.completed_at,
+            *([jobs.outcome] if is_scaled else []),
+        )
+        .where(jobs.search_id == name, jobs.status == EvolutionStatus.SUCCEEDED.value, jobs.cell.is_not(None))
+        .order_by(jobs.told, jobs.number)
+    )
+    rows = database.read(lambda c: c.execute(query).all())
+    if not is_scaled:
+        return sampler, [ToldCell(*row) for row in rows]
+    points = [json.loads(row.outcome)["measures"] for row in rows]
+    cells = sampler["cells"]
+    count = len(sampler.get("measures") or ()) if isinstance(cells, int) else len(cells)
+    ranges = scaled_ranges(points, count)
+    archive = Archive(cells, ranges, epsilon=sampler.get("epsilon", 1e-6))
+    found = [
+        ToldCell(row.number, archive.index(point), row.objective, row.completed_at)
+        for row, point in zip(rows, points, strict=True)
+    ]
+    return {**sampler, "ranges": [list(pair) for pair in ranges]}, found
+
+
+def _elites(told: Sequence[ToldCell], sign: int) -> tuple[list[Any], list[list[Any]]]:
     """Every elite in the order in which it took its cell, and (instant, cells filled, best) as they grew."""
     elites: dict[int, Any] = {}
     ever: list[Any] = []
@@ -77,21 +116,21 @@ def _elites(told: Sequence[Any], sign: int) -> tuple[list[Any], list[list[Any]]]
     return ever, growth[:-1:step] + growth[-1:]
 
 
-def _in_flight(database: Database, name: str, position: Callable[[int], Sequence[int]]) -> list[list[Any]]:
+def _in_flight(
+    database: Database, name: str, position: Callable[[int], Sequence[int]], cells: Mapping[int, int]
+) -> list[list[Any]]:
     """Candidates that are being evaluated, each in the cell of its parent: no other is known."""
-    parents = evolution_jobs.alias("parents")
     query = (
-        select(jobs.number, parents.c.cell)
-        .join(parents, (parents.c.search_id == jobs.search_id) & (parents.c.number == jobs.parent))
-        .where(
-            jobs.search_id == name,
-            jobs.status == EvolutionStatus.RUNNING.value,
-            parents.c.cell.is_not(None),
-        )
+        select(jobs.number, jobs.parent)
+        .where(jobs.search_id == name, jobs.status == EvolutionStatus.RUNNING.value)
         .order_by(jobs.number)
     )
     found = database.read(lambda c: c.execute(query).all())
-    return [[*position(row.cell), row_key(Door.SEARCH, name, str(row.number))] for row in found]
+    return [
+        [*position(cells[row.parent]), row_key(Door.SEARCH, name, str(row.number))]
+        for row in found
+        if row.parent in cells
+    ]
 
 
 def _axes(sampler: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -4,14 +4,16 @@ Submits nothing.
 
 from __future__ import annotations
 
+import json
 import os.path
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.errors import SearchError
-from tenuto.jobs.stored_work import StoredWork
+from tenuto.jobs.retry import StoredWork
 from tenuto.jobs.validity import StoredValidity
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
@@ -22,6 +24,8 @@ from tenuto.scheduler.tokens import GpuToken, TokenDependency, declare
 from tenuto.search.programs import PROGRAM_TASK
 from tenuto.search.rows import Claimed
 from tenuto.settings import Settings
+from tenuto.tasks.seeds import SEED
+from tenuto.tasks.serialization import dumps
 from tenuto.workspace.layout import Layout, directory_name
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
@@ -52,6 +56,15 @@ def change_of(returned: Any) -> AgentChange | None:
     return None
 
 
+def repeated(row: Claimed, repeat: int) -> tuple[str, str]:
+    """The id and the parameters of a further evaluation of a candidate, which has the next seed."""
+    document = json.loads(row.params)
+    task = document["objects"][document["value"]["$ref"]]
+    place, key = (task, "seed") if task.get("seed") is not None else (task["values"], SEED)
+    place[key] = (place[key] + repeat) % (1 << 32)
+    return sha256(f"{row.job_id}/{repeat}".encode()).hexdigest(), dumps(document).decode("ascii")
+
+
 class CandidateJobs:
     """Makes the jobs of one agent."""
 
@@ -79,19 +92,20 @@ class CandidateJobs:
         """The launcher of agents, which have slots of their own; made when the first one runs."""
         return choose_launcher(self._kind, self._settings.search.agent_slots)
 
-    def make(self, row: Claimed, change: AgentChange | None = None, *, once: bool) -> Job:
+    def make(self, row: Claimed, change: AgentChange | None = None, *, once: bool, repeat: int = 0) -> Job:
         """The job of a row, or the one that evaluates what its agent changed.
 
-        `once`: whatever attempt its directory shows is its answer.
+        `once`: whatever attempt its directory shows is its answer; `repeat`: which of its evaluations.
         """
         is_agent = row.task_id == PROGRAM_TASK and change is None
         named = row if change is None else change
+        job_id, params = (named.job_id, named.params) if not repeat else repeated(row, repeat)
         job = Job(
             named.task_id,
-            named.job_id,
+            job_id,
             layout=self._layout,
             launcher=self._agents if is_agent else self._launcher,
-            work=StoredWork(named.params.encode("ascii")),
+            work=StoredWork(params.encode("ascii")),
             clock=self._clock,
             tokens=() if is_agent else self._tokens,
             limits=self._limits(row),

@@ -30,6 +30,7 @@ from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class, seal
 from tenuto.tasks.location import locate
 from tenuto.tasks.schema import schema_of
+from tenuto.tasks.seeds import give_seed, seed_of
 from tenuto.tasks.serialization import dumps, job_document, state_dict
 from tenuto.tasks.stored_configs import from_state_dict
 from tenuto.workspace.layout import Layout
@@ -47,6 +48,8 @@ class Candidates:
         self._maximize = maximize
         self.salt = ""
         """Makes identities those of one search alone; empty: known outcomes are looked up."""
+        self._is_seeded = False
+        """Each evaluation of a candidate has a seed of its own, which follows that of the first one."""
         self.domain = domain
         self._layout = layout
         if isinstance(task, Repository):
@@ -55,6 +58,11 @@ class Candidates:
         self._template = task
         check_task(task)
         self.task_id = schema_of(task if self._is_class else type(task)).id
+
+    def belong_to(self, search: SearchRow) -> None:
+        """From now on makes candidates as a stored search has them."""
+        self.salt = _salt_of(search)
+        self._is_seeded = bool(search.definition.get("repeats") or search.definition.get("repeat_best"))
 
     @cached_property
     def evaluators(self) -> dict[str, str] | None:
@@ -83,13 +91,16 @@ class Candidates:
         if isinstance(self.domain, Programs):
             check_repository(self.domain.repository)
             return
-        task = self._task(self.domain.draw(random.Random(0)))
-        locate(live_class(type(task)))
-        check_classes(files, self._layout, task)
-        if dependencies_of(task) or tokens_of(task):
-            raise SearchError(
-                "a candidate cannot depend on other tasks, nor on tokens: evaluate them inside it"
-            )
+        rng = random.Random(0)
+        drawn = self.domain.examples(rng) if isinstance(self.domain, Space) else [self.domain.draw(rng)]
+        for values in drawn:
+            task = self._task(values)
+            locate(live_class(type(task)))
+            check_classes(files, self._layout, task)
+            if dependencies_of(task) or tokens_of(task):
+                raise SearchError(
+                    "a candidate cannot depend on other tasks, nor on tokens: evaluate them inside it"
+                )
 
     def given(self, values: Any) -> Proposal:
         """The proposal of a person; `SearchError` for values that are not in the space."""
@@ -114,7 +125,7 @@ class Candidates:
             self.task_id,
             job_id,
             dumps(document).decode("ascii"),
-            self.encode(proposal),
+            encoded(proposal),
             proposal.island,
             proposal.parent,
             priority,
@@ -133,30 +144,41 @@ class Candidates:
                 os.path.dirname(self._layout.jobs),
             )
         elif isinstance(self.domain, Space):
+            values = self.domain.realized(values)
             task = self._template.C(**values) if self._is_class else copyconfig(self._template, **values)
         else:
             task = values
             if not isinstance(task, ConfigBase) or schema_of(type(task)).id != self.task_id:
                 raise SearchError(f"start and vary must return a config of {self.task_id}, not {task!r:.80}")
+        if self._is_seeded:  # before it is sealed, since the seed is a part of it
+            give_seed(task, seed_of(task) or 0, "the seed of a candidate that is repeated")
         seal(task, to_run=True)
         return task
 
-    def encode(self, proposal: Proposal) -> str:
-        """A proposal as text; a config as its document."""
-        values = proposal.values
-        if isinstance(values, ConfigBase):
-            values = state_dict(values)
-        return json.dumps({"values": values, "inspirations": list(proposal.inspirations)})
-
     def decode(self, row: LogRow) -> Proposal:
         """The proposal that a row keeps."""
-        kept = json.loads(row.proposal)
-        values = kept["values"]
+        proposal = decoded(row)
         if isinstance(self.domain, Objects):
-            values = from_state_dict(values)
-        return Proposal(values, row.parent, tuple(kept["inspirations"]), row.island)
+            proposal = proposal._replace(values=from_state_dict(proposal.values))
+        return proposal
 
 
-def salt_of(search: SearchRow) -> str:
-    """What sets the identities of a search apart that looks nothing up; of any other search nothing."""
-    return f"{search.id}/{search.created_at}" if search.definition.get("reuse") is False else ""
+def encoded(proposal: Proposal) -> str:
+    """A proposal as text; a config as its document."""
+    values = proposal.values
+    if isinstance(values, ConfigBase):
+        values = state_dict(values)
+    return json.dumps({"values": values, "inspirations": list(proposal.inspirations)})
+
+
+def decoded(row: LogRow) -> Proposal:
+    """The proposal that a row keeps, with plain values."""
+    kept = json.loads(row.proposal)
+    return Proposal(kept["values"], row.parent, tuple(kept["inspirations"]), row.island)
+
+
+def _salt_of(search: SearchRow) -> str:
+    """What sets the identities of a search apart that looks nothing up, or repeats; of any other nothing."""
+    own = f"{search.id}/{search.created_at}" if search.definition.get("reuse") is False else ""
+    repeats, of_best = (search.definition.get(key) for key in ("repeats", "repeat_best"))
+    return f"{own}/repeats {repeats} {of_best}" if repeats or of_best else own

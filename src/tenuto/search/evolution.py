@@ -3,18 +3,19 @@ Loaded by every job of the search: imports nothing heavy; what runs the search i
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
 from tenuto.light import late
+from tenuto.search.archive import AUTO
 from tenuto.search.map_elites import MapElites
-from tenuto.search.outcome import check_direction
+from tenuto.search.outcome import check_directions
 from tenuto.search.plain_samplers import RandomSearch
 from tenuto.search.programs import Programs
-from tenuto.search.proposals import check_sampler, check_task
-from tenuto.search.repository import DEFAULT_MEASURES, DEFAULT_RANGES, Repository
+from tenuto.search.proposals import check_name_and_seed, check_sampler, check_task, search_extra
+from tenuto.search.pruning import check_pruner
+from tenuto.search.repository import DEFAULT_MEASURES, Repository
 from tenuto.search.spaces import Domain
 from tenuto.search.study import domain_of
 from tenuto.tasks.arguments import guarded_by
@@ -23,19 +24,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tenuto.search import open_search, search_run
-    from tenuto.search.evolution_scheduler import EvolutionScheduler
     from tenuto.search.job_scheduler import Console
     from tenuto.search.map_elites_sampler import MapElitesSampler
     from tenuto.search.open_search import OpenSearch
     from tenuto.search.queues import Queue
     from tenuto.search.result import SearchResult
+    from tenuto.search.search_loop import EvolutionScheduler
     from tenuto.settings import Settings
 else:
     open_search = late("tenuto.search.open_search")
     search_run = late("tenuto.search.search_run")
-
-_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
-_LONGEST_NAME = 64
 
 
 @guarded_by(SearchError)
@@ -43,13 +41,17 @@ class Evolution:
     """A search: which task evaluates a candidate, what may vary, who proposes, and when it ends.
 
     `task`: a class of tasks, a config whose other parameters are set, or a `Repository`; `space`, or `start`
-    and `vary`: what varies; `sampler`: by default random search; `direction`: "max" or "min"; `workdir`: the
+    and `vary`: what varies; `sampler`: by default random search; `direction`: "max" or "min", or a list of
+    these, one for each objective; `workdir`: the
     workspace, by default that of the settings, else ``workspace``. It ends when one of these is reached:
     `max_total_jobs` candidates, `max_seconds` of running time, `max_cost`, the `target` objective, `stall`
     outcomes without a new or better cell. `max_unfinished_jobs`: how many candidates are in flight (twice the
     slots); `walltime_s`: how long one may run; `reproducible`: outcomes are told in the order of the numbers,
     so that the whole search repeats itself; `reuse`: outcomes that other searches and experiments know are
-    looked up, and with False every candidate is evaluated. Arguments outrank `settings`.
+    looked up, and with False every candidate is evaluated; `repeats`: how often each is evaluated, with other
+    seeds, whose mean counts, and `repeat_best`: how often again if it would be the best; `pruner`: `Median`
+    or `Halving`, which stop candidates by the `metric` that they log, in the direction of the objective.
+    `start_from`: the search whose outcomes are added first, as far as they fit. Arguments outrank `settings`.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Evolution:
         start: Callable[..., Any] | None = None,
         vary: Callable[..., Any] | None = None,
         sampler: Any = None,
-        direction: str = "max",
+        direction: str | Sequence[str] = "max",
         seed: int = 0,
         workdir: "str | Path | None" = None,
         max_unfinished_jobs: int | None = None,
@@ -73,9 +75,14 @@ class Evolution:
         walltime_s: float | None = None,
         reproducible: bool = False,
         reuse: bool = True,
+        repeats: int = 1,
+        repeat_best: int = 0,
+        pruner: Any = None,
+        metric: str = "objective",
+        start_from: str | None = None,
         settings: "Settings | None" = None,
     ) -> None:
-        _check_name_and_seed(name, seed)
+        check_name_and_seed(name, seed)
         _check_counts(max_unfinished_jobs=max_unfinished_jobs, max_total_jobs=max_total_jobs, stall=stall)
         _check_numbers(max_seconds=max_seconds, max_cost=max_cost, target=target, walltime_s=walltime_s)
         self.name = name
@@ -89,11 +96,11 @@ class Evolution:
         else:
             self.domain = domain_of(space, start, vary)
             check_task(task)
-        if sampler is not None:
-            check_sampler(sampler)
+        self.directions = check_directions(direction)
+        self.maximize = self.directions[0]
+        self.direction = direction if isinstance(direction, str) else list(direction)
         self.declared_sampler = sampler if sampler is not None else RandomSearch()
-        self.maximize = check_direction(direction)
-        self.direction = direction
+        check_sampler(self.declared_sampler, len(self.directions))
         self.seed = seed
         self.workdir = workdir
         self.max_unfinished_jobs = max_unfinished_jobs
@@ -105,13 +112,41 @@ class Evolution:
         self.walltime_s = walltime_s
         self.reproducible = reproducible
         self.reuse = reuse
+        self.repeats = repeats
+        self.repeat_best = repeat_best
+        self.pruner = pruner
+        self.metric = metric
+        self.start_from = start_from
         self.given_settings = settings
         self._opened: OpenSearch | None = None
+        self._check()
+
+    def _check(self) -> None:
+        """Raises `SearchError` for arguments that do not go together."""
+        is_single, is_of_programs = len(self.directions) == 1, isinstance(self.task, Repository)
+        if self.target is not None and not is_single:
+            raise SearchError("target= needs a search with one objective")
+        if self.pruner is not None:
+            check_pruner(self.pruner)
+            if self.reproducible or not is_single or is_of_programs:
+                raise SearchError(
+                    "pruner= needs a task with one objective, and not reproducible=True: what is stopped "
+                    "depends on which candidate is quicker"
+                )
+        _check_counts(repeats=self.repeats, repeat_best=self.repeat_best)
+        if (self.repeats > 1 or self.repeat_best) and (self.pruner is not None or is_of_programs):
+            raise SearchError("repeats= and repeat_best= need a task, and no pruner")
+        if self.repeat_best and (self.reproducible or not is_single):
+            raise SearchError(
+                "repeat_best= needs one objective, and not reproducible=True: the best is of now"
+            )
+        if self.start_from is not None and (self.start_from == self.name or is_of_programs):
+            raise SearchError(f"start_from={self.start_from!r}: give the name of another search, of tasks")
 
     @property
     def settings(self) -> "Settings":
         """The settings, with the arguments of this search."""
-        with _extra():
+        with search_extra():
             settings_of = open_search.settings_of
         return settings_of(self)
 
@@ -126,7 +161,7 @@ class Evolution:
         Raises `SearchDiffers` if a search of this name was declared otherwise, `SearchInJob` inside a job.
         """
         if self._opened is None:
-            with _extra():
+            with search_extra():
                 kind = open_search.OpenSearch
             self._opened = kind(self)
         return self._opened
@@ -136,7 +171,7 @@ class Evolution:
 
         `slots`: how many candidates are evaluated at once (the settings'); `console`: where trouble is told.
         """
-        with _extra():
+        with search_extra():
             run = search_run.run
         return run(self, slots, console)
 
@@ -175,16 +210,9 @@ class Evolution:
             self._opened = None
 
 
-def _check_name_and_seed(name: str, seed: int) -> None:
-    if not name or len(name) > _LONGEST_NAME or set(name) - set(_NAME) or name.startswith("."):
-        raise SearchError(f"{name!r:.80} cannot name a search: up to 64 letters, digits, - _ and . only")
-    if type(seed) is not int:
-        raise SearchError(f"seed={seed!r}: it is a whole number")
-
-
 def _check_counts(**given: int | None) -> None:
     for key, value in given.items():
-        least = 0 if key == "max_total_jobs" else 1
+        least = 0 if key in ("max_total_jobs", "repeat_best") else 1
         if value is not None and (type(value) is not int or value < least):
             raise SearchError(f"{key}={value!r} is not a whole number of at least {least}")
 
@@ -200,16 +228,4 @@ def _check_numbers(**given: float | None) -> None:
 
 
 def _map_of_programs() -> MapElites:
-    ranges = [DEFAULT_RANGES[name] for name in DEFAULT_MEASURES]
-    return MapElites(cells=[10] * len(ranges), ranges=ranges, measures=DEFAULT_MEASURES)
-
-
-@contextmanager
-def _extra() -> Iterator[None]:
-    """The first use of a module that needs the extra `search` says so if the extra is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name and error.name.partition(".")[0] in ("sqlalchemy", "alembic", "loguru"):
-            raise SearchError(f"a search needs {error.name}: pip install 'tenuto[search]'") from None
-        raise
+    return MapElites(cells=[10] * len(DEFAULT_MEASURES), ranges=AUTO, measures=DEFAULT_MEASURES)

@@ -5,13 +5,19 @@ Reads rows; changes nothing.
 from __future__ import annotations
 
 import json
+import os.path
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
 
 from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.search.archive import ParetoFront
+from tenuto.search.git import Git
+from tenuto.search.outcome import directions_in
+from tenuto.search.points import PRUNED
+from tenuto.search.spaces import IS
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, jobs
 
@@ -54,25 +60,33 @@ def flat_rows(store: Store, name: str) -> list[dict[str, Any]]:
     ]
 
 
-_NESTED = ("values", "measures", "metrics")
+_NESTED = ("values", "measures", "metrics", "more")
 
 
 def _parts(row: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The nested values of a candidate by the names of their columns."""
-    values = row["values"] if isinstance(row["values"], dict) else {}
-    spread: dict[str, Any] = {}
-    for key, value in values.items():
-        spread.update(_spread(key, value))
+    spread = spread_values(row)
     measures = row["measures"] or ()
     if len(names) != len(measures):
         names = [f"measure {at}" for at in range(len(measures))]
     metrics = row["metrics"] if isinstance(row["metrics"], dict) else {}
     kept = {key: value for key, value in metrics.items() if key not in names}
-    return {"values": spread, "measures": dict(zip(names, measures, strict=True)), "metrics": kept}
+    more = {key: row[key] for key in MORE if key in row}
+    named = dict(zip(names, measures, strict=True))
+    return {"values": spread, "measures": named, "metrics": kept, "more": more}
+
+
+def spread_values(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a candidate by column."""
+    values = row["values"] if isinstance(row["values"], dict) else {}
+    return {column: one for key, value in values.items() for column, one in _spread(key, value).items()}
 
 
 def _spread(key: str, value: Any) -> dict[str, Any]:
-    """A parameter by column: a list has one for each of its numbers."""
+    """A parameter by column: a list has one for each number, a chosen class those of its parameters."""
+    if isinstance(value, dict) and IS in value:
+        inner = [_spread(f"{key}.{name}", one) for name, one in value.items() if name != IS]
+        return {key: value[IS], **{column: one for part in inner for column, one in part.items()}}
     if not isinstance(value, list):
         return {key: value}
     entries: list[Any] = [value]
@@ -111,6 +125,30 @@ COLUMNS = (
     "completed",
 )
 """What every candidate has; a test holds `candidate_of` to it."""
+MORE = ("objectives", "constraints", "pruned", "repeats", "spread")
+"""What a candidate has besides if its outcome has it."""
+
+
+def best_rows(store: Store, name: str, numbers: Collection[int] | None = None) -> list[dict[str, Any]]:
+    """The best candidate of a search, the Pareto front of several objectives, or none.
+
+    `numbers`: of these candidates only.
+    """
+    search = store.search(name)
+    directions = directions_in(search.definition if search is not None else {})
+    front = ParetoFront(directions)
+    succeeded = [
+        row
+        for row in candidate_rows(store, name)
+        if row["status"] == EvolutionStatus.SUCCEEDED.value
+        and row["order"] is not None
+        and row["objective"] is not None
+        and all(value <= 0 for value in row.get("constraints", ()))
+        and (numbers is None or row["number"] in numbers)
+    ]
+    for row in sorted(succeeded, key=lambda row: row["order"]):
+        front.add(row["number"], row, row.get("objectives") or [row["objective"]])
+    return [elite.values for elite in front.elites()]
 
 
 def lineage(store: Store, name: str, number: int) -> list[dict[str, Any]]:
@@ -126,6 +164,16 @@ def lineage(store: Store, name: str, number: int) -> list[dict[str, Any]]:
         found.append({**candidate_of(row._mapping), "repository": _repository(row.params)})
         following = row.parent
     return found[::-1]
+
+
+def change_of(before: Mapping[str, Any] | None, row: Mapping[str, Any]) -> str | None:
+    """How a program of a lineage differs from the one before it; None of what is no program, or not here."""
+    if before is None or row["repository"] is None or not os.path.isdir(row["repository"]):
+        return None
+    commits = [before["solution"], row["solution"]]
+    if not all(isinstance(one, str) for one in commits):
+        return None
+    return Git(row["repository"]).ask("diff", "--no-color", "--no-ext-diff", *commits)
 
 
 def _repository(params: str) -> str | None:
@@ -148,6 +196,9 @@ def candidate_of(row: Any) -> dict[str, Any]:
     proposal = json.loads(row["proposal"])
     outcome = json.loads(row["outcome"]) if row["outcome"] else {}
     kept = {key: row[key] for key in ("id", "number", "status", "priority", "attempt", "objective")}
+    is_told = row["status"] == EvolutionStatus.SUCCEEDED.value or row["failure"] == PRUNED
+    if kept["objective"] is None and is_told:
+        kept["objective"] = outcome.get("objective")  # of several, not feasible, or the last one of a pruned
     return {
         **kept,
         "measures": outcome.get("measures"),
@@ -168,6 +219,7 @@ def candidate_of(row: Any) -> dict[str, Any]:
         "directory": row["directory"],
         "worker": row["worker"],
         **{name: None if row[column] is None else row[column] / 1000 for name, column in _TIMES.items()},
+        **{key: outcome[key] for key in MORE if key in outcome},
     }
 
 

@@ -63,6 +63,9 @@ class JobScheduler:
         self._queue: Queue = queue or open_queue(settings)
         self._clock: Clock = clock or SystemClock()
         self._is_total_told = False
+        self.sampler_failures = 0
+        """How often in a row the sampler raised, and with which words last."""
+        self.sampler_error = ""
         self._failed_at: float | None = None
         """When a send failed last, while the broker is down."""
 
@@ -112,7 +115,10 @@ class JobScheduler:
             job = self._sampler.schedule_job(experiment_id=self._experiment_id)
         except Exception as error:  # noqa: BLE001  a sampler is the user's code: told, logged, tried again later
             self._trouble("the sampler failed", error)
+            self.sampler_failures += 1
+            self.sampler_error = without_secrets(f"{type(error).__name__}: {error}")
             return None
+        self.sampler_failures = 0
         if job is None:
             refusal = getattr(self._sampler, "refusal", None)
             if refusal is None:

@@ -7,16 +7,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from typing import Any
 
 from sqlalchemy import select
 
 from tenuto.errors import SearchError
-from tenuto.search.candidates import Candidates, salt_of
+from tenuto.search.candidates import Candidates
 from tenuto.search.export import COLUMNS
 from tenuto.search.map_elites_sampler import add_given, with_outcome
 from tenuto.search.rows import Caps, NewCandidate, SearchRow
-from tenuto.search.spaces import Choice, Dimension, Integer, Numeric, Real, Space
+from tenuto.search.spaces import IS, Choice, Dimension, Integer, Numeric, Real, Space, Sub
 from tenuto.search.store import Store
 from tenuto.search.tables import jobs
 from tenuto.tasks.serialization import loads
@@ -31,7 +32,8 @@ def add_candidate(
 
     Raises `SearchError` for values that do not fit the space, and `CapReached`.
     """
-    candidates = _candidates(store, search, layout, _space(search))
+    template = _template(store, search)
+    candidates = _candidates(search, layout, template, _space(search))
     new = candidates.make(candidates.given(values), 0, search.told, priority)
     return add_given(store, search.id, new, _caps(search))[0]
 
@@ -45,8 +47,9 @@ def add_table(
     and so are rows of an export that did not succeed. Returns how many came with an outcome, how many are to
     be evaluated, and how many were skipped. Raises `SearchError`, with the line, before anything is added.
     """
+    template = _template(store, search)
     space = _space(search)
-    candidates = _candidates(store, search, layout, space)
+    candidates = _candidates(search, layout, template, space)
     made: list[NewCandidate] = []
     skipped = 0
     for line, row in enumerate(rows, 2):
@@ -72,13 +75,7 @@ def add_table(
 def _split(space: Space, row: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parameters and the outcome in a row of a table; empty cells are left out."""
     cells = {key: _cell(text) for key, text in row.items() if text not in (None, "")}
-    values: dict[str, Any] = {}
-    for name, dimension in space.dimensions.items():
-        entries = [f"{name}[{at}]" for at in range(dimension.size)]
-        if name not in cells and isinstance(dimension, Numeric) and all(one in cells for one in entries):
-            values[name] = dimension.nested([cells.pop(one) for one in entries])
-        elif name in cells:
-            values[name] = cells.pop(name)
+    values = _taken("", space.dimensions, cells)
     outcome = {key: value for key, value in cells.items() if key not in _EXPORTED}
     outcome.pop("cost", None)  # it was paid elsewhere
     measures = [value for key, value in cells.items() if key.startswith("measure ")]
@@ -86,6 +83,22 @@ def _split(space: Space, row: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[s
         outcome = {key: value for key, value in outcome.items() if not key.startswith("measure ")}
         outcome["measures"] = measures
     return values, outcome
+
+
+def _taken(prefix: str, dimensions: Mapping[str, Dimension], cells: dict[str, Any]) -> dict[str, Any]:
+    """The parameters among the cells, which are taken out."""
+    values: dict[str, Any] = {}
+    for name, dimension in dimensions.items():
+        column = f"{prefix}{name}"
+        entries = [f"{column}[{at}]" for at in range(dimension.size)]
+        if column not in cells and isinstance(dimension, Numeric) and all(one in cells for one in entries):
+            values[name] = dimension.nested([cells.pop(one) for one in entries])
+        elif column in cells:
+            values[name] = cells.pop(column)
+            chosen = dimension.subs.get(values[name]) if isinstance(dimension, Choice) else None
+            if chosen is not None:
+                values[name] = {IS: chosen.name, **_taken(f"{column}.", chosen.dimensions, cells)}
+    return values
 
 
 def _cell(text: str) -> Any:
@@ -102,25 +115,41 @@ def _caps(search: SearchRow) -> Caps:
     return Caps(max_total=search.definition.get("max_total"))
 
 
-def _candidates(store: Store, search: SearchRow, layout: Layout, space: Space) -> Candidates:
-    candidates = Candidates(_template(store, search), space, layout)
-    candidates.salt = salt_of(search)
+def _candidates(search: SearchRow, layout: Layout, template: Any, space: Space) -> Candidates:
+    candidates = Candidates(template, space, layout)
+    candidates.belong_to(search)
     return candidates
 
 
 def _space(search: SearchRow) -> Space:
-    dimensions: dict[str, Dimension] = {}
-    for name, kept in search.definition["space"].items():
-        if not isinstance(kept, dict):
-            raise SearchError(f"{search.id} varies objects: add to it from Python, with Evolution.enqueue")
+    space = search.definition["space"]
+    if not all(isinstance(kept, dict) for kept in space.values()):
+        raise SearchError(f"{search.id} varies objects: add to it from Python, with Evolution.enqueue")
+    return Space(_dimensions(space))
+
+
+def _dimensions(space: Mapping[str, Any]) -> dict[str, Dimension]:
+    found: dict[str, Dimension] = {}
+    for name, kept in space.items():
         if kept["kind"] == "choice":
-            dimensions[name] = Choice(kept["options"])
+            options = [
+                Sub(_class(one[IS]), **_dimensions(one["space"])) if isinstance(one, dict) else one
+                for one in kept["options"]
+            ]
+            found[name] = Choice(options)
         else:
             kind = Integer if kept["kind"] == "integer" else Real
-            dimensions[name] = kind(
-                kept["low"], kept["high"], shape=tuple(kept["shape"]) or None, log=kept["log"]
-            )
-    return Space(dimensions)
+            found[name] = kind(kept["low"], kept["high"], shape=tuple(kept["shape"]) or None, log=kept["log"])
+    return found
+
+
+def _class(name: str) -> Any:
+    """The class of that id, whose module the task's own path leads to."""
+    module, _, kind = name.rpartition(".")
+    try:
+        return getattr(import_module(module), kind)
+    except (ImportError, AttributeError, ValueError):
+        raise SearchError(f"{name} cannot be imported: add from Python, with Evolution.enqueue") from None
 
 
 def _template(store: Store, search: SearchRow) -> Any:

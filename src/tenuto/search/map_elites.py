@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
-from tenuto.search.archive import Archive, Verdict
-from tenuto.search.outcome import Outcome, point
+from tenuto.search.archive import AUTO, Archive, Verdict, is_scaling, scaled_ranges
+from tenuto.search.outcome import Outcome, is_feasible, point
 from tenuto.search.proposals import InFlight, Proposal, Setup
 from tenuto.search.variation import IsoLine, Variation
 from tenuto.tasks.arguments import guarded_by
@@ -63,17 +63,19 @@ class MapElites:
     """A search for the best candidate of every cell of the measures.
 
     `cells`: how many along each measure (a list), or how many Voronoi cells in all; `ranges`: of each
-    measure; `measures`: their names, where the task gives them by name; `variation`: how a child differs from
-    its parents; `start`: how many candidates are drawn at random first, and `inspirations`: how many elites
-    beside the parent a child is shown (by default as the settings say, 16 and 3); `islands` evolve apart, and
-    after every `migrate_every` outcomes send their best `migrants` on; `offset`: the objective that counts as
-    nothing in the QD score; `epsilon`: as pyribs' GridArchive.
+    measure, or "auto": from the 2nd to the 98th percentile of what was told, found anew after 16, 32, 64, ...
+    outcomes, when the archive is filled again with all of them; `measures`: their names, where the task gives
+    them by name; `variation`: how a child differs from its parents; `start`: how many candidates are drawn at
+    random first, and `inspirations`: how many elites beside the parent a child is shown (by default as the
+    settings say, 16 and 3); `islands` evolve apart, and after every `migrate_every` outcomes send their best
+    `migrants` on; `offset`: the objective that counts as nothing in the QD score; `epsilon`: as pyribs'
+    GridArchive.
     """
 
     def __init__(
         self,
         cells: Sequence[int] | int,
-        ranges: Sequence[tuple[float, float]],
+        ranges: Sequence[tuple[float, float]] | str,
         *,
         measures: Sequence[str] | None = None,
         variation: Variation | None = None,
@@ -85,8 +87,15 @@ class MapElites:
         offset: float = 0.0,
         epsilon: float = 1e-6,
     ) -> None:
-        Archive(cells, ranges, epsilon=epsilon)  # refuses what cannot be divided, at the call
         self.measures = tuple(measures) if measures is not None else ()
+        self.is_scaled = ranges == AUTO
+        if isinstance(ranges, str):
+            if not self.is_scaled:
+                raise SearchError(f'ranges={ranges!r}: give a pair for each measure, or "{AUTO}"')
+            if isinstance(cells, int) and not self.measures:
+                raise SearchError(f'ranges="{AUTO}" with cells={cells} needs the names of the measures')
+            ranges = scaled_ranges((), len(self.measures) if isinstance(cells, int) else len(cells))
+        Archive(cells, ranges, epsilon=epsilon)  # refuses what cannot be divided, at the call
         self.measure_count = len(ranges)
         if self.measures and len(self.measures) != len(ranges):
             raise SearchError(
@@ -116,7 +125,7 @@ class MapElites:
         return {
             "kind": "map-elites",
             "cells": self.cells,
-            "ranges": [list(bounds) for bounds in self.ranges],
+            "ranges": AUTO if self.is_scaled else [list(bounds) for bounds in self.ranges],
             "measures": list(self.measures),
             "variation": self.variation.definition(),
             "start": self.start,
@@ -141,17 +150,37 @@ class MapElitesRun:
         self._domain = setup.domain
         self._start = setup.start if declared.start is None else declared.start
         self._inspirations = setup.inspirations if declared.inspirations is None else declared.inspirations
+        self._maximize = setup.maximize
+        self._told: list[tuple[int, int, Any, float, tuple[float, ...]]] = []
+        """What the archives are filled with anew when their ranges change: island, number, and the rest."""
+        self._islands = self._fresh()
+
+    def _fresh(self) -> Islands:
+        declared = self._declared
+        ranges = declared.ranges
+        if declared.is_scaled:
+            ranges = scaled_ranges([one[-1] for one in self._told], declared.measure_count)
 
         def make() -> Archive:
-            return Archive(
+            archive = Archive(
                 declared.cells,
-                declared.ranges,
-                maximize=setup.maximize,
+                ranges,
+                maximize=self._maximize,
                 offset=declared.offset,
                 epsilon=declared.epsilon,
             )
+            if declared.is_scaled:
+                archive.ranges = None
+            return archive
 
-        self._islands = Islands(make, declared.islands, declared.migrate_every, declared.migrants)
+        return Islands(make, declared.islands, declared.migrate_every, declared.migrants)
+
+    def _scale(self) -> None:
+        """Divides the ranges of what was told anew, and fills the cells again."""
+        self._islands = self._fresh()
+        for one in self._told:
+            self._islands.add(*one)
+            self._islands.count_tell()
 
     @property
     def archive(self) -> Archive:
@@ -172,9 +201,15 @@ class MapElitesRun:
 
     def tell(self, number: int, proposal: Proposal, outcome: Outcome | None) -> tuple[Verdict, int | None]:
         verdict, cell = Verdict.FAILED, None
-        if outcome is not None and outcome.objective is not None:
-            verdict, cell = self._islands.add(
-                proposal.island, number, proposal.values, outcome.objective, point(outcome)
-            )
+        if outcome is not None and not is_feasible(outcome):
+            verdict = Verdict.WORSE
+        elif outcome is not None and outcome.objective is not None:
+            told = (proposal.island, number, proposal.values, outcome.objective, point(outcome))
+            verdict, cell = self._islands.add(*told)
+            if self._declared.is_scaled:
+                self._told.append(told)
+                if is_scaling(len(self._told)):
+                    self._scale()
+                    return verdict, self.archive.index(told[-1])
         self._islands.count_tell()
         return verdict, cell

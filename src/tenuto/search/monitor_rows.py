@@ -12,7 +12,8 @@ from tenuto.jobs.row import Group, Row, row_key
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.search.export import candidate_of
+from tenuto.search.export import candidate_of, spread_values
+from tenuto.search.points import PRUNED
 
 S = EvolutionStatus
 STATES: Mapping[EvolutionStatus, tuple[JobState, JobFailureStatus | None]] = {
@@ -45,15 +46,15 @@ def counted_states(statuses: Mapping[EvolutionStatus, int]) -> dict[JobState, in
 
 def chosen_of(kept: Mapping[str, Any]) -> dict[str, Any]:
     """The plain parameters that a candidate was proposed with, by column."""
-    values = kept["values"] if isinstance(kept["values"], dict) else {}
-    return {name: value for name, value in values.items() if not isinstance(value, dict | list)}
+    return {name: value for name, value in spread_values(kept).items() if not isinstance(value, dict | list)}
 
 
 def result_of(kept: Mapping[str, Any]) -> dict[str, Any]:
     """What a candidate is worth, by column."""
     measures = {f"measure {place}": value for place, value in enumerate(kept["measures"] or ())}
     metrics = kept["metrics"] if isinstance(kept["metrics"], dict) else {}
-    return {"objective": kept["objective"], **measures, **metrics, "cost": kept["cost"]}
+    objectives = {f"objective {place}": value for place, value in enumerate(kept.get("objectives", ()))}
+    return {**(objectives or {"objective": kept["objective"]}), **measures, **metrics, "cost": kept["cost"]}
 
 
 def attempt_of(row: Any) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def row_of(row: Any) -> Row:
         row.search_id,
         f"{row.search_id}#{row.number}",
         state,
-        row.status,
+        PRUNED if row.failure == PRUNED else row.status,
         reason if state is JobState.ERROR else None,
         row.message,
         row.attempt,

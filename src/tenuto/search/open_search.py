@@ -10,25 +10,25 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import NotFound, SearchDiffers, SearchInJob
-from tenuto.lifecycle.evolution import SearchState
+from tenuto.errors import CapReached, NotFound, SearchError, SearchInJob, TenutoError
+from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.search.agent import Agent
 from tenuto.search.archive import Elite
-from tenuto.search.candidates import Candidates, salt_of
-from tenuto.search.decisions import Bounds
-from tenuto.search.evolution_scheduler import EvolutionScheduler
+from tenuto.search.candidates import Candidates
 from tenuto.search.export import flat_rows
 from tenuto.search.job_scheduler import Console
-from tenuto.search.map_elites_sampler import MapElitesSampler
+from tenuto.search.kept_outcomes import as_given
+from tenuto.search.map_elites_sampler import MapElitesSampler, add_given, with_outcome
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.program_tasks import root_of
 from tenuto.search.programs import ProgramRun, Programs
-from tenuto.search.proposals import Sampler, Setup, begin, definition_of, measures_of
+from tenuto.search.proposals import Sampler, Setup, begin, definition_of, front_of, measures_of
 from tenuto.search.queues import Queue
 from tenuto.search.replica import Replica
 from tenuto.search.reporter import LineReporter, Plain, RunOptions, current_options
 from tenuto.search.result import SearchResult
 from tenuto.search.rows import Caps, SearchRow
+from tenuto.search.search_loop import Bounds, EvolutionScheduler
 from tenuto.search.store import Store
 from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_SECTIONS
@@ -39,7 +39,7 @@ from tenuto.workspace.machine import this_machine
 if TYPE_CHECKING:
     from tenuto.search.evolution import Evolution
 
-_COMPARED = ("task", "space", "sampler", "seed", "direction", "reproducible", "evaluators", "reuse")
+_REPEATS = ("repeats", "repeat_best")
 
 
 def settings_of(evolution: Evolution) -> Settings:
@@ -89,9 +89,40 @@ class OpenSearch:
         self.window = self.max_unfinished if evolution.reproducible else None
         self.definition = self._definition()
         self.store = Store(open_database(self.settings, self.workspace))
-        self.row = self._open_row()
-        self.candidates.salt = salt_of(self.row)
-        self.sampler = self._sampler()
+        try:
+            self.row = self.store.declare(self.name, self.definition, evolution.seed)
+            self.candidates.belong_to(self.row)
+            self.sampler = self._sampler()
+            self.given = self._start() if evolution.start_from is not None else None
+            """Outcomes of the search to start from that were added now, and how many of it do not fit."""
+        except BaseException:
+            self.store.database.close()
+            raise
+
+    def _start(self) -> tuple[int, int]:
+        """Adds what the search to start from found, as far as it fits and is not here."""
+        other = str(self.evolution.start_from)
+        if self.store.search(other) is None:
+            known = ", ".join(name for name in self.store.names() if name != self.name) or "none"
+            raise SearchError(f"start_from={other!r}: there is no such search here; there are: {known}")
+        _, rows, _ = self.store.read_log(other, 0, 0)
+        known_ids = self.store.identities(self.name)
+        added = unfit = 0
+        for row in rows:
+            if row.status is not EvolutionStatus.SUCCEEDED or row.told is None or row.outcome is None:
+                continue
+            try:
+                proposal = self.candidates.given(self.candidates.decode(row).values)
+                new = self.candidates.make(proposal, 0, 0, 0)
+                if (new.task_id, new.job_id) in known_ids:
+                    continue
+                new = with_outcome(new, as_given(row.outcome), self.definition)
+                added += add_given(self.store, self.name, new, self.sampler.caps, True)[1]
+            except CapReached:
+                break
+            except TenutoError:
+                unfit += 1
+        return added, unfit
 
     @property
     def max_unfinished(self) -> int:
@@ -117,25 +148,11 @@ class OpenSearch:
         }
         if not (evolution.reuse and (current_options.get() or RunOptions()).reuse):
             made["reuse"] = False
+        made |= {key: count for key in _REPEATS if (count := getattr(evolution, key)) > (key == "repeats")}
+        if evolution.pruner is not None:
+            made |= {"pruner": evolution.pruner.definition(), "metric": evolution.metric}
         plain: dict[str, Any] = json.loads(json.dumps(made))
         return plain
-
-    def _open_row(self) -> SearchRow:
-        try:
-            row = self.store.open(self.name, self.definition, self.evolution.seed)
-            for key in _COMPARED:
-                place = difference(row.definition.get(key), self.definition.get(key), key)
-                if place is not None:
-                    raise SearchDiffers(
-                        f"the stored search {self.name!r} was declared otherwise: {place}. Put that back, "
-                        f"give the search another name, or discard it: tenuto search remove {self.name} --yes"
-                    )
-            if row.definition != self.definition:
-                self.store.redefine(self.name, self.definition)
-        except BaseException:
-            self.store.database.close()
-            raise
-        return row
 
     def _sampler(self) -> MapElitesSampler:
         search = self.settings.search
@@ -145,6 +162,7 @@ class OpenSearch:
             self.evolution.seed,
             self._seed_population,
             search.inspirations,
+            self.evolution.directions,
         )
         domain = self.evolution.domain
 
@@ -198,6 +216,7 @@ class OpenSearch:
             queue=queue,
             agent=agent,
             bounds=self.bounds(),
+            pruner=self.evolution.pruner,
             workspace=self.workspace,
             machine=self.machine,
         )
@@ -263,7 +282,14 @@ class OpenSearch:
             replica.archive,
             is_interrupted,
             lambda: flat_rows(self.store, self.name),
+            self._front(self._best(row)),
+            tally.pruned,
+            tally.cancelled,
         )
+
+    def _front(self, best: Elite | None) -> list[Elite]:
+        front = front_of(self.sampler.replica.sampler)
+        return front if front is not None else [best] if best is not None else []
 
     def _best(self, row: SearchRow) -> Elite | None:
         archive = self.sampler.replica.archive
@@ -275,14 +301,3 @@ class OpenSearch:
 
     def close(self) -> None:
         self.store.database.close()
-
-
-def difference(stored: Any, declared: Any, place: str) -> str | None:
-    """The first place where two definitions differ, in words."""
-    if stored == declared:
-        return None
-    if isinstance(stored, dict) and isinstance(declared, dict):
-        for key in [*stored, *(key for key in declared if key not in stored)]:
-            if stored.get(key) != declared.get(key):
-                return difference(stored.get(key), declared.get(key), f"{place}.{key}")
-    return f"{place} was {json.dumps(stored)}, and is {json.dumps(declared)} now"

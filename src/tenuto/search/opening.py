@@ -11,7 +11,7 @@ from tenuto.database import Database, Migrations, migrate
 from tenuto.settings import Settings
 from tenuto.settings.search import SEARCH_FILE
 
-MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "search_version", "0001")
+MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "search_version", "0002")
 FILE_NAME = SEARCH_FILE
 
 

@@ -19,34 +19,53 @@ class Outcome(NamedTuple):
     artifacts: Mapping[str, str] = {}
     solution: Any = None
     failure: str | None = None
+    objectives: Sequence[float] = ()
+    """Of a search with several directions: one for each, in their order."""
+    constraints: Sequence[float] = ()
+    """The candidate is feasible if none of these is above 0; another one is never the best."""
 
 
 _OTHER_NAME = "combined_score"  # OpenEvolve's objective
 
 
-def read_outcome(returned: Any, names: Sequence[str] = (), measure_count: int | None = None) -> Outcome:
+def read_outcome(
+    returned: Any, names: Sequence[str] = (), measure_count: int | None = None, objective_count: int = 1
+) -> Outcome:
     """The outcome in what a task returned: an `Outcome`, its fields as a mapping, or a number.
 
-    `names`: the order of measures that were given by name; `measure_count`: how many the sampler needs. What
-    cannot be used (no number, not finite, measures missing) has a `failure`, and keeps its cost.
+    `names`: the order of measures that were given by name; `measure_count`: how many the sampler needs;
+    `objective_count`: how many directions the search has. What cannot be used (no number, not finite,
+    measures missing) has a `failure`, and keeps its cost.
     """
     outcome = as_outcome(returned)
     outcome = outcome._replace(objective=plain(outcome.objective), cost=plain(outcome.cost))
+    objectives, many = _numbers(outcome.objectives, "an objective", "objectives")
+    constraints, unmet = _numbers(outcome.constraints, "a constraint", "constraints")
+    if many is None and len(objectives) != (objective_count if objective_count > 1 else len(objectives[:1])):
+        many = f"{len(objectives)} objectives came, and the search has {objective_count}"
+    if objectives and (objective_count > 1 or outcome.objective is None):
+        outcome = outcome._replace(objective=objectives[0])
     cost = outcome.cost if _finite(outcome.cost) and outcome.cost >= 0 else 0.0
     measures, problem = _measures(outcome, names, measure_count)
     if outcome.failure is not None:
         problem = str(outcome.failure) or "failed"
+    elif many is not None and (objective_count > 1 or outcome.objectives):
+        problem = many
     elif not _finite(outcome.objective):
         problem = f"the objective is {_short(outcome.objective)}, not {_wanted(outcome.objective)}"
     elif problem is None and not _finite(outcome.cost):
         problem = f"the cost is {_short(outcome.cost)}, not {_wanted(outcome.cost)}"
     elif problem is None and outcome.cost < 0:
         problem = f"the cost is {outcome.cost!r}, below 0"
+    elif problem is None:
+        problem = unmet
     return outcome._replace(
         objective=float(outcome.objective) if _finite(outcome.objective) else None,  # type: ignore[arg-type]
         measures=measures,
         cost=float(cost),
         failure=problem,
+        objectives=objectives if objective_count > 1 else (),
+        constraints=constraints,
     )
 
 
@@ -82,15 +101,22 @@ def _measures(
         if missing:
             return (), f"the measure {missing[0]!r} is missing"
         given = [given[name] for name in names] if names else list(given.values())
+    numbers, problem = _numbers(given, "a measure", "measures")
+    if problem is None and count is not None and len(numbers) != count:
+        return (), f"{len(numbers)} measures came, and the sampler has ranges for {count}"
+    return numbers, problem
+
+
+def _numbers(given: Any, one: str, several: str) -> tuple[tuple[float, ...], str | None]:
+    """A list of finite numbers, or what is wrong with it."""
+    given = plain(given)
     if isinstance(given, str) or not isinstance(given, Sequence):
-        return (), f"measures are {_short(given)}, not a list of numbers"
-    given = [plain(value) for value in given]
-    for value in given:
+        return (), f"{several} are {_short(given)}, not a list of numbers"
+    values = [plain(value) for value in given]
+    for value in values:
         if not _finite(value):
-            return (), f"a measure is {_short(value)}, not {_wanted(value)}"
-    if count is not None and len(given) != count:
-        return (), f"{len(given)} measures came, and the sampler has ranges for {count}"
-    return tuple(float(value) for value in given), None
+            return (), f"{one} is {_short(value)}, not {_wanted(value)}"
+    return tuple(float(value) for value in values), None
 
 
 def plain(value: Any) -> Any:
@@ -129,8 +155,19 @@ def point(outcome: Outcome) -> tuple[float, ...]:
     return tuple(measures)
 
 
-def check_direction(direction: str) -> bool:
-    """Whether larger objectives are better; `SearchError` for a direction that is none."""
-    if direction not in ("max", "min"):
-        raise SearchError(f'direction={direction!r}: it is "max" or "min"')
-    return direction == "max"
+def is_feasible(outcome: Outcome) -> bool:
+    """Whether an outcome that was read keeps to all constraints."""
+    return all(value <= 0 for value in outcome.constraints)
+
+
+def check_directions(direction: str | Sequence[str]) -> tuple[bool, ...]:
+    """Of each objective, whether larger is better; `SearchError` for a direction that is none."""
+    directions = [direction] if isinstance(direction, str) else list(direction)
+    if not directions or any(one not in ("max", "min") for one in directions):
+        raise SearchError(f'direction={direction!r}: it is "max" or "min", or a list of these')
+    return tuple(one == "max" for one in directions)
+
+
+def directions_in(definition: Mapping[str, Any]) -> tuple[bool, ...]:
+    """Those of a stored search."""
+    return check_directions(definition.get("direction", "max"))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
-from tenuto.search.archive import Archive, Verdict
-from tenuto.search.outcome import Outcome, point
+from tenuto.search.archive import Archive, ParetoFront, Verdict
+from tenuto.search.outcome import Outcome, is_feasible, point
 from tenuto.search.proposals import InFlight, Proposal, Setup
 from tenuto.search.spaces import Points, Space
 from tenuto.tasks.arguments import guarded_by
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class RandomSearch:
     """Candidates drawn uniformly."""
 
+    has_front = True
+
     def definition(self) -> dict[str, Any]:
         return {"kind": "random"}
 
@@ -29,12 +31,17 @@ class RandomSearch:
 class Remembering:
     """Keeps the best of what is told."""
 
-    def __init__(self, maximize: bool) -> None:
-        self.archive = Archive(maximize=maximize)
+    def __init__(self, setup: Setup) -> None:
+        self.archive = Archive(maximize=setup.maximize)
+        self.front = ParetoFront(setup.directions) if len(setup.directions) > 1 else None
 
     def tell(self, number: int, proposal: Proposal, outcome: Outcome | None) -> tuple[Verdict, int | None]:
         if outcome is None or outcome.objective is None:
             return Verdict.FAILED, None
+        if not is_feasible(outcome):
+            return Verdict.WORSE, None
+        if self.front is not None:
+            return self.front.add(number, proposal.values, outcome.objectives, point(outcome)), None
         return self.archive.add(number, proposal.values, outcome.objective, point(outcome))
 
 
@@ -42,7 +49,7 @@ class RandomRun(Remembering):
     """Random search in the course of one search."""
 
     def __init__(self, setup: Setup) -> None:
-        super().__init__(setup.maximize)
+        super().__init__(setup)
         self._domain = setup.domain
 
     def ask(self, number: int, rng: "Random", in_flight: Sequence[InFlight]) -> Proposal | None:
@@ -56,6 +63,8 @@ class GridSearch:
     `steps`: so many numbers of each parameter instead, also of whole ones.
     """
 
+    has_front = True
+
     def __init__(self, steps: int | None = None) -> None:
         if steps is not None and (type(steps) is not int or steps < 1):
             raise SearchError(f"GridSearch: steps={steps!r} is not a whole number above 0")
@@ -67,14 +76,14 @@ class GridSearch:
     def begin(self, setup: Setup) -> "GridRun":
         if not isinstance(setup.domain, Space):
             raise SearchError("GridSearch needs a space: objects that functions make have no grid")
-        return GridRun(setup.maximize, Points(setup.domain, self.steps))
+        return GridRun(setup, Points(setup.domain, self.steps))
 
 
 class GridRun(Remembering):
     """Grid search in the course of one search: the first point that was not tried, by whatever hand."""
 
-    def __init__(self, maximize: bool, points: Points) -> None:
-        super().__init__(maximize)
+    def __init__(self, setup: Setup, points: Points) -> None:
+        super().__init__(setup)
         self._points = points
         self._tried: set[int | None] = set()
         self._first = 0

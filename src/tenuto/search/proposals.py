@@ -3,11 +3,12 @@ Decides nothing; a proposal is a function of the seed, its number and what was t
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from tenuto.errors import SearchError
 from tenuto.light import late
-from tenuto.search.archive import Archive, Verdict
+from tenuto.search.archive import Archive, Elite, ParetoFront, Verdict
 from tenuto.search.outcome import Outcome
 from tenuto.tasks.config import Config
 
@@ -60,6 +61,8 @@ class Setup(NamedTuple):
     seed: int = 0
     start: int = 16
     inspirations: int = 3
+    directions: tuple[bool, ...] = ()
+    """Of a search with several objectives, of each whether larger is better."""
 
 
 @runtime_checkable
@@ -90,13 +93,18 @@ def check_task(task: Any) -> None:
         raise SearchError(f"task={task!r:.80} is no task: give a class with an execute(), or a config of one")
 
 
-def check_sampler(sampler: Any) -> None:
-    """Raises `SearchError` for what neither is a sampler nor makes one."""
+def check_sampler(sampler: Any, objectives: int = 1) -> None:
+    """Raises `SearchError` for what neither is a sampler nor makes one, or takes not so many objectives."""
     if isinstance(sampler, type):
         raise SearchError(f"sampler={sampler.__name__} is a class: make one, as in {sampler.__name__}(...)")
     if not hasattr(sampler, "begin") and not isinstance(sampler, Sampler):
         raise SearchError(
             f"sampler={sampler!r:.80} is no sampler: it needs ask(number, rng, in_flight) and tell(...)"
+        )
+    if objectives > 1 and not getattr(sampler, "has_front", False):
+        raise SearchError(
+            f"{type(sampler).__name__} knows one objective, and direction= has {objectives}: take "
+            f'OptunaSampler("nsga2") or "tpe"'
         )
 
 
@@ -122,6 +130,12 @@ def archive_of(sampler: Sampler) -> Archive | None:
     """The archive that a sampler keeps, if it keeps one."""
     found = getattr(sampler, "archive", None)
     return found if isinstance(found, Archive) else None
+
+
+def front_of(sampler: Sampler) -> list[Elite] | None:
+    """The Pareto front that a sampler keeps; None with one objective."""
+    front = getattr(sampler, "front", None)
+    return front.elites() if isinstance(front, ParetoFront) else None
 
 
 def measures_of(sampler: Any) -> tuple[tuple[str, ...], int | None]:
@@ -161,3 +175,27 @@ def proposals(
 def chance(seed: int, number: int, attempt: int) -> "Random":
     """The generator behind a proposal: the same in every process, whatever was drawn before."""
     return random.Random(f"{seed}/{number}/{attempt}")
+
+
+_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+_LONGEST_NAME = 64
+_LARGEST_SEED = 1 << 63
+
+
+def check_name_and_seed(name: str, seed: int) -> None:
+    """Raises `SearchError` for what cannot name a search, or seed it."""
+    if not name or len(name) > _LONGEST_NAME or set(name) - set(_NAME) or name.startswith("."):
+        raise SearchError(f"{name!r:.80} cannot name a search: up to 64 letters, digits, - _ and . only")
+    if type(seed) is not int or not -_LARGEST_SEED <= seed < _LARGEST_SEED:
+        raise SearchError(f"seed={seed!r:.80}: it is a whole number that a database keeps in 64 bits")
+
+
+@contextmanager
+def search_extra() -> Iterator[None]:
+    """The first use of a module that needs the extra `search` says so if the extra is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name and error.name.partition(".")[0] in ("sqlalchemy", "alembic", "loguru"):
+            raise SearchError(f"a search needs {error.name}: pip install 'tenuto[search]'") from None
+        raise

@@ -4,6 +4,7 @@ Writes nothing: it reads the rows, proposes the next number, and says what a tel
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -11,9 +12,10 @@ from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.search.archive import Archive, Verdict
 from tenuto.search.candidates import Candidates
-from tenuto.search.claim_store import SURROUNDINGS
+from tenuto.search.claimed_rows import SURROUNDINGS
 from tenuto.search.kept_outcomes import read_kept
-from tenuto.search.outcome import Outcome
+from tenuto.search.outcome import Outcome, point
+from tenuto.search.points import PRUNED
 from tenuto.search.proposals import InFlight, Proposal, Sampler, archive_of, chance, proposals
 from tenuto.search.rows import LogRow, Told
 from tenuto.search.spaces import Untried
@@ -30,6 +32,7 @@ class Tally:
     succeeded: int = 0
     failed: int = 0
     cancelled: int = 0
+    pruned: int = 0
     reused: int = 0
     since_better: int = 0
     last_failure: str | None = None
@@ -120,7 +123,17 @@ class Replica:
                 raise
             message = f"the sampler could not take it in: {type(error).__name__}: {error}"
             return Told(row.id, row.number, Verdict.FAILED.value, None, row.cost or 0.0, None, message)
-        told = Told(row.id, row.number, verdict.value, cell, row.cost or 0.0, row.objective)
+        outcome, archive = outcome_of(row), self.archive
+        is_clipped = outcome is not None and archive is not None and archive.clips(point(outcome))
+        told = Told(
+            row.id,
+            row.number,
+            verdict.value,
+            cell,
+            row.cost or 0.0,
+            row.objective,
+            is_clipped=is_clipped,
+        )
         self._applied[row.number] = told
         return told
 
@@ -137,9 +150,14 @@ class Replica:
     def _apply(self, row: LogRow) -> tuple[Verdict, int | None]:
         proposal = self.in_flight.get(row.number) or self._candidates.decode(row)
         outcome = outcome_of(row)
-        if outcome is None and row.message is not None and hasattr(self.sampler, "tell_failure"):
+        is_failed = outcome is None and row.failure != PRUNED and row.message is not None
+        if is_failed and hasattr(self.sampler, "tell_failure"):
             self.sampler.tell_failure(proposal, row.message)
-        verdict, cell = self.sampler.tell(row.number, proposal, outcome)
+        if row.failure == PRUNED and row.outcome is not None and hasattr(self.sampler, "tell_pruned"):
+            kept = json.loads(row.outcome)
+            verdict, cell = self.sampler.tell_pruned(row.number, proposal, kept["objective"], kept["pruned"])
+        else:
+            verdict, cell = self.sampler.tell(row.number, proposal, outcome)
         if self.in_flight.pop(row.number, None) is None:
             self._untried.note(proposal.values)
         tally = self.tally
@@ -149,6 +167,8 @@ class Replica:
             tally.since_better = 0 if verdict in (Verdict.NEW, Verdict.BETTER) else tally.since_better + 1
             tally.succeeded += 1
             tally.reused += row.reused
+        elif row.failure == PRUNED:
+            tally.pruned += 1
         elif row.status is EvolutionStatus.CANCELLED:
             tally.cancelled += 1
         else:

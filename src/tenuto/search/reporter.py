@@ -177,6 +177,8 @@ def last_line(progress: SearchProgress, result: SearchResult) -> str:
         f"{result.scheduled} candidates, {result.succeeded} succeeded, {result.failed} failed, "
         f"{result.reused} reused"
     )
+    for count, word in ((result.pruned, "pruned"), (result.cancelled, "cancelled")):
+        counts += f", {count} {word}" if count else ""
     parts = [f"{result.name}: {how}: {counts}"]
     if result.best is not None:
         parts.append(f"best {number(result.best.objective)} (#{result.best.number})")

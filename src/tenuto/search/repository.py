@@ -16,7 +16,6 @@ Command = str | Sequence[str]
 AGENT_S = 900.0
 EVALUATE_S = 300.0
 DEFAULT_MEASURES = ("complexity", "diversity")
-DEFAULT_RANGES = {"complexity": (0.0, 2.0), "diversity": (0.0, 1.0)}
 """The size of the program against that of the root, and the part of its lines that differ from the root."""
 
 

@@ -4,7 +4,7 @@ A value; reads nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,10 @@ class SearchResult:
     archive: Archive | None
     is_interrupted: bool = False
     read_rows: Callable[[], list[dict[str, Any]]] = field(default=list, repr=False)
+    front: Sequence[Elite] = ()
+    """The Pareto front of several objectives; of one, the best alone."""
+    pruned: int = 0
+    cancelled: int = 0
 
     @property
     def is_paused_by_itself(self) -> bool:

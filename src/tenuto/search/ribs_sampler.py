@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tenuto.errors import SearchError
 from tenuto.light import late, sha256
 from tenuto.search.archive import Archive, Verdict
-from tenuto.search.outcome import Outcome, point
+from tenuto.search.outcome import Outcome, is_feasible, point
 from tenuto.search.proposals import InFlight, Proposal, Setup
 from tenuto.search.spaces import Real, Space
 from tenuto.tasks.arguments import guarded_by
@@ -93,7 +93,7 @@ class RibsSampler:
         for part in (archive, *emitters):
             if not is_seeded(part):
                 kind = type(part).__name__
-                log.warning("a %s has no seed: a restart goes on with other proposals", kind)
+                log.warning("a %s has no seed: a restart continues with other proposals", kind)
         return RibsRun(archive, emitters, self.batch, setup.domain, setup.maximize)
 
 
@@ -132,6 +132,9 @@ class RibsRun:
         return Proposal(values, island=place + 1)
 
     def tell(self, number: int, proposal: Proposal, outcome: Outcome | None) -> tuple[Verdict, int | None]:
+        if outcome is not None and not is_feasible(outcome):
+            self.tell(number, proposal, None)
+            return Verdict.WORSE, None
         place = proposal.island - 1
         self._keys.add(self._space.key(proposal.values))
         if place >= 0 and place not in self._told and place >= self._generation * self._batch:

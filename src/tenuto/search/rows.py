@@ -39,6 +39,7 @@ class SearchRow:
     best_objective: float | None
     created_at: int
     ended_at: int | None
+    clipped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,3 +183,5 @@ class Told:
     objective: float | None
     message: str | None = None
     """Why the sampler could not take it in, if so; the row is then FAILED."""
+    is_clipped: bool = False
+    """Its measures lie outside of the archive's ranges."""

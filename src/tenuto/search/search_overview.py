@@ -16,8 +16,10 @@ from tenuto.database import now_ms
 from tenuto.database.members import MemberKind, listed
 from tenuto.errors import NotFound
 from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.search.archive_panel import told_cells
+from tenuto.search.candidate_rows import best_candidate
+from tenuto.search.points import PRUNED
 from tenuto.search.rows import SearchRow
-from tenuto.search.search_store import best_candidate
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, is_status, jobs
 
@@ -39,21 +41,22 @@ class SearchOverview:
     succeeded: int
     failed: int
     cancelled: int
+    pruned: int
     reused: int
     cost: float
     best: dict[str, Any] | None
+    clipped: int
     cells: int | None
     filled: int | None
     qd_score: float | None
     created: float
     started: float | None
     ended: float | None
-    direction: str
     shape: tuple[int, ...]
 
     def as_json(self) -> dict[str, Any]:
         """What a group does not say of itself, for programs; the keys are promised."""
-        hidden = ("name", "message", "created", "started", "ended", "direction", "shape")
+        hidden = ("name", "message", "created", "started", "ended", "shape")
         return {key: getattr(self, key) for key in self.__slots__ if key not in hidden}
 
 
@@ -63,7 +66,7 @@ def overview(store: Store, name: str) -> SearchOverview:
     if row is None:
         raise NotFound(f"there is no search {name!r}")
     counts = store.statuses(name)
-    reused, started = _more(store, name)
+    reused, pruned, started = _more(store, name)
     shape, offset = _archive_of(row.definition)
     filled, score = _filled(store, row, offset)
     S = EvolutionStatus
@@ -80,28 +83,30 @@ def overview(store: Store, name: str) -> SearchOverview:
         counts[S.RUNNING],
         counts[S.SUCCEEDED],
         counts[S.FAILED],
-        counts[S.CANCELLED],
+        counts[S.CANCELLED] - pruned,
+        pruned,
         reused,
         row.cost,
         _best(store, row),
+        row.clipped,
         math.prod(shape) if shape else None,
         filled if shape else None,
         score if shape else None,
         row.created_at / 1000,
         started,
         None if row.ended_at is None else row.ended_at / 1000,
-        str(row.definition.get("direction", "max")),
         shape,
     )
 
 
-def _more(store: Store, name: str) -> tuple[int, float | None]:
+def _more(store: Store, name: str) -> tuple[int, int, float | None]:
     query = select(
         func.count().filter(jobs.reused),
+        func.count().filter(jobs.failure == PRUNED),
         func.min(jobs.started_at),
     ).where(jobs.search_id == name)
-    reused, started = store.database.read(lambda c: c.execute(query).one())
-    return int(reused), None if started is None else started / 1000
+    reused, pruned, started = store.database.read(lambda c: c.execute(query).one())
+    return int(reused), int(pruned), None if started is None else started / 1000
 
 
 def _archive_of(definition: dict[str, Any]) -> tuple[tuple[int, ...], float]:
@@ -113,16 +118,11 @@ def _archive_of(definition: dict[str, Any]) -> tuple[tuple[int, ...], float]:
 
 def _filled(store: Store, row: SearchRow, offset: float) -> tuple[int, float]:
     """How many cells are filled, and the sum of their elites' objectives."""
-    is_max = row.definition.get("direction", "max") == "max"
-    best = func.max(jobs.objective) if is_max else func.min(jobs.objective)
-    query = (
-        select(best)
-        .where(jobs.search_id == row.id, is_status(EvolutionStatus.SUCCEEDED), jobs.cell.is_not(None))
-        .group_by(jobs.cell)
-    )
-    objectives = store.database.read(lambda c: list(c.execute(query).scalars()))
-    sign = 1 if is_max else -1
-    return len(objectives), math.fsum(sign * objective - offset for objective in objectives)
+    sign = 1 if row.definition.get("direction", "max") == "max" else -1
+    best: dict[int, float] = {}
+    for told in told_cells(store.database, row.id, row.definition.get("sampler") or {})[1]:
+        best[told.cell] = max(best.get(told.cell, -math.inf), sign * told.objective)
+    return len(best), math.fsum(objective - sign * offset for objective in best.values())
 
 
 def _best(store: Store, row: SearchRow) -> dict[str, Any] | None:

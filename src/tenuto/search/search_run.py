@@ -84,10 +84,10 @@ class SearchInterrupts:
         # In a thread: a handler interrupts whatever the main thread does, also what holds a lock.
         if self.count == 1:
             self._start(
-                self._drain, "nothing more is started; waiting for what runs (again: leave, jobs go on)"
+                self._drain, "nothing more is started; waiting for what runs (again: leave, jobs continue)"
             )
         elif self.count == 2:
-            self._start(self._leave, "leaving; running jobs go on, and the next run takes them over")
+            self._start(self._leave, "leaving; running jobs continue, and the next run takes them over")
         else:
             os._exit(INTERRUPTED)
 
@@ -234,6 +234,11 @@ class SearchRun:
         if self._options.on_started is not None:
             self._options.on_started(started)
         self._reporter.started(started)
+        if opened.given is not None:
+            count, unfit = opened.given
+            words = f"begins with {count} outcomes of {opened.evolution.start_from}"
+            words += f"; {unfit} of it do not fit" if unfit else ""
+            self._reporter.say(f"{opened.name}: {words}")
         domain = opened.evolution.domain
         for remark in remarks_on(domain.repository) if isinstance(domain, Programs) else ():
             self._reporter.say(f"{opened.name}: {remark}")
@@ -250,7 +255,7 @@ class SearchRun:
             self.scheduler.jobs.close()
             if self.agent is not None and self.agent.error is not None:
                 error = self.agent.error
-                words = f"{opened.name} could not go on: {type(error).__name__}: {error}"
+                words = f"{opened.name} could not continue: {type(error).__name__}: {error}"
                 raise WorkerDied(words) from error
             result = opened.result(interrupts.count > 0)
             self._follow_best()
@@ -293,7 +298,7 @@ class SearchRun:
         if error:
             self._reporter.say(
                 f"{self._opened.name}: the evaluator scored the first program, and says that it failed: "
-                f"{str(error)[:300]}; mend that before agents are paid for nothing"
+                f"{str(error)[:300]}; fix that before agents are paid for nothing"
             )
 
     def _ticked(self, counts: dict[str, int]) -> None:

@@ -37,11 +37,14 @@ from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.search.archive_panel import archive_panel
-from tenuto.search.export import candidate_of
+from tenuto.search.candidate_rows import SEARCH
+from tenuto.search.claimed_rows import is_dead
+from tenuto.search.export import candidate_of, change_of, lineage
 from tenuto.search.monitor_rows import (
     MEANINGS,
     STATES,
     attempt_of,
+    chosen_of,
     counted_states,
     group_of,
     instant,
@@ -50,8 +53,6 @@ from tenuto.search.monitor_rows import (
     result_of,
     row_of,
 )
-from tenuto.search.moves import SEARCH
-from tenuto.search.recovery import is_dead
 from tenuto.search.search_overview import overview
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches
@@ -68,6 +69,8 @@ UNSEEN_MS = 60_000
 AGENT = "/agent"
 """Behind the name or key of a candidate: the job of its agent, not of its evaluation."""
 MOST_CHILDREN = 100
+MOST_ANCESTORS = 30
+LONGEST_DIFF = 20_000
 _READ_AGAIN = 100
 """Moves before a feed was opened in which a gap may still be filled."""
 
@@ -164,8 +167,23 @@ class SearchSource:
                 f"tenuto why {name}#{number}",
                 *([f"tenuto retry {name}#{number}"] if S(row.status) in (S.FAILED, S.CANCELLED) else []),
             ],
+            "lineage": self._lineage(name, number),
         }
         return Detail(row_of(row), fields)
+
+    def _lineage(self, name: str, number: int) -> list[dict[str, Any]]:
+        """What a candidate descends from, the nearest first, with the change that each made of its parent."""
+        rows = lineage(self._store, name, number)
+        if len(rows) < 2:
+            return []
+        return [
+            {
+                "key": key_of(name, row["number"]),
+                "objective": row["objective"],
+                "diff": (change_of(before, row) or "")[:LONGEST_DIFF],
+            }
+            for before, row in zip([None, *rows], rows, strict=False)
+        ][: -MOST_ANCESTORS - 1 : -1]
 
     def parameters(self, key: str) -> Mapping[str, Any]:
         values = json.loads(self._candidate(key).proposal)["values"]
@@ -194,11 +212,11 @@ class SearchSource:
 
     def metrics(self, key: str) -> Points:
         row = self._candidate(key)
-        return self._metrics.read(self._layout.job(*self.job_of(key, row)).metrics)
+        return self._metrics.of_job(self._layout.job(*self.job_of(key, row)))
 
     def metrics_stamp(self, key: str) -> object:
         row = self._candidate(key)
-        return self._metrics.size(self._layout.job(row.task_id, row.job_id).metrics)
+        return self._metrics.stamp(self._layout.job(row.task_id, row.job_id))
 
     def moments(self, group: str) -> Iterator[Moment]:
         after, name = 0, name_of(group)
@@ -209,15 +227,14 @@ class SearchSource:
             after = chunk[-1].id
 
     def results(self, group: str) -> Iterator[Result]:
-        for chunk in self.rows(group):
+        after, name = 0, name_of(group)
+        while chunk := self._database.read(lambda c, n=after: _page(c, name, n)):  # type: ignore[misc]
             for row in chunk:
-                if row.state is JobState.DONE:
-                    kept = candidate_of(self._candidate(row.key)._mapping)
-                    values = kept["values"] if isinstance(kept["values"], dict) else {}
-                    shown = {
-                        name: value for name, value in values.items() if not isinstance(value, dict | list)
-                    }
-                    yield Result(row.key, row.task, row.state, {**shown, **row.tags}, result_of(kept))
+                if S(row.status) is S.SUCCEEDED:
+                    shown, kept = row_of(row), candidate_of(row._mapping)
+                    tags = {**chosen_of(kept), **shown.tags}
+                    yield Result(shown.key, shown.task, shown.state, tags, result_of(kept))
+            after = chunk[-1].number
 
     def panels(self, only: str | None = None) -> Panels:
         if only not in (None, "archives"):

@@ -12,6 +12,8 @@ from tenuto.light import NamedTuple
 from tenuto.search.outcome import plain
 from tenuto.search.programs import Programs
 from tenuto.tasks.arguments import guarded_by
+from tenuto.tasks.base import ConfigBase
+from tenuto.tasks.schema import schema_of
 
 if TYPE_CHECKING:
     from random import Random
@@ -162,10 +164,69 @@ class Integer(Numeric):
         return sorted({self.number((step + 0.5) / steps) for step in range(steps)})
 
 
-class Choice:
-    """One of several plain values."""
+class Sub:
+    """A config class as an option of a `Choice`, with the parameters that vary if it is chosen."""
 
-    __slots__ = ("options",)
+    __slots__ = ("kind", "name", "space")
+
+    def __init__(self, kind: type[ConfigBase], /, **dimensions: "Dimension") -> None:
+        """`dimensions`: by name, as in a space; others have their defaults."""
+        given: Any = kind
+        if not isinstance(given, type) or not issubclass(given, ConfigBase):
+            raise SearchError(f"Sub({given!r:.80}): give a class of configs, and what of it varies")
+        self.kind = kind
+        self.name = kind.__name__
+        self.space = Space(dimensions) if dimensions else None
+        unknown = sorted(dimensions.keys() - schema_of(kind).parameters.keys())
+        if unknown:
+            raise SearchError(f"Sub({self.name}): it has no parameter {unknown[0]!r}")
+
+    def __repr__(self) -> str:
+        inner = self.space.dimensions if self.space is not None else {}
+        return f"Sub({', '.join([self.name, *(f'{name}={one!r}' for name, one in inner.items())])})"
+
+    def definition(self) -> dict[str, Any]:
+        inner = self.space.definition() if self.space is not None else {}
+        return {IS: schema_of(self.kind).id, "space": inner}
+
+    @property
+    def dimensions(self) -> "Mapping[str, Dimension]":
+        return self.space.dimensions if self.space is not None else {}
+
+    def draw(self, rng: "Random") -> dict[str, Any]:
+        return {IS: self.name, **(self.space.draw(rng) if self.space is not None else {})}
+
+    def checked(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Plain values of this option that a person gave."""
+        given = {name: one for name, one in value.items() if name != IS}
+        if self.space is None and given:
+            raise SearchError(f"{self.name} varies nothing, and {min(given)!r} was given")
+        return {IS: self.name, **(self.space.checked(given) if self.space is not None else {})}
+
+    def plain(self, config: Any) -> dict[str, Any]:
+        """A config of this class as plain values."""
+        return self.checked({name: getattr(config, name) for name in self.dimensions})
+
+    def realized(self, value: Mapping[str, Any]) -> Any:
+        """The config of plain values."""
+        inner = {name: value[name] for name in self.dimensions}
+        kind: Any = self.kind
+        return kind.C(**(self.space.realized(inner) if self.space is not None else {}))
+
+    def points(self, steps: int | None) -> list[dict[str, Any]]:
+        """The plain values that a grid of so many steps tries."""
+        if self.space is None:
+            return [{IS: self.name}]
+        points = Points(self.space, steps)
+        if points.count > _MOST_POINTS:
+            raise SearchError(f"{self!r:.200} has {points.count} points: too many for a grid; give steps")
+        return [{IS: self.name, **points.values(at)} for at in range(points.count)]
+
+
+class Choice:
+    """One of several plain values, or of classes with parameters of their own (`Sub`)."""
+
+    __slots__ = ("options", "subs")
     size = 0
 
     @guarded_by(SearchError)
@@ -173,33 +234,58 @@ class Choice:
         self.options = tuple(options) if not isinstance(options, str) else ()
         if not self.options:
             raise SearchError(f"Choice({options!r}): give a list of the values to choose from")
+        self.subs = {option.name: option for option in self.options if isinstance(option, Sub)}
         for option in self.options:
-            if not isinstance(option, str | int | float | bool | None):
+            if not isinstance(option, str | int | float | bool | None | Sub):
                 raise SearchError(f"Choice: {option!r} is no plain value (text, number, true or false, None)")
+        if len(self.subs) != sum(isinstance(option, Sub) for option in self.options):
+            raise SearchError(f"{self!r:.200}: two options are of classes of one name")
 
     def __repr__(self) -> str:
         return f"Choice({list(self.options)!r})"
 
     def definition(self) -> dict[str, Any]:
-        return {"kind": "choice", "options": list(self.options)}
+        return {
+            "kind": "choice",
+            "options": [one.definition() if isinstance(one, Sub) else one for one in self.options],
+        }
+
+    def sub(self, value: Any) -> Sub | None:
+        """The option that a value is of, if that has parameters of its own."""
+        return self.subs[value[IS]] if isinstance(value, Mapping) else None
 
     def checked(self, name: str, value: Any) -> Any:
         """An option that a person gave; `SearchError` if it is none."""
         found = plain(value)
+        if isinstance(found, ConfigBase):
+            sub = next((one for one in self.subs.values() if isinstance(found, one.kind)), None)
+            if sub is not None:
+                return sub.plain(found)
+        elif isinstance(found, Mapping) and found.get(IS) in self.subs:
+            return self.subs[found[IS]].checked(found)
         same = [option for option in self.options if repr(option) == repr(found)] or [
             option for option in self.options if option == found
         ]
-        if not same:
+        if not same or isinstance(same[0], Sub):
             raise SearchError(f"{name}={value!r:.80} is none of the options of {self!r:.200}")
         return same[0]
 
     def draw(self, rng: "Random") -> Any:
-        return self.options[rng.randrange(len(self.options))]
+        option = self.options[rng.randrange(len(self.options))]
+        return option.draw(rng) if isinstance(option, Sub) else option
 
     def choices(self, steps: int | None) -> Sequence[Any]:
-        return list({repr(option): option for option in self.options}.values())
+        options = {repr(option): option for option in self.options}.values()
+        return [
+            value
+            for option in options
+            for value in (option.points(steps) if isinstance(option, Sub) else [option])
+        ]
 
 
+IS = "is"
+"""Beside the plain values of a `Sub`: the name of its class, as no parameter can be called."""
+_MOST_POINTS = 1_000_000
 Dimension = Numeric | Choice
 
 
@@ -214,8 +300,9 @@ class Space:
             if not isinstance(dimension, Numeric | Choice):
                 raise SearchError(f"space: {name!r} is {dimension!r}, not a Real, an Integer or a Choice")
         self.dimensions = dict(dimensions)
-        count = sum(dimension.size or 1 for dimension in self.dimensions.values())
-        self._redraw = max(_FEWEST_REDRAWS, 1 / count)
+        self.count = sum(_count(dimension) for dimension in self.dimensions.values())
+        """How many values one candidate has, at most."""
+        self._redraw = max(_FEWEST_REDRAWS, 1 / self.count)
 
     def definition(self) -> dict[str, Any]:
         return {name: dimension.definition() for name, dimension in self.dimensions.items()}
@@ -240,6 +327,11 @@ class Space:
                 child[name] = dimension.draw(rng)
             else:
                 child[name] = (parent if rng.random() < 0.5 else second)[name]
+                sub = dimension.sub(child[name])
+                if sub is not None and sub.space is not None:
+                    pair = [one[name] for one in (parent, second) if dimension.sub(one[name]) is sub]
+                    varied = sub.space.vary(variation, pair[0], pair[-1], (), rng)
+                    child[name] = {IS: sub.name, **varied}
         return child
 
     def _stirred(self, dimension: Integer, value: Any, before: Any, rng: "Random") -> Any:
@@ -276,10 +368,42 @@ class Space:
                 raise SearchError(f"{name!r} is not varied: the search varies {wanted}")
         return {name: dimension.checked(name, values[name]) for name, dimension in self.dimensions.items()}
 
+    def realized(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Plain values as a task takes them: those of a `Sub` as a config of its class."""
+        found = dict(values)
+        for name, dimension in self.dimensions.items():
+            sub = dimension.sub(found[name]) if isinstance(dimension, Choice) else None
+            if sub is not None:
+                found[name] = sub.realized(found[name])
+        return found
+
+    def examples(self, rng: "Random") -> Iterator[dict[str, Any]]:
+        """Values of which each `Sub` is chosen once, at least."""
+        base = self.draw(rng)
+        yield base
+        for name, dimension in self.dimensions.items():
+            for sub in dimension.subs.values() if isinstance(dimension, Choice) else ():
+                inner = sub.space.examples(rng) if sub.space is not None else ({},)
+                for values in inner:
+                    yield {**base, name: {IS: sub.name, **values}}
+
     @property
     def is_finite(self) -> bool:
-        """True if no parameter is a real number, so that all points can be tried."""
-        return not any(isinstance(dimension, Real) for dimension in self.dimensions.values())
+        """True if no parameter is a real number, and no option has very many, so that all can be tried."""
+        for dimension in self.dimensions.values():
+            if isinstance(dimension, Real):
+                return False
+            for sub in dimension.subs.values() if isinstance(dimension, Choice) else ():
+                inner = sub.space
+                if inner is not None and not (inner.is_finite and Points(inner).count <= _FEW):
+                    return False
+        return True
+
+
+def _count(dimension: Dimension) -> int:
+    if isinstance(dimension, Numeric):
+        return dimension.size
+    return 1 + max((one.space.count for one in dimension.subs.values() if one.space is not None), default=0)
 
 
 class _Axis(NamedTuple):
@@ -358,11 +482,26 @@ class Points:
         found: list[float] = []
         for axis in self._axes:
             if isinstance(axis.dimension, Choice):
-                mine = axis.key(values[axis.name])
-                found += [_APART if axis.key(option) == mine else 0.0 for option in axis.choices]
+                found += _choice_place(axis.dimension, values[axis.name])
             else:
                 found += axis.dimension.to_units(values[axis.name])
         return found
+
+
+def _choice_place(dimension: Choice, value: Any) -> list[float]:
+    """A coordinate for each option, and those of the numbers of options that have parameters."""
+    found: list[float] = []
+    sub = dimension.sub(value)
+    for option in {repr(option): option for option in dimension.options}.values():
+        found.append(_APART if (option is sub if isinstance(option, Sub) else option == value) else 0.0)
+        for name, inner in option.dimensions.items() if isinstance(option, Sub) else ():
+            if isinstance(inner, Numeric):
+                found += inner.to_units(value[name]) if option is sub else [0.0] * inner.size
+            elif option is sub:
+                found += _choice_place(inner, value[name])
+            else:
+                found += [0.0] * len(_choice_place(inner, inner.choices(1)[0]))
+    return found
 
 
 class Objects:

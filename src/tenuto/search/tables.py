@@ -55,6 +55,7 @@ searches = Table(
     Column("best_objective", Double),
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
+    Column("clipped", Integer, nullable=False, server_default="0"),  # outcomes outside of fixed ranges
     CheckConstraint(_among("state", [state.value for state in SearchState]), name="searches_state"),
     CheckConstraint(_among("reason", [end.name for end in SearchEnd]), name="searches_reason"),
 )
@@ -116,6 +117,16 @@ evolution_moves = Table(
     Column("message", Text),
     Column("at", BigInteger, nullable=False),
     Index("evolution_moves_search", "search_id", "id"),
+)
+
+evolution_points = Table(
+    "evolution_points",
+    metadata,
+    Column("search_id", String(64), ForeignKey("searches.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("step", BigInteger, primary_key=True),
+    Column("value", Double, nullable=False),
 )
 
 jobs = evolution_jobs.c

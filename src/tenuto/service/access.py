@@ -15,6 +15,7 @@ from tenuto.database import Database, now_ms
 from tenuto.errors import InvalidValue, NotFound
 from tenuto.service.log import log
 from tenuto.service.names import is_service, is_user
+from tenuto.service.rows import NO_LIMITS, UserLimits
 from tenuto.service.tables import tokens
 
 PREFIX = "tnt_"
@@ -45,6 +46,8 @@ class Principal(NamedTuple):
     token: int | None = None
     """The id of its token."""
     address: str = ""
+    limits: UserLimits = NO_LIMITS
+    """Those of its token, in place of the server's."""
 
     def acted(self, action: str, job: int, **fields: object) -> None:
         """Logs what was done to a job, and who did it."""
@@ -89,6 +92,9 @@ class TokenRow(NamedTuple):
     revoked_at: int | None
     services: str | None
     """Separated by commas; None: all."""
+    queued: int | None
+    stored_bytes: int | None
+    connections: int | None
 
 
 def digest_of(token: str) -> bytes:
@@ -132,10 +138,11 @@ class Tokens:
         expires_in_ms: int | None,
         note: str = "",
         services: frozenset[str] | None = None,
+        limits: UserLimits = NO_LIMITS,
     ) -> tuple[int, str]:
         """A new token: its id, and the token itself, which the server cannot show again.
 
-        ``services``: those that it may ask for; None: all.
+        ``services``: those that it may ask for; None: all. ``limits``: in place of the server's.
         """
         if not is_user(user):
             raise InvalidValue(
@@ -155,6 +162,7 @@ class Tokens:
                 "scopes": ",".join(scope.value for scope in Scope if scope in scopes),
                 "note": note,
                 "services": None if services is None else ",".join(sorted(services)),
+                **limits._asdict(),
                 "created_at": now,
                 "expires_at": None if expires_in_ms is None else now + expires_in_ms,
             }
@@ -186,7 +194,8 @@ class Tokens:
 
     def principal(self, token: str) -> Principal | None:
         """Who a token belongs to; None if it is wrong, old or revoked."""
-        query = select(tokens.c.id, tokens.c.user_id, tokens.c.scopes, tokens.c.services).where(
+        columns = [tokens.c[name] for name in ("id", "user_id", "scopes", "services", *UserLimits._fields)]
+        query = select(*columns).where(
             tokens.c.digest == digest_of(token),
             tokens.c.revoked_at.is_(None),
             tokens.c.expires_at.is_(None) | (tokens.c.expires_at > now_ms()),
@@ -195,7 +204,8 @@ class Tokens:
         if found is None:
             return None
         services = None if found.services is None else frozenset(found.services.split(","))
-        return Principal(found.user_id, scopes_of(found.scopes), services, found.id)
+        limits = UserLimits(*found[-len(UserLimits._fields) :])
+        return Principal(found.user_id, scopes_of(found.scopes), services, found.id, limits=limits)
 
 
 def bearer(header: str | None) -> str | None:

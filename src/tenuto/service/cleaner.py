@@ -5,7 +5,7 @@ Trusts the database's clock, and rests when that jumped.
 from __future__ import annotations
 
 from tenuto.lifecycle.service import ServiceState
-from tenuto.service.decisions import Rest
+from tenuto.service.decisions import CleanerRest
 from tenuto.service.log import log
 from tenuto.service.parts import Parts
 from tenuto.service.stage import Stage
@@ -23,7 +23,7 @@ class Cleaner:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         # At the start the machine's own clock is what the database's is compared with.
-        self._rest = Rest(parts.clock.now().timestamp(), parts.clock.monotonic())
+        self._rest = CleanerRest(parts.clock.now().timestamp(), parts.clock.monotonic())
         self._sweep_at = 0.0
         """On the monotonic clock."""
         self.stage = Stage("cleaner", self.round, parts.settings.clean_every_s, parts.metrics.stage_failed)

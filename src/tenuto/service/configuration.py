@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,20 +27,22 @@ from tenuto.launchers.confinement import (
 )
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
+from tenuto.launchers.selection import is_local, node_launcher
 from tenuto.service.decisions import Quota
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.http_server import Address
 from tenuto.service.names import Input, input_of, is_service
 from tenuto.service.node.node import GpuPlan, NodePlan, make_directory
-from tenuto.service.node.packer import private
 from tenuto.service.node.work import Terms, encoded_command
 from tenuto.service.nodes import Node
 from tenuto.service.parts import Offered
 from tenuto.service.places import DataPlaces
+from tenuto.service.secret_files import made_secret, secret_in
 from tenuto.service.tables import NODE_MIGRATIONS
 from tenuto.service.uploads import LONGEST_FIELD, UploadLimits
 from tenuto.settings import Settings, Url
 from tenuto.settings.service import NodeSettings, OfferedSettings, ServiceSettings
+from tenuto.settings.tree import ValueSource
 from tenuto.web.hosts import is_loopback
 from tenuto.workspace.markers import Durability
 
@@ -131,7 +133,7 @@ def _refuse_terms(settings: Settings, service: str, found: Sandbox, devices: int
     ``devices``: its GPUs; ``path``: where payloads look for programs.
     """
     offered = settings.services[service]
-    if offered.cpus > settings.node.slots:
+    if offered.cpus > settings.node.slots and is_local(settings.launcher):
         raise InvalidSetting(
             f"services.{service}.cpus = {offered.cpus}, and this node has {settings.node.slots} slots"
         )
@@ -171,7 +173,8 @@ def node_plan(
     ]
     paths = {f"services.{one}.paths": tuple(map(str, settings.services[one].paths)) for one in own}
     refuse_exposed(node.sandbox, hidden, paths)
-    devices = visible_devices() if any(settings.services[one].gpus for one in own) else {}
+    is_apart = not is_local(settings.launcher)
+    devices = visible_devices() if not is_apart and any(settings.services[one].gpus for one in own) else {}
     for directory in (data.parent, data) if under is not None else (data,):
         make_directory(directory, is_passed=may_change_uid(node.sandbox))
     sandbox = choose(node.sandbox, str(data), must=is_exposed, private=hidden, paths=paths)
@@ -182,8 +185,8 @@ def node_plan(
         name,
         data,
         database,
-        node.slots,
-        settings.launcher,
+        None if is_apart and settings.origin("node.slots").source is ValueSource.DEFAULT else node.slots,
+        partial(node_launcher, settings, node.slots),
         sandbox,
         terms(settings),
         environment,
@@ -203,6 +206,7 @@ def _private(
     """What no payload may see: of the node, and of the server in its process or in its settings."""
     data, database = node
     files = [*settings.files, settings.node.token_file or data / NODE_SECRET, *tls]
+    files.append(settings.service.callback_secret_file)
     files += [remote.token_file for remote in settings.nodes.values()]
     databases = [str(database.absolute())]
     url = database_url(database_of(settings.service))
@@ -239,19 +243,7 @@ def node_limits(settings: Settings) -> UploadLimits:
 
 def node_secret(node: NodeSettings, data: Path, randomness: Randomness) -> str:
     """The secret that servers must give to a node: read from its file, which is made at the first start."""
-    path = node.token_file or data / NODE_SECRET
-    part = Path(f"{path}.{randomness.nonce()}")
-    try:
-        if not path.exists():
-            with open(part, "x", encoding="ascii", opener=private) as file:
-                file.write(f"tnn_{randomness.nonce()}{randomness.nonce()}\n")
-            with suppress(FileExistsError):  # whole, or not at all; another node may have been faster
-                os.link(part, path)
-    except OSError as error:
-        raise InvalidSetting(f"the node's secret cannot be kept: {path}: {error.strerror}") from None
-    finally:
-        part.unlink(missing_ok=True)
-    return _secret_in(path)
+    return made_secret(node.token_file or data / NODE_SECRET, "tnn_", randomness)
 
 
 def refuse_open_node(plan: NodePlan, *, is_insecure: bool) -> None:
@@ -266,17 +258,6 @@ def refuse_open_node(plan: NodePlan, *, is_insecure: bool) -> None:
             f"payloads could ask this node for the files of others ({', '.join(reached)}): leave out "
             f"--insecure, and let its servers give the secret in {plan.data / NODE_SECRET}"
         )
-
-
-def _secret_in(path: Path) -> str:
-    try:
-        secret = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise InvalidSetting(f"the secret of a node cannot be read: {path}: {why}") from None
-    if not secret or not (secret.isascii() and secret.isprintable()):
-        raise InvalidSetting(f"{path} holds no secret of one line: delete it, and the node makes one")
-    return secret
 
 
 def remote_nodes(
@@ -303,7 +284,7 @@ def remote_nodes(
             url = name if declared is None else declared.url.reveal()
             file = None if declared is None else declared.token_file
             if file is not None:
-                _secret_in(file)
+                secret_in(file)
             elif is_loopback(urlsplit(url).hostname or ""):
                 file = beside
             found[name] = HttpNode(name, NodeAddress(url, secret_file=file, poll_s=poll_s))

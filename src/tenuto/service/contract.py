@@ -28,6 +28,7 @@ class ErrorCode(Enum):
     MISSING_INPUT = "missing_input"
     UNEXPECTED_FILE = "unexpected_file"
     CALLBACKS_OFF = "callbacks_off"
+    BAD_CALLBACK = "bad_callback"
     BAD_NAME = "bad_name"
     DUPLICATE_NAME = "duplicate_name"
     TOO_MANY_PARTS = "too_many_parts"
@@ -57,6 +58,7 @@ class ErrorCode(Enum):
     DATABASE_UNAVAILABLE = "database_unavailable"
     NODE_UNAVAILABLE = "node_unavailable"
     DISK_FULL = "disk_full"
+    QUOTA_BYTES = "quota_bytes"
 
     @property
     def http_status(self) -> int:
@@ -85,6 +87,7 @@ _HTTP_STATUS = {
     ErrorCode.DATABASE_UNAVAILABLE: 503,
     ErrorCode.NODE_UNAVAILABLE: 503,
     ErrorCode.DISK_FULL: 507,
+    ErrorCode.QUOTA_BYTES: 507,
 }
 
 
@@ -116,6 +119,16 @@ def error_json(
     return ErrorBody(id=job_id, status=status, message=message, error=code).model_dump(mode="json")
 
 
+class CallbackBody(_Body):
+    """What became of the callback of a job."""
+
+    url: str
+    status: Literal["waiting", "delivered", "given_up"]
+    tries: int
+    message: str = Field(description="Why the last try did not arrive.")
+    next_try: str | None
+
+
 class JobBody(_Body):
     """Everything that is known of a job. Instants are RFC 3339, in UTC."""
 
@@ -138,7 +151,13 @@ class JobBody(_Body):
         default=None, description="Its place in the queue of its service, from 1; not in lists."
     )
     expected_start: str | None = Field(
-        default=None, description="When it will start, if all goes on as lately; null: not known."
+        default=None, description="When it will start, if all continues as lately; null: not known."
+    )
+    bytes_in: int | None = Field(default=None, description="Of its files as they were uploaded.")
+    cpu_s: float | None = Field(default=None, description="The time of processors that it took.")
+    memory_peak: int | None = Field(default=None, description="The most memory of one of its processes.")
+    callback: CallbackBody | None = Field(
+        default=None, description="What became of the address that is told of its end; not in lists."
     )
 
 
@@ -200,6 +219,25 @@ class ServicesBody(_Body):
     services: list[ServiceBody]
 
 
+class UsageBody(_Body):
+    """What the ended jobs of a group took; null: the group is not told by it."""
+
+    user: str | None
+    service: str | None
+    month: str | None = Field(description="In which the jobs ended, such as `2031-05`, in UTC.")
+    jobs: int
+    cpu_s: float
+    memory_peak: int = Field(description="The most memory of one process of one job.")
+    bytes_in: int = Field(description="Of uploads.")
+    bytes_out: int = Field(description="Of results.")
+
+
+class UsageListBody(_Body):
+    """What users took of the service."""
+
+    usage: list[UsageBody]
+
+
 class PongBody(_Body):
     message: Literal["pong"] = "pong"
 
@@ -231,6 +269,10 @@ class DrainBody(_Body):
 MARK_HEADER = "Tenuto-Payload"
 """Whose a payload is (`nodes.mark_of`): said by a server that asks for it, and by the node that answers."""
 
+
+LINES_OF_JSON = "application/x-ndjson"
+USAGE_HEADER = "Tenuto-Usage"
+"""What a payload used, as the query of a URL: `cpu_s=1.5&memory_peak=1048576`."""
 
 NEXT_OFFSET_HEADER = "Tenuto-Next-Offset"
 """Where a log goes on after the piece that was answered."""
@@ -269,6 +311,11 @@ class UploadForm(_Body):
         json_schema_extra=_without_default,
     )
     service: str = Field(description="Which service is to run it.")
+    callback: str = Field(
+        default="",
+        description="An address that is told of the end of the job by one POST.",
+        json_schema_extra=_without_default,
+    )
     unpack: str = Field(
         default="",
         description="The name of an uploaded ZIP, in whose place its files are taken.",

@@ -212,7 +212,7 @@ def back_off_s(tries: int, chance: float) -> float:
     return whole * (0.5 + chance / 2)
 
 
-class Rest(NamedTuple):
+class CleanerRest(NamedTuple):
     """What the cleaner knows of the clock: where both stood in its last round, and how long it rests."""
 
     wall: float
@@ -220,7 +220,7 @@ class Rest(NamedTuple):
     until: float = 0.0
     """On the monotonic clock."""
 
-    def round(self, wall: float, monotonic: float, max_age_s: float) -> tuple[Rest, float]:
+    def round(self, wall: float, monotonic: float, max_age_s: float) -> tuple[CleanerRest, float]:
         """The next round's knowledge, and by how much the wall clock ran ahead (0 if it did not).
 
         If the wall clock ran ahead by more than a minute, nothing is cleaned for as long as that: what
@@ -228,15 +228,15 @@ class Rest(NamedTuple):
         """
         ahead = (wall - self.wall) - (monotonic - self.monotonic)
         if ahead <= LONGEST_WAIT_S:
-            return Rest(wall, monotonic, self.until), 0.0
-        return Rest(wall, monotonic, max(self.until, monotonic + min(ahead, max_age_s))), ahead
+            return CleanerRest(wall, monotonic, self.until), 0.0
+        return CleanerRest(wall, monotonic, max(self.until, monotonic + min(ahead, max_age_s))), ahead
 
     def is_resting(self, monotonic: float) -> bool:
         """True while nothing is to be cleaned."""
         return monotonic < self.until
 
 
-class Beats:
+class ServerBeats:
     """Since when each server has shown the same beat, by our own clock: a living one shows a new one soon.
 
     The database's clock alone may be wrong: it may jump between two looks, and back again.

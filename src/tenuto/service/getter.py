@@ -309,6 +309,8 @@ class Getter:
             "exit_code": status.exit_code,
             "result_bytes": packed.bytes if packed else None,
             "result_sha256": packed.sha256 if packed else None,
+            "cpu_s": status.cpu_s,
+            "memory_peak": status.memory_peak,
         }
         if packed is None:
             return await parts.move(row, to, message, **values)

@@ -29,6 +29,8 @@ SECURITY_HEADERS = (
 NO_STORE = (b"cache-control", b"no-store")
 REQUEST_ID = "tenuto.request_id"
 """Where a request's id is found in its scope."""
+AT_END = "tenuto.at_end"
+"""Where a request keeps what is called once it is answered."""
 OWN_HEAD = "/download/"
 """Begins the only path that has a HEAD of its own, which does not wait for the job."""
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
@@ -162,9 +164,11 @@ class Guard:
         scope, prefix = self._proxies.seen_through(scope), self._proxies.prefix
         is_head = scope["method"] == "HEAD" and not scope["path"].startswith(prefix + OWN_HEAD)
         answer = _Answer(send, request_id, is_head=is_head)
+        at_end: list[Callable[[], None]]
         if is_head:  # the answer to a GET, without its body
             scope = {**scope, "method": "GET"}
         scope[REQUEST_ID] = request_id
+        scope[AT_END] = at_end = []
         try:
             found = complaint(scope["method"], scope["query_string"], scope["headers"], self._hosts)
             if found is not None:
@@ -184,6 +188,8 @@ class Guard:
             elif not answer.is_complete:
                 raise  # the answer has begun: the connection must break, so that the client can see it
         finally:
+            for call in at_end:
+                call()
             if self._observe is not None and answer.status is not None:
                 self._observe(scope, answer.status, self._monotonic() - began)
 

@@ -12,8 +12,7 @@ from sqlalchemy import func, select
 from tenuto.database import Database, now_ms
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.node_notes import NodeNote, noted_nodes
-from tenuto.service.rows import JobRow, Move
-from tenuto.service.statements import job_of, move_of
+from tenuto.service.rows import JobRow, Move, job_of, move_of
 from tenuto.service.tables import jobs, moves
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import aiohttp
 
@@ -31,15 +32,19 @@ from tenuto.errors import (
 )
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.archive import LogPiece, Packed
-from tenuto.service.contract import MARK_HEADER, NEXT_OFFSET_HEADER, ErrorCode
+from tenuto.service.contract import MARK_HEADER, NEXT_OFFSET_HEADER, USAGE_HEADER, ErrorCode
 from tenuto.service.node.packer import private, remove_quietly, sync_directory
 from tenuto.service.node.work import encoded_command
 from tenuto.service.nodes import COMMAND, LONGEST_PROGRESS, Outgoing, PayloadRef, PayloadStatus, Retrieved
+from tenuto.workspace.layout import METRICS
 
 CONNECT_S = 5.0
 READ_S = 40.0
 PIECE = 1 << 18
 LARGEST_BODY = 1 << 20
+_LONGEST_USAGE = 200
+_MOST_USED = 1 << 62
+"""A node that says more does not know."""
 _NOT_TAKEN = (429, 503)
 _NOT_SERVED = (401, 403)
 """Nothing is wrong with the job: another node may take it."""
@@ -142,8 +147,9 @@ class HttpNode:
         async with self._ask("GET", f"/retrieve/{payload.id}{query}", mark=payload.mark) as answer:
             if answer.content_type == "application/zip":
                 packed = await self._saved(answer, target)
-                return Retrieved(PayloadStatus(payload.id, PayloadState.COMPLETED, exit_code=0), packed)
-            status = _status(await _json(answer))
+                done = PayloadStatus(payload.id, PayloadState.COMPLETED, exit_code=0, **_usage(answer))
+                return Retrieved(done, packed)
+            status = _status(await _json(answer))._replace(**_usage(answer))
         if not is_ours and status.state is known:
             await asyncio.sleep(self._address.poll_s)
         return Retrieved(status)
@@ -163,6 +169,8 @@ class HttpNode:
 
     async def read_log(self, payload: PayloadRef, stream: str, offset: int, limit: int) -> LogPiece:
         path = f"/logs/{payload.id}?stream={stream}&offset={offset}"
+        if stream == METRICS:
+            path = f"/points/{payload.id}?offset={offset}"
         async with self._ask("GET", path, mark=payload.mark) as answer:
             data = b"".join([piece async for piece in _pieces(answer)])[:limit]
             following = answer.headers.get(NEXT_OFFSET_HEADER, "")
@@ -332,6 +340,18 @@ def _status(said: dict[str, Any]) -> PayloadStatus:
         )
     except (KeyError, ValueError, TypeError):
         raise NodeSilent("it answered with something else than was asked for") from None
+
+
+def _usage(answer: aiohttp.ClientResponse) -> dict[str, Any]:
+    """What a node says that a payload used; nothing of an older one."""
+    said = dict(parse_qsl(answer.headers.get(USAGE_HEADER, "")[:_LONGEST_USAGE]))
+    found: dict[str, Any] = {}
+    for name, kind in (("cpu_s", float), ("memory_peak", int)):
+        with suppress(KeyError, ValueError):
+            value = kind(said[name])
+            if 0 <= value < _MOST_USED:
+                found[name] = value
+    return found
 
 
 async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -22,7 +22,7 @@ from tenuto.service.nodes import Outgoing, PayloadRef, PayloadStatus, Retrieved
 
 def status_of(row: PayloadRow) -> PayloadStatus:
     """What a node says of a payload."""
-    return PayloadStatus(row.id, row.state, row.message, row.exit_code)
+    return PayloadStatus(row.id, row.state, row.message, row.exit_code, row.cpu_s, row.memory_peak)
 
 
 class LocalNode:

@@ -1,16 +1,17 @@
-"""What servers learned of their nodes, noted in the database: slots, and when each node last answered.
-For readers such as the monitor, which ask no node; no decision is made by it.
+"""What servers learned of their nodes, noted in the database: slots, when each last answered, where it is.
+For readers such as the monitor, which ask no node, and for jobs whose node has left the settings.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, delete, insert, select
 
 from tenuto.database.members import Member, MemberKind, join, listed
+from tenuto.service.tables import IS_ACTIVE, jobs, nodes
 
 _LONGEST = 255
 
@@ -33,3 +34,31 @@ def noted_nodes(connection: Connection) -> dict[str, NodeNote]:
     """Every node that a server has noted, by its name."""
     found = listed(connection, MemberKind.NODE)
     return {member.host: NodeNote(member.slots, member.seen_at) for member in found}
+
+
+class NodePlace(NamedTuple):
+    """Where a node is, and the file that holds its secret."""
+
+    name: str
+    url: str
+    token_file: str | None
+
+
+def note_places(connection: Connection, places: Iterable[NodePlace]) -> None:
+    """Note where the nodes of the settings are."""
+    known = {place.name: place for place in _places(connection)}
+    for place in places:
+        if known.get(place.name) != place:
+            connection.execute(delete(nodes).where(nodes.c.name == place.name))
+            connection.execute(insert(nodes).values(place._asdict()))
+
+
+def left_places(connection: Connection, known: Iterable[str]) -> list[NodePlace]:
+    """Where the nodes are that have jobs, and that the settings do not name any more."""
+    having = connection.execute(select(jobs.c.node).where(IS_ACTIVE).distinct()).scalars()
+    left = {str(name) for name in having} - set(known)
+    return [place for place in _places(connection) if place.name in left] if left else []
+
+
+def _places(connection: Connection) -> list[NodePlace]:
+    return [NodePlace(*row) for row in connection.execute(select(*nodes.c))]

@@ -41,6 +41,8 @@ class PayloadStatus(NamedTuple):
     state: PayloadState
     message: str = ""
     exit_code: int | None = None
+    cpu_s: float | None = None
+    memory_peak: int | None = None
 
 
 class Outgoing(NamedTuple):
@@ -168,6 +170,10 @@ class NodeBook:
         self._breakers[name] = self._breakers[name].failed(now)
         if self._breakers[name].is_open(now) and not was_open:
             log("node_down", 30, node=name, why=why)
+
+    def slots(self, name: str) -> int:
+        """The slots of a node, as it said last."""
+        return self._slots[name]
 
     def takes(self, name: str) -> bool:
         """False if a node said that it takes nothing for now."""

@@ -12,15 +12,17 @@ from typing import NamedTuple
 from tenuto.errors import DatabaseError, NodeError, RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Principal
-from tenuto.service.contract import ErrorCode
+from tenuto.service.callbacks import callback_of
+from tenuto.service.contract import CallbackBody, ErrorCode
 from tenuto.service.decisions import QueueView, waiting_message
 from tenuto.service.log import log
 from tenuto.service.names import is_idempotency_key, is_user, numbered_user
 from tenuto.service.parts import Parts
 from tenuto.service.places import JobPlace
-from tenuto.service.requests import TooManyQueued
+from tenuto.service.requests import TooManyBytes, TooManyQueued
 from tenuto.service.rows import JobRow, NewJob, Page
 from tenuto.service.uploads import (
+    CALLBACK,
     GATHERED,
     Received,
     Receiver,
@@ -114,9 +116,10 @@ class Operations:
             except BaseException:
                 await asyncio.shield(parts.files(self._discard, name, receiver))
                 raise
-            row, is_new = await parts.uploads(self._added, new, receiver)
+            row, is_new = await parts.uploads(self._added, new, receiver, principal)
         if is_new:
             log("upload_accepted", job=row.id, user=row.user_id, service=row.service)
+            parts.metrics.took(row.bytes_in or 0)
             principal.acted("uploaded", row.id)
             self._wake_sender()
         return row, row.service
@@ -133,7 +136,7 @@ class Operations:
         except BaseException:
             self._discard(name, receiver)
             raise
-        return self._added(new, receiver)
+        return self._added(new, receiver, principal)
 
     def _opened(self, name: str, length: int) -> JobPlace:
         check_room(self._parts.places.root, self._limits, length)
@@ -142,14 +145,18 @@ class Operations:
     def _new(self, head: UploadHead, name: str, received: Received, principal: Principal) -> NewJob:
         user, service = self._requester(received, principal)
         self._parts.services[service].refuse_files(received)
-        return NewJob(user, service, name, head.idempotency_key, received.digest)
+        callback = received.fields.get(CALLBACK) or None
+        if callback is not None:
+            self._parts.callback_hosts.refuse(callback)
+        key, token = head.idempotency_key, principal.token
+        return NewJob(user, service, name, key, received.digest, callback, token, received.bytes)
 
     def _discard(self, name: str, receiver: Receiver | None) -> None:
         if receiver is not None:
             receiver.close()
         self._parts.places.discard(name)
 
-    def _added(self, new: NewJob, receiver: Receiver) -> tuple[JobRow, bool]:
+    def _added(self, new: NewJob, receiver: Receiver, principal: Principal) -> tuple[JobRow, bool]:
         """The row of an upload whose files are on the disk, and whether it is new."""
         parts = self._parts
         try:
@@ -158,15 +165,24 @@ class Operations:
         except BaseException:
             self._discard(new.directory, receiver)
             raise
+        limits = principal.limits.over(parts.limits)
         try:
-            row, is_new = parts.requests.add(new, parts.settings.queued_per_user)
+            row, is_new = parts.requests.add(new, limits)
         except TooManyQueued:
             self._discard(new.directory, receiver)
-            most = parts.settings.queued_per_user
             raise RequestRefused(
                 ErrorCode.TOO_MANY_QUEUED.value,
-                f"User {new.user_id} has {most} jobs in the queue, as many as may wait: try again later",
+                f"User {new.user_id} has {limits.queued} jobs in the queue, as many as may wait: try again "
+                "later",
                 retry_after_s=RETRY_QUEUED_S,
+            ) from None
+        except TooManyBytes as stored:
+            self._discard(new.directory, receiver)
+            raise refused(
+                ErrorCode.QUOTA_BYTES,
+                f"The jobs of user {new.user_id} take {stored} bytes here, and may take "
+                f"{limits.stored_bytes}: {new.bytes_in} more have no room; results are removed "
+                f"{parts.settings.max_age_s:.0f} s after the end of their jobs",
             ) from None
         except DatabaseError:
             # The files stay: the row may have been written, and only the answer was lost.
@@ -300,6 +316,12 @@ class Operations:
                 return await node.progress(self._parts.payload(row)) or None
         except (NodeError, TimeoutError):
             return None
+
+    async def callback(self, row: JobRow) -> CallbackBody | None:
+        """What became of the callback of a job; None if it has none."""
+        if row.callback is None:
+            return None
+        return await self._parts.sql(callback_of, self._parts.requests.database, row)
 
     # Ending
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tenuto.clock import Clock, Randomness
 from tenuto.lifecycle.service import ServiceState
+from tenuto.service.callbacks import CallbackHosts
 from tenuto.service.contract import ErrorCode
 from tenuto.service.decisions import Quota
 from tenuto.service.log import log
@@ -19,7 +20,7 @@ from tenuto.service.names import RUN_SCRIPT, Input, misfit
 from tenuto.service.nodes import NodeBook, Outgoing, PayloadRef
 from tenuto.service.places import DataPlaces, JobPlace
 from tenuto.service.requests import Requests
-from tenuto.service.rows import JobRow
+from tenuto.service.rows import NO_LIMITS, JobRow, UserLimits
 from tenuto.service.threads import Threads
 from tenuto.service.uploads import Received, refused
 from tenuto.service.waiters import Waiters
@@ -68,7 +69,7 @@ class Offered:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parts:
     """One server's."""
 
@@ -84,9 +85,13 @@ class Parts:
     metrics: Metrics
     sql: Threads
     waiters: Waiters[JobRow] = field(default_factory=Waiters)
-    files: Threads = field(default_factory=lambda: Threads("files", 4))
-    uploads: Threads = field(default_factory=lambda: Threads("uploads", 4))
+    files: Threads = field(default_factory=lambda: Threads(4))
+    uploads: Threads = field(default_factory=lambda: Threads(4))
     """For files and their row, one after the other."""
+    limits: UserLimits = NO_LIMITS
+    """What each user may have, unless the token says otherwise; replaced when the settings are read anew."""
+    callback_hosts: CallbackHosts = field(default_factory=lambda: CallbackHosts(()))
+    """Replaced likewise."""
 
     def shown_path(self, path: str) -> str:
         """A path of this server as its users write it."""

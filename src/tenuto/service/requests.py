@@ -1,22 +1,25 @@
 """The requests of users: the only SQL on jobs, each call one transaction.
 Decides nothing that `decisions` can, and touches no file and no node.
 
-Every move is a compare-and-set on (id, state, claim): of a row that another server changed meanwhile nothing
-is changed, and None is returned. What is inserted has a name chosen before (`directory`), so that a
-transaction that is repeated after a lost connection does not insert twice.
+What is inserted has a name chosen before (`directory`), so that a transaction that is repeated after a lost
+connection does not insert twice. Statements are made once: to build one costs more than to run it.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import socket
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, text, update
+from sqlalchemy import Connection, bindparam, case, func, insert, literal_column, select, text
 
-from tenuto.database import Database, Prepared, announce, now_ms
-from tenuto.database.members import MemberKind, members
-from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState, check_move
+from tenuto.database import Database, Prepared, RowTable, announce, now_ms
+from tenuto.database.members import Member, MemberKind, be_seen, dismiss, leave, listed, unseen
+from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState
+from tenuto.service import usage
 from tenuto.service.decisions import ActiveJob, QueueView, Quota, next_jobs
 from tenuto.service.fair_share import (
     active_jobs,
@@ -29,37 +32,64 @@ from tenuto.service.fair_share import (
     set_turn,
     take_turns,
 )
-from tenuto.service.rows import JobRow, Move, NewJob, Page
-from tenuto.service.statements import (
-    ADD,
-    BY_DIRECTORY,
-    BY_ID,
-    BY_ID_LOCKED,
-    BY_KEY,
-    CLAIM,
-    SWAP,
-    SWAP_COMPLETED,
-    SWAP_ENDED,
-    SWAP_STARTED,
-    job_found,
-    job_of,
-    move_of,
-    now,
-    record,
-    record_claims,
-    rehearse,
-    swapped,
-)
-from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, jobs, moves
+from tenuto.service.rows import NO_LIMITS, JobRow, Move, NewJob, Page, UserLimits, instant, job_of, move_of
+from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, callbacks, jobs, moves
 
 QUEUE_CHANNEL = "service_queue"
 """Announced when a job may be claimed: one came in, or a place became free."""
 MOVES_CHANNEL = "service_moves"
 """Announced when a job moved."""
 
+ROWS = RowTable(jobs, SERVICE_TRANSITIONS, fence="claim", owner="server_id", moves=moves)
+_NOW = Prepared(select(now_ms()))
+_BY_ID = select(jobs).where(jobs.c.id == bindparam("job"))
+BY_ID = Prepared(_BY_ID)
+BY_ID_LOCKED = Prepared(_BY_ID.with_for_update())
+BY_DIRECTORY = Prepared(select(jobs).where(jobs.c.directory == bindparam("job")))
+BY_KEY = Prepared(
+    select(jobs).where(jobs.c.user_id == bindparam("user"), jobs.c.idempotency_key == bindparam("key"))
+)
+ADD = Prepared(
+    insert(jobs)
+    .values(state=ServiceState.QUEUED.value, created_at=now_ms(), ready_at=now_ms())
+    .returning(*jobs.c)
+)
+CLAIM = Prepared(
+    ROWS.claim(
+        ServiceState.PROCESSING,
+        QUEUED,
+        jobs.c.id == bindparam("job"),
+        message="",
+        tried_at=func.coalesce(jobs.c.tried_at, bindparam("now")),
+    ).returning(*jobs.c)
+)
+_STARTED = func.coalesce(jobs.c.started_at, now_ms())
+SWAP = ROWS.swap()
+SWAP_STARTED = ROWS.swap(started_at=_STARTED)
+SWAP_ENDED = ROWS.swap(ended_at=now_ms())
+SWAP_COMPLETED = ROWS.swap(started_at=_STARTED, ended_at=now_ms())
+"""Of a job too short to be seen running, too, it is known that it started."""
+
+_NO_JOB = {"the_row": 0, "known_state": "", "known_fence": 0, "state": "", "message": ""}
+_REHEARSED = (
+    (BY_ID, {"job": 0}),
+    (BY_DIRECTORY, {"job": ""}),
+    (CLAIM, {"job": 0, "now": 0, "server_id": "", "node": ""}),
+    (SWAP, {**_NO_JOB, "payload_id": 0}),
+    (SWAP_STARTED, _NO_JOB),
+    (
+        SWAP_COMPLETED,
+        {**_NO_JOB, "exit_code": 0, "result_bytes": 0, "result_sha256": "", "cpu_s": 0.0, "memory_peak": 0},
+    ),
+)
+
 
 class TooManyQueued(Exception):
     """A user has as many jobs in the queue as may wait."""
+
+
+class TooManyBytes(Exception):
+    """A user has as many bytes here as may be stored, or would have; the message says how many are there."""
 
 
 Planning = Callable[[Mapping[str, int]], Sequence[str | None]]
@@ -70,55 +100,83 @@ class Requests:
     """The jobs of one database, as one server sees them. Every method blocks: call it in a thread."""
 
     def __init__(self, database: Database, server_id: str) -> None:
-        self._database = database
+        self.database = database
         self.server_id = server_id
+        self._member = Member(server_id, MemberKind.SERVER, socket.gethostname(), str(os.getpid()))
 
     def now(self) -> int:
         """The database's clock."""
-        return self._database.read(now)
+        return self.database.read(now)
 
     def rehearse(self) -> None:
-        """Makes the statements of a job's way ready; changes nothing."""
-        self._database.write(rehearse)
+        """Has the statements of a job's way compiled, for a job that is not there; changes nothing."""
+
+        def once(connection: Connection) -> None:
+            for statement, values in _REHEARSED:
+                statement.rows(connection, values)
+
+        self.database.write(once)
+
+    # Members
+
+    def be_seen(self) -> None:
+        """Says that this server lives; it joins the members if it was taken for dead, or begins."""
+        self.database.write(lambda connection: be_seen(connection, self._member))
+
+    def servers(self, for_ms: int) -> tuple[dict[str, int], list[str]]:
+        """The last beat of each server, and the servers whose last one is so long ago."""
+
+        def once(connection: Connection) -> tuple[dict[str, int], list[str]]:
+            shown = {server.id: server.seen_at for server in listed(connection, MemberKind.SERVER)}
+            return shown, [server.id for server in unseen(connection, MemberKind.SERVER, for_ms)]
+
+        return self.database.read(once)
+
+    def dismiss(self, beats: Mapping[str, int]) -> None:
+        """Takes servers off the list of members that have shown no other beat since."""
+        self.database.write(lambda connection: dismiss(connection, beats))
+
+    def leave(self) -> None:
+        """Takes this server off the list: others take over what it has claimed."""
+        self.database.write(lambda connection: leave(connection, self.server_id))
 
     # Coming in
 
-    def add(self, new: NewJob, most_queued: int | None = None) -> tuple[JobRow, bool]:
+    def add(self, new: NewJob, limits: UserLimits = NO_LIMITS) -> tuple[JobRow, bool]:
         """The row of an upload, and whether it is new: a key that the user gave before leads to the first.
 
-        ``most_queued``: `TooManyQueued` if as many jobs of the user wait already.
+        ``limits`` of its user: `TooManyQueued` or `TooManyBytes` if one is reached.
         """
 
         def once(connection: Connection) -> tuple[JobRow, bool]:
-            known = job_found(connection, BY_DIRECTORY, {"job": new.directory})
+            known = _found(connection, BY_DIRECTORY, {"job": new.directory})
             if known is not None:  # a commit whose answer was lost
                 return known, True
             if new.idempotency_key is not None:
                 same = {"user": new.user_id, "key": new.idempotency_key}
                 _lock_key(connection, new)
-                if (known := job_found(connection, BY_KEY, same)) is not None:
+                if (known := _found(connection, BY_KEY, same)) is not None:
                     return known, False
-            if most_queued is not None:
+            if limits.queued is not None or limits.stored_bytes is not None:
                 _lock_user(connection, new.user_id)
-                if queued_jobs(connection, new.user_id, most_queued) >= most_queued:
-                    raise TooManyQueued(new.user_id)
+                _check_limits(connection, new, limits)
             row = job_of(ADD.rows(connection, new._asdict())[0])
-            record(connection, row.id, ServiceState.QUEUED, "", row.created_at)
+            _record(connection, [row], row.created_at)
             announce(connection, QUEUE_CHANNEL)
             return row, True
 
-        return self._database.write(once)
+        return self.database.write(once)
 
     def with_key(self, user_id: str, key: str) -> JobRow | None:
         """The job that a user uploaded with this idempotency key."""
         same = {"user": user_id, "key": key}
-        return self._database.read(lambda connection: job_found(connection, BY_KEY, same))
+        return self.database.read(lambda connection: _found(connection, BY_KEY, same))
 
     # Looking
 
     def get(self, job_id: int) -> JobRow | None:
         """The row of a job."""
-        return self._database.read(lambda connection: job_found(connection, BY_ID, {"job": job_id}))
+        return self.database.read(lambda connection: _found(connection, BY_ID, {"job": job_id}))
 
     def listed(self, page: Page) -> list[JobRow]:
         """The rows of a page, the newest first."""
@@ -130,36 +188,44 @@ class Requests:
             query = query.where(jobs.c.state == page.state.value)
         if page.before is not None:
             query = query.where(jobs.c.id < page.before)
-        return self._database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
+        return self.database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
 
     def active(self, service: str) -> list[ActiveJob]:
         """The active jobs of a service."""
-        return self._database.read(lambda connection: competitors(connection, service))
+        return self.database.read(lambda connection: competitors(connection, service))
 
     def line(self, row: JobRow, known: QueueView | None = None) -> QueueView:
         """The queue that a queued job waits in; ``known``: as another job of it saw it just now."""
-        return self._database.read(lambda connection: line_of(connection, row, known))
+        return self.database.read(lambda connection: line_of(connection, row, known))
 
     def moves_of(self, job_id: int, after: int = 0) -> list[Move]:
         """The moves of a job since the one with this id."""
         query = select(moves).where(moves.c.job_id == job_id, moves.c.id > after).order_by(moves.c.id)
-        return self._database.read(lambda connection: [move_of(row) for row in connection.execute(query)])
+        return self.database.read(lambda connection: [move_of(row) for row in connection.execute(query)])
 
     def moved_since(self, after: int) -> list[tuple[int, int]]:
         """(id of the move, job) of the moves since the one with this id."""
         query = select(moves.c.id, moves.c.job_id).where(moves.c.id > after).order_by(moves.c.id)
-        return self._database.read(lambda connection: [(row[0], row[1]) for row in connection.execute(query)])
+        return self.database.read(lambda connection: [(row[0], row[1]) for row in connection.execute(query)])
 
     def last_move(self) -> int:
         """The id of the last move of all."""
         query = select(func.coalesce(func.max(moves.c.id), 0))
-        return self._database.read(lambda connection: int(connection.execute(query).scalar_one()))
+        return self.database.read(lambda connection: int(connection.execute(query).scalar_one()))
 
     def counts(self) -> dict[tuple[str, ServiceState], int]:
         """How many jobs of each service are in each state."""
         query = select(jobs.c.service, jobs.c.state, func.count()).group_by(jobs.c.service, jobs.c.state)
-        return self._database.read(
+        return self.database.read(
             lambda connection: {(row[0], ServiceState(row[1])): row[2] for row in connection.execute(query)}
+        )
+
+    def queue_ages(self) -> dict[str, float]:
+        """How long the oldest queued job of each service has waited, in seconds."""
+        first = select(func.min(jobs.c.id)).where(QUEUED).group_by(jobs.c.service)
+        query = select(jobs.c.service, (now_ms() - jobs.c.created_at)).where(jobs.c.id.in_(first))
+        return self.database.read(
+            lambda connection: {row[0]: max(row[1], 0) / 1000 for row in connection.execute(query)}
         )
 
     # Claiming
@@ -173,6 +239,7 @@ class Requests:
 
         def once(connection: Connection) -> list[JobRow]:
             take_turns(connection)
+            be_seen(connection, self._member)
             nodes = plan(jobs_at_nodes(connection)) if callable(plan) else plan
             active = active_jobs(connection, service)
             most = min(len(nodes), quota.max_runs - sum(active.values()))
@@ -190,9 +257,9 @@ class Requests:
             has_place = not callable(plan) or bool(plan(jobs_at_nodes(connection)))
             return has_place and is_queued(connection, service)
 
-        if not self._database.read(is_of_use):
+        if not self.database.read(is_of_use):
             return []  # without keeping other writers waiting
-        return self._database.write(once)
+        return self.database.write(once)
 
     def _claimed(self, connection: Connection, chosen: Mapping[int, str | None]) -> list[JobRow]:
         """Claims jobs for their nodes, but for those that a user ended since the queue was read."""
@@ -201,36 +268,34 @@ class Requests:
         claimed_at, rows = now(connection), []
         for job_id, node in chosen.items():
             values = {"job": job_id, "now": claimed_at, "server_id": self.server_id, "node": node}
-            row = job_found(connection, CLAIM, values)
+            row = _found(connection, CLAIM, values)
             if row is not None:
                 rows.append(row)
         if rows:
-            record_claims(connection, rows, claimed_at)
+            _record(connection, rows, claimed_at)
             announce(connection, MOVES_CHANNEL)
         return rows
 
     def mine(self) -> list[JobRow]:
         """The active jobs that this server has claimed."""
         query = select(jobs).where(IS_ACTIVE, jobs.c.server_id == self.server_id).order_by(jobs.c.id)
-        return self._database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
+        return self.database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
 
     def unwanted(self) -> list[int]:
         """The active jobs of this server whose end was asked for."""
         query = select(jobs.c.id).where(IS_ACTIVE, jobs.c.server_id == self.server_id)
         query = query.where(jobs.c.terminate_at.is_not(None)).order_by(jobs.c.id)
-        return self._database.read(lambda connection: list(connection.execute(query).scalars()))
+        return self.database.read(lambda connection: list(connection.execute(query).scalars()))
 
     def take_over(self) -> list[JobRow]:
         """Claims the active jobs of servers that are no members: they left, died, or never joined."""
-        alive = select(members.c.id).where(members.c.kind == MemberKind.SERVER.value)
-        theirs = (jobs.c.server_id != self.server_id) & jobs.c.server_id.not_in(alive)
-        query = update(jobs).where(IS_ACTIVE, theirs)
-        query = query.values(claim=jobs.c.claim + 1, server_id=self.server_id)
 
         def once(connection: Connection) -> list[JobRow]:
+            be_seen(connection, self._member)
+            query = ROWS.take_over(self.server_id, MemberKind.SERVER, IS_ACTIVE)
             return [job_of(row) for row in connection.execute(query.returning(*jobs.c))]
 
-        return sorted(self._database.write(once), key=lambda row: row.id)
+        return sorted(self.database.write(once), key=lambda row: row.id)
 
     # Moving
 
@@ -239,23 +304,24 @@ class Requests:
 
         ``values``: further columns. `IllegalTransition` if the table of states forbids the move.
         """
-        check_move(SERVICE_TRANSITIONS, row.state, to)
+        ROWS.check(row.state, to)
 
         def once(connection: Connection) -> JobRow | None:
             statement = _stamping(to)
-            moved = swapped(connection, row, {**values, "state": to.value, "message": message}, statement)
+            moved = _swapped(connection, row, {**values, "state": to.value, "message": message}, statement)
             if moved is None:
                 # A commit whose answer was lost has moved it already.
-                known = job_found(connection, BY_ID, {"job": row.id})
+                known = _found(connection, BY_ID, {"job": row.id})
                 return known if known is not None and _shows(known, row, to, message) else None
-            ended_at = moved.ended_at if to is not ServiceState.CLEANED else None
-            record(connection, row.id, to, message, ended_at)
+            _record(connection, [moved], moved.ended_at if to is not ServiceState.CLEANED else None)
+            if to.is_final and to is not ServiceState.CLEANED:
+                _note_end(connection, moved)
             announce(connection, MOVES_CHANNEL)
             if row.state.is_active and not to.is_active:
                 announce(connection, QUEUE_CHANNEL)
             return moved
 
-        return self._database.write(once)
+        return self.database.write(once)
 
     def requeue(self, row: JobRow, message: str, wait_ms: int) -> JobRow | None:
         """Puts a job that was certainly not sent back into the queue, for any node, after a while."""
@@ -269,18 +335,18 @@ class Requests:
                 "node": None,
                 "ready_at": queued_at + wait_ms,
             }
-            moved = swapped(connection, row, values)
+            moved = _swapped(connection, row, values)
             if moved is not None:
-                record(connection, row.id, ServiceState.QUEUED, message, queued_at)
+                _record(connection, [moved], queued_at)
                 announce(connection, MOVES_CHANNEL)
                 announce(connection, QUEUE_CHANNEL)
             return moved
 
-        return self._database.write(once)
+        return self.database.write(once)
 
     def update(self, row: JobRow, **values: Any) -> JobRow | None:
         """Changes columns of a job that stays in its state, if it is still as the row says."""
-        return self._database.write(lambda connection: swapped(connection, row, values))
+        return self.database.write(lambda connection: _swapped(connection, row, values))
 
     def terminate(self, job_id: int) -> JobRow | None:
         """Asks for the end of a job: a queued one is Killed at once, of an active one the wish is noted.
@@ -290,39 +356,38 @@ class Requests:
 
         def once(connection: Connection) -> JobRow | None:
             # Locked: a wish that is compared with a state that a server leaves just then would be lost.
-            row = job_found(connection, BY_ID_LOCKED, {"job": job_id})
+            row = _found(connection, BY_ID_LOCKED, {"job": job_id})
             if row is None or row.state.is_final:
                 return row
             asked_at = now(connection)
             values: dict[str, Any] = {"terminate_at": row.terminate_at or asked_at}
             if row.state is ServiceState.QUEUED:
                 values |= {"state": ServiceState.KILLED.value, "message": TERMINATED, "ended_at": asked_at}
-                record(connection, job_id, ServiceState.KILLED, TERMINATED, asked_at)
             announce(connection, MOVES_CHANNEL)
-            return swapped(connection, row, values)
+            asked = _swapped(connection, row, values)
+            if asked is not None and asked.state is not row.state:
+                _record(connection, [asked], asked_at)
+            if asked is not None and asked.state.is_final:
+                _note_end(connection, asked)
+            return asked
 
-        return self._database.write(once)
+        return self.database.write(once)
 
     # Cleaning
 
     def old(self, max_age_ms: int, limit: int = 100) -> list[JobRow]:
         """Jobs that ended longer ago than this and still have their files."""
-        query = select(jobs).where(HAS_ENDED, jobs.c.ended_at < now_ms() - max_age_ms)
-        query = query.order_by(jobs.c.ended_at).limit(limit)
-        return self._database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
+        found = self.database.read(lambda connection: ROWS.old(connection, HAS_ENDED, max_age_ms, limit))
+        return [job_of(row) for row in found]
 
     def forget(self, age_ms: int, limit: int = 1000) -> int:
-        """Deletes the rows of cleaned jobs that ended longer ago than this; how many."""
-        old = select(jobs.c.id).where(
-            jobs.c.state == ServiceState.CLEANED.value, jobs.c.ended_at < now_ms() - age_ms
-        )
-        statement = delete(jobs).where(jobs.c.id.in_(old.limit(limit)))
-        return self._database.write(lambda connection: connection.execute(statement).rowcount)
+        """Deletes the rows of cleaned jobs that ended longer ago than this; how many. Their usage stays."""
+        return self.database.write(lambda connection: usage.forget(connection, now_ms() - age_ms, limit))
 
     def states_of(self, directories: Sequence[str]) -> dict[str, ServiceState]:
         """The states of the jobs that these directories belong to; one without a job is left out."""
         query = select(jobs.c.directory, jobs.c.state).where(jobs.c.directory.in_(list(directories)))
-        return self._database.read(
+        return self.database.read(
             lambda connection: {row[0]: ServiceState(row[1]) for row in connection.execute(query)}
         )
 
@@ -339,8 +404,68 @@ def _stamping(to: ServiceState) -> Prepared:
     return SWAP_ENDED if to.is_final and to is not ServiceState.CLEANED else SWAP
 
 
+def now(connection: Connection) -> int:
+    """The database's clock."""
+    return int(_NOW.rows(connection)[0][0])
+
+
+def _found(connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> JobRow | None:
+    """The row that a statement finds or changes; None if there is none."""
+    found = statement.row(connection, values)
+    return None if found is None else job_of(found)
+
+
+def _swapped(
+    connection: Connection, row: JobRow, values: Mapping[str, Any], statement: Prepared = SWAP
+) -> JobRow | None:
+    """A job after a compare-and-set; None if another server changed it since the caller saw the row."""
+    return _found(connection, statement, {**values, **ROWS.known(row.id, row.state, row.claim)})
+
+
+def _record(connection: Connection, rows: Iterable[JobRow], at: int | None = None) -> None:
+    """Notes the states that jobs have come to, as of now if no instant is given."""
+    instant = {} if at is None else {"at": at}
+    lines = [{"job_id": row.id, "state": row.state.value, "message": row.message, **instant} for row in rows]
+    ROWS.record(connection, lines)
+
+
+def _note_end(connection: Connection, row: JobRow) -> None:
+    """Writes what the callback of a job is told, in the transaction that ends the job."""
+    if row.callback is None:
+        return
+    said = {"id": row.id, "service": row.service, "status": row.state.value, "message": row.message}
+    body = json.dumps({**said, "ended_at": instant(row.ended_at)})
+    values = {"job_id": row.id, "url": row.callback, "body": body, "token_id": row.token_id}
+    connection.execute(insert(callbacks).values(due_at=row.ended_at, **values))
+
+
 def _shows(known: JobRow, row: JobRow, to: ServiceState, message: str) -> bool:
     return (known.state, known.claim, known.message) == (to, row.claim, message)
+
+
+_STORED = Prepared(
+    select(
+        func.coalesce(
+            func.sum(
+                case(
+                    (HAS_ENDED, func.coalesce(jobs.c.result_bytes, 0)),
+                    else_=func.coalesce(jobs.c.bytes_in, 0),
+                )
+            ),
+            0,
+        )
+    ).where(jobs.c.user_id == bindparam("user"), jobs.c.state != literal_column("'Cleaned'"))
+)
+"""The bytes of a user's jobs here: of those that have ended the results, of the others what was uploaded."""
+
+
+def _check_limits(connection: Connection, new: NewJob, limits: UserLimits) -> None:
+    if limits.queued is not None and queued_jobs(connection, new.user_id, limits.queued) >= limits.queued:
+        raise TooManyQueued(new.user_id)
+    if limits.stored_bytes is not None:
+        stored = int(_STORED.rows(connection, {"user": new.user_id})[0][0])
+        if stored + (new.bytes_in or 0) > limits.stored_bytes:
+            raise TooManyBytes(str(stored))
 
 
 def _lock_user(connection: Connection, user_id: str) -> None:

@@ -4,7 +4,9 @@ Plain values; `requests` reads and writes them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from tenuto.lifecycle.service import ServiceState
 
@@ -17,6 +19,24 @@ class NewJob(NamedTuple):
     directory: str
     idempotency_key: str | None = None
     body_sha256: str | None = None
+    callback: str | None = None
+    token_id: int | None = None
+    bytes_in: int | None = None
+
+
+class UserLimits(NamedTuple):
+    """What one user may have at once; None: no limit."""
+
+    queued: int | None = None
+    stored_bytes: int | None = None
+    connections: int | None = None
+
+    def over(self, others: UserLimits) -> UserLimits:
+        """These, and where there is none, the others."""
+        return UserLimits(*(own if own is not None else one for own, one in zip(self, others, strict=True)))
+
+
+NO_LIMITS = UserLimits()
 
 
 class JobRow(NamedTuple):
@@ -46,6 +66,14 @@ class JobRow(NamedTuple):
     exit_code: int | None
     result_bytes: int | None
     result_sha256: str | None
+    callback: str | None = None
+    """The address that is told of its end."""
+    token_id: int | None = None
+    """Of the token that it was uploaded with."""
+    bytes_in: int | None = None
+    """Of its files as they were uploaded."""
+    cpu_s: float | None = None
+    memory_peak: int | None = None
 
 
 class Move(NamedTuple):
@@ -66,3 +94,29 @@ class Page(NamedTuple):
     state: ServiceState | None = None
     before: int | None = None
     limit: int = 100
+
+
+_STATE = JobRow._fields.index("state")
+_MOVE_STATE = Move._fields.index("state")
+
+
+def job_of(row: Sequence[Any]) -> JobRow:
+    """A row of the table as a value."""
+    values = list(row)
+    values[_STATE] = ServiceState(values[_STATE])
+    return JobRow(*values)
+
+
+def move_of(row: Sequence[Any]) -> Move:
+    """A row of the table of moves as a value."""
+    values = list(row)
+    values[_MOVE_STATE] = ServiceState(values[_MOVE_STATE])
+    return Move(*values)
+
+
+def instant(ms: int | None) -> str | None:
+    """An instant of the database's clock, as RFC 3339."""
+    if ms is None:
+        return None
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -5,29 +5,27 @@ Parses no arguments; `cli.commands.serve` does.
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 
 from fastapi import FastAPI
-from sqlalchemy import Connection
 from starlette.types import ASGIApp, Scope
 
-from tenuto.database.members import Member, MemberKind, join, leave, listed, see, unseen
 from tenuto.errors import DatabaseError
 from tenuto.service.access import Tokens
+from tenuto.service.callbacks import CALLBACK_SECRET, CallbackHosts, CallbackSender, Secrets
 from tenuto.service.cleaner import Cleaner
 from tenuto.service.data_owner import DataDirectory, OwnedData, open_data
-from tenuto.service.decisions import Beats
+from tenuto.service.decisions import ServerBeats
 from tenuto.service.getter import Getter
 from tenuto.service.guard import Guard, Proxies
+from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.log import log
 from tenuto.service.metrics import Metrics
-from tenuto.service.node_notes import note_nodes
+from tenuto.service.node_notes import NodePlace, left_places, note_nodes, note_places
 from tenuto.service.nodes import Node, NodeBook
 from tenuto.service.openapi import operation_id
 from tenuto.service.operations import Operations
@@ -36,6 +34,8 @@ from tenuto.service.places import DataPlaces
 from tenuto.service.requests import MOVES_CHANNEL, QUEUE_CHANNEL, Requests
 from tenuto.service.routes import download, info, jobs, upload, watching
 from tenuto.service.routes.common import HANDLERS, Front
+from tenuto.service.rows import UserLimits
+from tenuto.service.secret_files import made_secret, secret_in
 from tenuto.service.sender import Sender
 from tenuto.service.stage import Stage
 from tenuto.service.tables import MIGRATIONS
@@ -104,7 +104,15 @@ class Server:
             machine.clock,
             machine.randomness,
             Metrics(),
-            sql=Threads("sql", SQLITE_THREADS if self.database.is_sqlite else SQL_THREADS),
+            sql=Threads(SQLITE_THREADS if self.database.is_sqlite else SQL_THREADS),
+        )
+        self._limit(settings)
+        self._calls = CallbackSender(
+            self.database,
+            self.parts.sql,
+            lambda: self.parts.callback_hosts,
+            _secrets(settings, machine),
+            self.parts.metrics,
         )
         self._getter = Getter(self.parts, self._wake_sender)
         self._sender = Sender(self.parts, self._getter.follow)
@@ -115,11 +123,19 @@ class Server:
         self._last_move = 0
         self._asked = 0
         """How often nodes were asked for their slots."""
-        self._beats = Beats()
+        self._beats = ServerBeats()
+        self._noted: list[NodePlace] = []
+        """Where the nodes are, as it was noted last."""
         self.operations = Operations(self.parts, self._sender.stage.wake, self._getter.terminate)
 
     def _wake_sender(self) -> None:
         self._sender.stage.wake()
+
+    def _limit(self, settings: ServiceSettings) -> None:
+        """Holds users to these limits from now on, and calls these hosts."""
+        of_user = (settings.queued_per_user, settings.stored_bytes_per_user, settings.connections_per_user)
+        self.parts.limits = UserLimits(*of_user)
+        self.parts.callback_hosts = CallbackHosts(settings.callback_hosts)
 
     def app(self) -> ASGIApp:
         """The server as an ASGI application."""
@@ -162,8 +178,8 @@ class Server:
         """Goes on with what was under way, and begins to claim."""
         parts = self.parts
         raise_open_files(parts.settings.connections)
-        member = Member(self._id, MemberKind.SERVER, socket.gethostname(), str(os.getpid()))
-        await parts.sql(self.database.write, partial(_join, member))
+        await parts.sql(parts.requests.be_seen)
+        await self._find_left_nodes()
         await self._take_over()
         await self._cleaner.sweep(alone=self.database.is_sqlite)
         self._last_move = await parts.sql(parts.requests.last_move)
@@ -173,6 +189,7 @@ class Server:
         await self._learn_slots()
         for stage in (self._member, self._news, self._asking, self._sender.stage, self._cleaner.stage):
             stage.start()
+        self._calls.stage.start()
 
     async def rehearse(self) -> None:
         """Prepares what the first job would wait for."""
@@ -184,11 +201,15 @@ class Server:
         self.operations.is_draining = True
         self.parts.waiters.close()
 
-    def reload(self, services: Mapping[str, Offered], nodes: Mapping[str, Node]) -> None:
-        """Offers these services from now on, at these nodes.
+    def reload(
+        self, services: Mapping[str, Offered], nodes: Mapping[str, Node], settings: ServiceSettings
+    ) -> None:
+        """Offers these services from now on, at these nodes, and holds users to these limits.
 
         A node that is not named any more gets no job, and is asked for the results of those that it has.
         """
+        self._calls.secrets = _secrets(settings, self._machine)  # which may be refused
+        self._limit(settings)
         book = self.parts.book
         for name, node in nodes.items():
             if name not in book.nodes or not _is_same(book.nodes[name], node):
@@ -205,10 +226,11 @@ class Server:
         for stage in (self._sender.stage, self._cleaner.stage, self._asking, self._news, self._member):
             await stage.close()
         await self._getter.close()
+        await self._calls.close()
         for node in self.parts.book.nodes.values():
             await node.close()
         with suppress(DatabaseError):  # another server finds out by itself
-            await self.parts.sql(self.database.write, lambda connection: leave(connection, self._id))
+            await self.parts.sql(self.parts.requests.leave)
         self.parts.sql.close()
         self.parts.files.close()
         self.parts.uploads.close()
@@ -238,10 +260,8 @@ class Server:
     async def _be_seen(self) -> None:
         """Says that this server lives, and takes over what servers that do not had claimed."""
         parts = self.parts
-        known = await parts.sql(self.database.write, lambda connection: see(connection, self._id))
-        if not known:  # it was taken for dead: what it had claimed belongs to others
-            member = Member(self._id, MemberKind.SERVER, socket.gethostname(), str(os.getpid()))
-            await parts.sql(self.database.write, partial(_join, member))
+        await parts.sql(parts.requests.be_seen)
+        await self._find_left_nodes()
         await self._take_over()
         if heard := parts.book.heard():
             await parts.sql(self.database.write, lambda connection: note_nodes(connection, heard))
@@ -249,24 +269,46 @@ class Server:
             # Claimed by a transaction whose answer was lost, or left by a follower that failed.
             self._getter.follow(row, taken_over=True)
 
+    async def _find_left_nodes(self) -> None:
+        """Notes where the nodes are, and finds those again that left the settings while they have jobs."""
+        parts = self.parts
+        book = parts.book
+        named = [
+            NodePlace(
+                name, node.address.url, str(node.address.secret_file) if node.address.secret_file else None
+            )
+            for name, node in book.nodes.items()
+            if isinstance(node, HttpNode)
+        ]
+        if named != self._noted:
+            await parts.sql(self.database.write, lambda connection: note_places(connection, named))
+            self._noted = named
+        for left in await parts.sql(
+            self.database.read, lambda connection: left_places(connection, book.nodes)
+        ):
+            secret_file = Path(left.token_file) if left.token_file else None
+            address = NodeAddress(left.url, secret_file=secret_file, poll_s=parts.settings.poll_s)
+            book.add(left.name, HttpNode(left.name, address))
+            log("node_left", 30, node=left.name, url=left.url)
+
     async def _take_over(self) -> None:
         """Dismisses the servers that are gone, then claims the jobs of all that are no members."""
         if gone := await self._gone():
-            await self.parts.sql(self.database.write, partial(_dismiss, gone))
+            await self.parts.sql(self.parts.requests.dismiss, gone)
         rows = await self.parts.sql(self.parts.requests.take_over)
         if rows:
             log("claimed", taken_over=len(rows))
         for row in rows:
             self._getter.follow(row, taken_over=True)
 
-    async def _gone(self) -> list[str]:
-        """The servers that were not seen for too long: by the database's clock, and by ours."""
-        shown, late = await self.parts.sql(self.database.read, _servers)
+    async def _gone(self) -> dict[str, int]:
+        """The last beats of servers that were not seen for too long: by the database's clock, and by ours."""
+        shown, late = await self.parts.sql(self.parts.requests.servers, UNSEEN_MS)
         if self.database.is_sqlite:  # the lock of the data says that no other lives
-            return [server for server in shown if server != self._id]
+            return {server: beat for server, beat in shown.items() if server != self._id}
         now = self._machine.clock.monotonic()
         self._beats.look(shown, now)
-        return [server for server in late if self._beats.is_still(server, now, STILL_S)]
+        return {server: shown[server] for server in late if self._beats.is_still(server, now, STILL_S)}
 
     async def _tell_news(self) -> None:
         """Wakes the requests that wait for jobs which other servers moved, or were asked to end."""
@@ -282,19 +324,14 @@ class Server:
             self._getter.terminate(job_id)
 
 
-def _servers(connection: Connection) -> tuple[dict[str, int], list[str]]:
-    """The last beat of each server, and the servers whose last one is long ago."""
-    shown = {server.id: server.seen_at for server in listed(connection, MemberKind.SERVER)}
-    return shown, [server.id for server in unseen(connection, MemberKind.SERVER, UNSEEN_MS)]
-
-
-def _join(member: Member, connection: object) -> None:
-    join(connection, member)  # type: ignore[arg-type]
-
-
-def _dismiss(members: list[str], connection: object) -> None:
-    for member in members:
-        leave(connection, member)  # type: ignore[arg-type]
+def _secrets(settings: ServiceSettings, machine: Machine) -> Secrets:
+    """What callbacks are signed with; the secret of jobs without a token is made at the first start."""
+    given, own = settings.callback_secret_file, settings.data / CALLBACK_SECRET
+    if not settings.callback_hosts:
+        return Secrets("")
+    if given is not None:
+        return Secrets("", secret_in(given))
+    return Secrets(made_secret(own, "tnc_", machine.randomness))
 
 
 def _is_same(known: Node, named: Node) -> bool:

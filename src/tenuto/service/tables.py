@@ -13,6 +13,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Double,
     ForeignKey,
     Index,
     Integer,
@@ -30,9 +31,9 @@ from tenuto.launchers.confinement import database_files
 from tenuto.lifecycle.service import ACTIVE, ENDED, PayloadState, ServiceState
 from tenuto.workspace.modes import FILE_MODE
 
-MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "service_version", "0002")
-"""A server's: jobs, turns, moves, tokens."""
-NODE_MIGRATIONS = Migrations(Path(__file__).parent / "node" / "migrations", "node_version", "0002")
+MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "service_version", "0003")
+"""A server's: jobs, turns, moves, callbacks, tokens, usage, nodes."""
+NODE_MIGRATIONS = Migrations(Path(__file__).parent / "node" / "migrations", "node_version", "0003")
 """A node's: payloads."""
 
 
@@ -71,6 +72,7 @@ def literals(states: frozenset[ServiceState] | frozenset[PayloadState]) -> str:
 
 
 QUEUED = text("state = 'Queued'")
+IS_WAITING = text("status = 'waiting'")
 IS_ACTIVE = text(f"state IN ({literals(ACTIVE)})")
 HAS_ENDED = text(f"state IN ({literals(ENDED)})")
 OPEN = frozenset({PayloadState.PREPARED, PayloadState.RUNNING})
@@ -108,6 +110,11 @@ jobs = Table(
     Column("exit_code", Integer),
     Column("result_bytes", BigInteger),
     Column("result_sha256", Text),
+    Column("callback", Text),
+    Column("token_id", BigInteger),
+    Column("bytes_in", BigInteger),
+    Column("cpu_s", Double),
+    Column("memory_peak", BigInteger),
     CheckConstraint(f"state IN ({literals(frozenset(ServiceState))})", name="jobs_state"),
     UniqueConstraint("user_id", "idempotency_key", name="jobs_idempotency"),
     Index("jobs_queued", "service", "user_id", "id", sqlite_where=QUEUED, postgresql_where=QUEUED),
@@ -150,8 +157,49 @@ tokens = Table(
     Column("expires_at", BigInteger),
     Column("revoked_at", BigInteger),
     Column("services", Text),
+    Column("queued", Integer),
+    Column("stored_bytes", BigInteger),
+    Column("connections", Integer),
     sqlite_autoincrement=True,
 )
+
+callbacks = Table(
+    "callbacks",
+    metadata,
+    Column("job_id", _KEY, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("url", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("token_id", BigInteger),
+    Column("status", Text, nullable=False, server_default="waiting"),
+    Column("tries", Integer, nullable=False, server_default="0"),
+    Column("message", Text, nullable=False, server_default=""),
+    Column("due_at", BigInteger, nullable=False),
+    Index("callbacks_due", "due_at", sqlite_where=IS_WAITING, postgresql_where=IS_WAITING),
+)
+"""What is to be told of jobs that have ended, and to whom."""
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("service", Text, primary_key=True),
+    Column("month", Text, primary_key=True),
+    Column("jobs", BigInteger, nullable=False),
+    Column("cpu_s", Double, nullable=False),
+    Column("memory_peak", BigInteger, nullable=False),
+    Column("bytes_in", BigInteger, nullable=False),
+    Column("bytes_out", BigInteger, nullable=False),
+)
+"""What jobs used whose rows are forgotten."""
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("token_file", Text),
+)
+"""Where the nodes are, also those that left the settings while they have jobs."""
 
 node_metadata = MetaData()
 
@@ -175,6 +223,8 @@ payloads = Table(
     Column("result_bytes", BigInteger),
     Column("result_sha256", Text),
     Column("command", Text, nullable=False, server_default=""),
+    Column("cpu_s", Double),
+    Column("memory_peak", BigInteger),
     CheckConstraint(f"state IN ({literals(frozenset(PayloadState))})", name="payloads_state"),
     Index("payloads_open", "id", sqlite_where=IS_OPEN, postgresql_where=IS_OPEN),
     Index("payloads_ended", "ended_at", sqlite_where=PAYLOAD_ENDED, postgresql_where=PAYLOAD_ENDED),

@@ -28,7 +28,7 @@ from tenuto.service.names import OWN_DIRECTORY, RUN_SCRIPT, file_name, folded, p
 LONGEST_FIELD = 4 << 10
 LONGEST_SCRIPT = 1 << 20
 CALLBACK = "callback"
-"""The field that names an address to be called at the end of the job, which no server does yet."""
+"""The field that names an address to be called at the end of the job."""
 UNPACK = "unpack"
 """The field that names an uploaded ZIP whose files are the upload's."""
 LOOK_EVERY = 8 << 20
@@ -67,10 +67,15 @@ def refused(code: ErrorCode, message: str) -> RequestRefused:
     return RequestRefused(code.value, message)
 
 
+def free_bytes(directory: str) -> int:
+    """The room that is left on the disk of a directory."""
+    disk = os.statvfs(directory)
+    return disk.f_bavail * disk.f_frsize
+
+
 def check_room(directory: str, limits: UploadLimits, needed: int) -> None:
     """Refuses an upload that would leave too little room on the disk."""
-    disk = os.statvfs(directory)
-    if disk.f_bavail * disk.f_frsize - needed < limits.min_free_bytes:
+    if free_bytes(directory) - needed < limits.min_free_bytes:
         raise refused(ErrorCode.DISK_FULL, "The disk of the server is nearly full; try again later")
 
 
@@ -183,9 +188,6 @@ class Receiver:
         """
         if not self._ended:
             raise refused(ErrorCode.BAD_MULTIPART, "Multipart error: the body ended early")
-        if self._fields.get(CALLBACK):
-            message = "This server calls no address at the end of a job: leave callback out, and wait for it"
-            raise refused(ErrorCode.CALLBACKS_OFF, message)
         if self._fields.get(UNPACK):
             try:
                 self._unpack(self._fields[UNPACK])

@@ -42,8 +42,10 @@ class PartitionSettings(NamedTuple):
     gpus: int = 0
     gpu_kind: str = "cuda"
     gpu_memory_bytes: int = 0
+    gpu_type: str = ""
     time_s: float | None = None
     priority: int = 0
+    nodes: int | None = None
 
 
 _PARTITION: dict[str, tuple[str, Kind[Any]]] = {
@@ -52,8 +54,10 @@ _PARTITION: dict[str, tuple[str, Kind[Any]]] = {
     "gpus": ("gpus", integer(0)),
     "gpu_kind": ("gpu_kind", choice("cuda", "rocm")),
     "gpu_memory": ("gpu_memory_bytes", BYTES),
+    "gpu_type": ("gpu_type", TEXT),
     "time": ("time_s", DURATION),
     "priority": ("priority", integer()),
+    "nodes": ("nodes", integer(1)),
 }
 """Name in the settings -> name here, and its kind."""
 
@@ -144,7 +148,7 @@ class ClusterSettings:
     options: Mapping[str, str] | None = setting(
         optional(TABLE_OF_WORDS),
         None,
-        "How `time cores memory gpus partition account qos constraint` are asked for.",
+        "How `time cores memory gpus gpu_type nodes partition account qos constraint` are asked for.",
         default_text=_OWN,
     )
     variables: Mapping[str, str] | None = setting(

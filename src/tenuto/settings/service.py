@@ -92,6 +92,23 @@ class ServiceSettings:
     queued_per_user: int = setting(
         integer(1), 1000, "Jobs of one user that may wait in the queue; further uploads are refused."
     )
+    stored_bytes_per_user: int | None = setting(
+        optional(BYTES), None, "Size of a user's uploads and results together; further uploads are refused."
+    )
+    connections_per_user: int = setting(
+        integer(1), 100, "Requests of one user at once, with tokens; those that wait or stream count."
+    )
+    callback_hosts: tuple[str, ...] = setting(
+        TEXTS,
+        (),
+        "Hosts that may be told of the end of a job: names, `*.example.org`, `*`, addresses, networks.",
+    )
+    callback_secret_file: Path | None = setting(
+        optional(PATH),
+        None,
+        "The file with the secret that callbacks are signed with.",
+        default_text="the SHA-256 of the token in hex; without tokens `callback.secret` in its data",
+    )
     rate_per_s: float = setting(NUMBER, 50.0, "Requests per second of one user, with tokens.")
     burst: int = setting(integer(1), 200, "Requests that a user who was quiet may send at once.")
     connections: int = setting(

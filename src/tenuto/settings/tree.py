@@ -184,7 +184,10 @@ class Settings:
         'docs/clusters.md. "auto": as what the job needs leads to, see docs/requirements.md.',
     )
     slots: int = found_setting(
-        integer(1), cores, "the cores", "Jobs of a workspace that run at once here, by all processes."
+        integer(1),
+        cores,
+        "the cores",
+        "How many jobs of a workspace run at once on this machine, counting every script that uses it.",
     )
     max_retries: int = setting(integer(0), 3, "Restarts of a resumable task that ran out of time.")
     max_lost_retries: int | None = setting(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.launchers.commands import command_of, environment_of
-from tenuto.launchers.instructions import NO_LIMITS, CarbonPlan, Command, Limits, instruct
+from tenuto.launchers.instructions import NO_LIMITS, CarbonPlan, Command, Instructions, Limits
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.script import job_script
 from tenuto.tasks.serialization import dumps, job_document
@@ -89,15 +89,15 @@ class ReadyJob:
         self._behind = behind
         self._launcher = launcher or bench.launcher
         self._external = bench.external
-        self._instructions = instruct(
+        self._instructions = Instructions(
             TASK_ID,
             job_id,
             limits=limits,
-            environment=environment,
+            environment=environment or {},
             durability=durability,
             command=command,
             carbon=carbon,
-        )
+        ).encode()
         self.open_attempt()
 
     def open_attempt(self) -> None:

@@ -19,7 +19,7 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.http_server import WebServer, open_socket
 from tenuto.testing.fake_source import FakeSource, fake_row
-from tenuto.workspace.points import MetricPoint
+from tenuto.workspace.points import SYSTEM, MetricPoint
 
 SWEEP = "experiments:sweep/20260101_1402"
 BEFORE = "experiments:sweep/20260101_1130"
@@ -116,6 +116,18 @@ def _put_curves(source: FakeSource, row: Row) -> None:
     source.curves[row.key] = {
         "loss": [MetricPoint(step, begun + step, value) for step, value in values.items()],
         "accuracy": [MetricPoint(step, begun + step, 1 - value / 3) for step, value in values.items()],
+        **{
+            SYSTEM + name: [
+                MetricPoint(step, begun + 10 * step, most * (0.6 + 0.3 * math.sin(step / pace)))
+                for step in range(70)
+            ]
+            for name, most, pace in (
+                ("cpu", 4, 3),
+                ("memory", 3e9, 20),
+                ("host_cpu", 1, 5),
+                ("host_memory", 0.8, 25),
+            )
+        },
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tenuto.errors import WorkspaceError
 from tenuto.light import sha256
-from tenuto.workspace.flags import STORED_RESULT_LIMIT
+from tenuto.workspace.flags import RESULT_NOT_KEPT, STORED_RESULT_LIMIT
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.markers import (
@@ -188,7 +188,8 @@ def keep_result(
 ) -> Marker:
     """The marker with the result in it if it is small; a larger one is written to a file of its own first.
 
-    Raises `TypeError` or `ValueError` for what JSON cannot say.
+    One that the disk does not take is not kept, and its job is done. Raises `TypeError` or `ValueError` for
+    what JSON cannot say.
     """
     if result is None:
         return marker
@@ -196,7 +197,11 @@ def keep_result(
     record = {**marker.record, "result": sha256(data).hexdigest()[:16]} if marker.record else marker.record
     if len(data) <= RESULT_LIMIT:
         return marker._replace(result=result, result_stored=False, record=record)
-    files.replace(paths.result, data, durable=durability is Durability.MARKER)
+    try:
+        files.replace(paths.result, data, durable=durability is Durability.MARKER)
+    except OSError as error:  # hours of work may be in the job's directory
+        flags = (*marker.flags, RESULT_NOT_KEPT)
+        return marker._replace(message=f"its result could not be written: {error}", flags=flags)
     return marker._replace(result=None, result_stored=True, record=record)
 
 
@@ -207,11 +212,17 @@ RECORD_IN_MARKER = 1000
 def keep_record(
     files: Files, paths: JobPaths, marker: Marker, durability: Durability = Durability.MARKER
 ) -> Marker:
-    """The marker with its record; a long one is written to a file first, with the nonce of the attempt."""
+    """The marker with its record; a long one is written to a file first, with the nonce of the attempt.
+
+    Of one that the disk does not take, as much as the marker has room for is kept.
+    """
     data = to_json({**marker.record, "nonce": marker.nonce})
     if len(data) <= RECORD_IN_MARKER:
         return marker
-    files.replace(paths.record, data, durable=durability is Durability.MARKER)
+    try:
+        files.replace(paths.record, data, durable=durability is Durability.MARKER)
+    except OSError:
+        return marker._replace(record={**marker.record, "files": {}})
     return marker._replace(record={**brief_record(marker.record), "stored": True})
 
 

@@ -16,7 +16,7 @@ class Action(Enum):
 
     KEEP = "nothing: the state is final"
     START = "start it, or retry it if the rules allow"
-    WATCH = "wait: somebody else has it"
+    WATCH = "wait: another process has it"
     SWEEP = "take the lock, end the leftovers, then derive again"
 
 

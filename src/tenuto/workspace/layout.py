@@ -143,6 +143,11 @@ class JobPaths:
         return f"{self.directory}/{METRICS}"
 
     @property
+    def usage(self) -> str:
+        """What the attempts used over time: points that the runner writes."""
+        return f"{self.private}/usage.jsonl"
+
+    @property
     def params(self) -> str:
         return f"{self.directory}/params.json"
 

@@ -16,6 +16,10 @@ MOST_POINTS = 10_000
 FEWEST_POINTS = 4
 """The first, the last, the smallest and the largest stay, however much is thinned."""
 LONGEST_NAME = 200
+SYSTEM = "system/"
+"""How the names of what runners measure begin: cores, bytes, and parts of 1 of the host."""
+_LONG_AGO = 1e12
+"""Seconds that no clock shows: such a time is none."""
 _SPELLED = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "infinity": math.inf, "-infinity": -math.inf}
 
 
@@ -56,20 +60,29 @@ class Curves:
             self._take(record)
 
     def _take(self, record: Any) -> None:
-        match record:
-            case {"name": str(name), "value": given} if 0 < len(name) <= LONGEST_NAME:
-                value, step = _value(given), record.get("step")
-                step = self.next_steps.get(name, 0) if step is None else step
-                if value is not None and type(step) is int:
-                    self.next_steps[name] = step + 1
-                    self.counts[name] = self.counts.get(name, 0) + 1
-                    attempt = record.get("attempt", 1)
-                    point = MetricPoint(
-                        step, _time(record.get("time")), value, attempt if type(attempt) is int else 1
-                    )
-                    self.points.setdefault(name, {})[step] = point
-                    return
-        self.strange += 1
+        if type(record) is not dict:
+            self.strange += 1
+            return
+        name, value, step = record.get("name"), record.get("value"), record.get("step")
+        if type(value) is not float:
+            value = _value(value)
+        if type(name) is not str or not 0 < len(name) <= LONGEST_NAME or value is None:
+            self.strange += 1
+            return
+        if step is None:
+            step = self.next_steps.get(name, 0)
+        elif type(step) is not int:
+            self.strange += 1
+            return
+        time, attempt = record.get("time"), record.get("attempt", 1)
+        if type(time) is not float or not -_LONG_AGO < time < _LONG_AGO:
+            time = _time(time)
+        self.next_steps[name] = step + 1
+        self.counts[name] = self.counts.get(name, 0) + 1
+        points = self.points.get(name)
+        if points is None:
+            points = self.points[name] = {}
+        points[step] = MetricPoint(step, time, value, attempt if type(attempt) is int else 1)
 
     def sorted(self, most: int = MOST_POINTS) -> dict[str, list[MetricPoint]]:
         """name -> its points by step, `most` at most."""
@@ -128,7 +141,7 @@ def _value(given: Any) -> float | None:
 def _time(given: Any) -> float | None:
     """Seconds since 1970, of a number or of ISO 8601; what cannot be read is unknown."""
     if isinstance(given, int | float) and not isinstance(given, bool):
-        return float(given) if abs(given) < 1e12 else None
+        return float(given) if abs(given) < _LONG_AGO else None
     try:
         return datetime.fromisoformat(given).timestamp() if isinstance(given, str) else None
     except (ValueError, OverflowError):

@@ -24,12 +24,15 @@ from tenuto.jobs.filters import parse_filter
 from tenuto.jobs.row import Group, Row
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
+from tenuto.search import Evolution, Real
+from tenuto.search.source import SearchSource
 from tenuto.settings import Settings
 from tenuto.testing.fake_source import FakeLog, FakeSource, fake_row
 from tenuto.workspace.points import MetricPoint
 from tests.jobs.workspaces import NOW, RUN, Builder, line
 from tests.monitor.conftest import Served
 from tests.monitor.page.conftest import FAILED, RUNNING, SWEEP, Serve, Visitor
+from tests.search.tasks_for_search import Trade
 
 pytestmark = pytest.mark.slow
 
@@ -195,14 +198,42 @@ def test_curves_of_many_jobs_and_of_one_are_drawn_live(serve: Serve, visitor: Vi
     expect(page.locator(".legendlist li").first).to_contain_text("T 00000004")
     box = plot.bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + box["width"] - 14, box["y"] + 380)
-    page.mouse.move(box["x"] + box["width"] - 14, box["y"] + 386)
+    page.mouse.move(box["x"] + box["width"] - 14, box["y"] + box["height"] - 66)
+    page.mouse.move(box["x"] + box["width"] - 14, box["y"] + box["height"] - 60)
     expect(plot.locator(".tip")).to_contain_text("step 8")
     first = "experiments:t.T/00000000"
     source.curves[first] = {"loss": [*source.curves[first]["loss"], MetricPoint(9, 1e9 + 9, 0.001)]}
     expect(page.locator(".legendlist li").first).to_contain_text("T 00000000")
     visitor.go(page, job_address("experiments:t.T/00000001"))
     expect(page.locator("section[aria-label=loss] .plot")).to_have_attribute("data-drawn", "1")
+
+
+def test_the_use_of_a_job_and_its_host_is_drawn_beside_its_metrics(serve: Serve, visitor: Visitor) -> None:
+    source = group_source()
+    row = running_job(source)
+    source.put(row._replace(where="node-7"))
+    begun = row.started.timestamp() if row.started else 0.0
+    source.curves[row.key] = {
+        "loss": [MetricPoint(step, begun + step, 1 / (step + 1)) for step in range(5)],
+        "system/memory": [MetricPoint(step, begun + 10 * step, 2e9 + step) for step in range(5)],
+        "system/host_cpu": [MetricPoint(step, begun + 10 * step, 0.25) for step in range(5)],
+    }
+    page = visitor.enter(serve(source), job_address(row.key))
+    expect(page.locator("section[aria-label=loss] .plot")).to_have_attribute("data-drawn", "1")
+    page.get_by_text("Resources over time").click()
+    expect(page.locator("section[aria-label=memory]")).to_contain_text("2 GB")
+    expect(page.locator("section[aria-label='host cpu'] .plot")).to_have_attribute("data-drawn", "1")
+    visitor.go(page, "#/resources")
+    hosts = page.locator("section[aria-label=Hosts]")
+    expect(hosts.locator("tbody tr")).to_have_text("node-7125 %–")
+    expect(hosts.locator(".plot").first).to_have_attribute("data-drawn", "1")
+
+
+def test_a_list_without_jobs_says_how_to_see_all(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, "#/jobs?filter=state%3Dunscheduled")
+    expect(page.get_by_text("No job matches this search.")).to_be_in_viewport()
+    page.get_by_role("link", name="show all jobs").click()
+    expect(page.locator(".rows [role=row]").first).to_be_visible()
 
 
 def test_results_are_saved_as_csv(demo: Served, visitor: Visitor) -> None:
@@ -379,6 +410,13 @@ def test_20_logs_of_any_size(serve: Serve, visitor: Visitor, size: int, piece: b
     expect(log.locator(".line").first).to_contain_text(seen)
     assert log.locator(".line").count() <= 5_000
     assert len(log.inner_text()) < 200_000
+
+
+def test_the_timeline_has_rows_by_task(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, f"#/timeline?group={SWEEP}")
+    with page.expect_response(lambda answer: "by=task" in answer.url and answer.status == 200):
+        page.get_by_label("Rows").select_option("task")
+    expect(page.get_by_label("Rows")).to_have_value("task")
 
 
 def test_23_a_bar_of_the_timeline_opens_its_job(demo: Served, visitor: Visitor) -> None:
@@ -561,3 +599,26 @@ def test_a_failure_leads_to_its_jobs(demo: Served, visitor: Visitor) -> None:
     page = visitor.enter(demo)
     page.locator(".failure", has_text="ValueError").get_by_role("link", name="see").click()
     expect(page.locator(f'[data-key="{FAILED}"]').first).to_be_visible()
+
+
+def test_a_search_shows_its_course_importance_and_slices(
+    serve: Serve, visitor: Visitor, tmp_path: Path
+) -> None:
+    evolution = Evolution(
+        "course",
+        Trade.C(single=True),
+        space={"x": Real(0, 1), "y": Real(0, 1)},
+        workdir=tmp_path,
+        max_total_jobs=16,
+    )
+    evolution.run(2)
+    database = evolution.open().store.database
+    page = visitor.enter(serve(SearchSource(database, str(tmp_path))), "#/results?group=search:course")
+    expect(page.get_by_label("Best so far").locator("polyline")).to_have_count(1)
+    shares = page.get_by_label("Importance").locator("meter")
+    expect(shares).to_have_count(2)
+    expect(shares.first).to_have_attribute("aria-label", re.compile("^x: "))
+    expect(page.get_by_label("Slices").locator("svg")).to_have_count(2)
+    page.get_by_label("Slices").locator("svg").last.click()
+    expect(page.get_by_label("Scatter").locator("svg")).to_have_attribute("aria-label", re.compile("over y"))
+    evolution.close()

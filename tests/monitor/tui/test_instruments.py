@@ -164,6 +164,51 @@ def test_the_split_view_shows_list_job_log_and_timeline_side_by_side() -> None:
         show(provider, scenario, WIDE, group=SWEEP)
 
 
+def test_curves_of_a_group_are_drawn_the_best_first_filtered_and_opened() -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.see("8")
+        text = await terminal.until("curves sweep/0101_1402  loss")
+        assert "┤" in text
+        best = next(line for line in text.splitlines() if ">━" in line)
+        losses = [float(line.split()[-3]) for line in text.splitlines() if "━ " in line]
+        assert len(losses) > 3
+        assert losses == sorted(losses)
+        await terminal.press("L")
+        await terminal.until("loss (log)")
+        await terminal.press("y")
+        await terminal.until("accuracy (log)")
+        await terminal.press("/", *"lr<0.02", "enter")
+        await terminal.until("filter: lr<0.02")
+        await terminal.until(lambda: "lr=0.1000" not in terminal.text)
+        assert "lr=0.0" in terminal.text
+        await terminal.press("enter")
+        await terminal.until("progress" if "running" in best else "because")
+
+    with provided() as provider:
+        show(provider, scenario, (120, 40), group=SWEEP)
+
+
+def test_a_group_without_metrics_says_how_to_log_some() -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.see("8")
+        assert "no job of this group has logged a metric yet" in await terminal.until("log_metrics(")
+
+    with provided() as provider:
+        show(provider, scenario, (80, 24), group="search:packing")
+
+
+def test_the_wide_overview_draws_the_curves_of_the_group_under_the_cursor() -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.until("─ over time evo packing ─")
+        assert "the best in front" not in terminal.text
+        await terminal.press("down")
+        text = await terminal.until("─ loss, ")
+        assert text.count(" now ─") == 1
+
+    with provided() as provider:
+        show(provider, scenario, WIDE)
+
+
 def test_the_wide_overview_has_sparkline_and_tokens_beside_it() -> None:
     async def scenario(terminal: Terminal) -> None:
         text = await terminal.until("─ over time evo packing ─")

@@ -16,12 +16,11 @@ from tenuto.cli.console import note, print_json, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option, yes_option
 from tenuto.experiments.pruning import askers, users
 from tenuto.experiments.workspace_view import WorkspaceView
-from tenuto.jobs.directories import directory_size, is_real_directory, subdirectories
+from tenuto.jobs.directories import JobActed, Outcome, Seen, directory_size, is_real_directory, subdirectories
 from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.former import move, planned_moves
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import JobActed, Outcome, Seen
-from tenuto.jobs.removal import delete
+from tenuto.jobs.removal import delete, drop_files
 from tenuto.jobs.row import SHOWN_DIGITS, Row
 from tenuto.jobs.stop import kill
 from tenuto.jobs.text import counted, size_text
@@ -49,6 +48,7 @@ SPARED = (Outcome.IN_USE, Outcome.STALE)
 )
 @click.option("--older", metavar="AGE", help="Only what ended longer ago, such as 30d or 12h.")
 @click.option("--larger", metavar="SIZE", help="Only what takes more than this, such as 500M.")
+@click.option("--files", is_flag=True, help="Delete only what tasks left: results, parameters and logs stay.")
 @click.option("--prepared", is_flag=True, help="What was prepared (downloads), and not jobs.")
 @click.option("--cache", is_flag=True, help="Cached results of methods, and not jobs.")
 @yes_option
@@ -63,6 +63,7 @@ def command(
     renamed: bool,
     older: str | None,
     larger: str | None,
+    files: bool,
     prepared: bool,
     cache: bool,
     yes: bool,
@@ -79,7 +80,9 @@ def command(
         (filter_, orphans, unowned, renamed, older is not None, larger is not None, prepared, cache),
         "say which: a FILTER such as state=error, --older 30d, or --orphans",
     )
-    if (prepared or cache) and (filter_ or orphans or unowned or renamed or older is not None):
+    if files and (unowned or renamed):
+        raise click.UsageError("--files is for jobs that are done, and goes with no such option", ctx)
+    if (prepared or cache) and (filter_ or orphans or unowned or renamed or files or older is not None):
         raise click.UsageError("--prepared and --cache go with --larger only: they are about no jobs", ctx)
     if renamed and (filter_ or orphans or unowned or older is not None or larger is not None):
         raise click.UsageError("--renamed goes alone: it deletes nothing", ctx)
@@ -102,14 +105,17 @@ def command(
     done = sum(job.state is JobState.DONE for job in own)
     for door in {job.door for job in found} - {Door.EXPERIMENTS}:
         note(f"{sum(job.door is door for job in found)} of a {door.kind} stay: {_REMEDY[door]}")
-    if done and not as_json:
+    if done and not as_json and not files:
         note(f"{counted(done, 'job')} of {len(own)} {'is' if done == 1 else 'are'} done, with results")
-    acted = (
-        _end_and_delete(view, seen, yes)
-        if unowned
-        else delete(view, seen, really=yes, used=partial(askers if orphans else users, view), seen=seen)
-    )
-    return _told(acted, yes, as_json, "deleted")
+    used = partial(askers if orphans else users, view)
+    if files:
+        kept = [job.job_key for job in own if job.state is JobState.DONE]
+        acted = drop_files(view, kept, really=yes, used=used, seen=seen)
+    elif unowned:
+        acted = _end_and_delete(view, seen, yes)
+    else:
+        acted = delete(view, seen, really=yes, used=used, seen=seen)
+    return _told(acted, yes, as_json, "emptied" if files else "deleted")
 
 
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -208,7 +214,7 @@ def _plain(one: JobActed) -> dict[str, object]:
 
 def _show(acted: list[JobActed], really: bool, what: str) -> None:
     if not acted:
-        note("nothing to delete" if what == "deleted" else "nothing to move: no run has met a renamed task")
+        note("nothing to move: no run has met a renamed task" if what == "moved" else "nothing to delete")
         return
     spared = [one for one in acted if one.outcome in SPARED]
     rest = [one for one in acted if one.outcome not in SPARED]

@@ -55,8 +55,9 @@ def _say_where_to_look(script: Path, program: str, again: str) -> None:
         shown: "the experiment, on one page; change a value in GRID, then",
         f"{program} plan {shown}": "what would run now, and why",
         f"{program} run {shown}": "run that, and only that",
-        f"{program} jobs -w {workspace}": "every job, with its tags and times",
-        f"{workspace}/jobs": "where the jobs keep what they made",
+        f"{program} results -w {workspace}": "what the jobs returned, the best first",
+        f"{program} top -w {workspace}": "every job, live, in this terminal; `ui` shows them in a browser",
+        f"{workspace}/jobs": "where the jobs keep their files",
     }
     tell("\nWhere to look next:")
     for command, meaning in commands.items():

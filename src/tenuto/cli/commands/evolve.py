@@ -27,12 +27,13 @@ from tenuto.errors import TenutoError
 from tenuto.experiments.display import steers_terminal
 from tenuto.jobs.screen import Screen
 from tenuto.jobs.text import safe, safe_lines
+from tenuto.search.archive import AUTO
 from tenuto.search.evolution import Evolution
 from tenuto.search.map_elites import MapElites
 from tenuto.search.openevolve import ISLANDS, SEED, OpenEvolveConfig, program_repository, read_config
 from tenuto.search.opening import default_workspace
 from tenuto.search.reporter import RunOptions, SearchReporter, current_options, current_reporter
-from tenuto.search.repository import AGENT_S, DEFAULT_MEASURES, DEFAULT_RANGES, EVALUATE_S, Repository
+from tenuto.search.repository import AGENT_S, DEFAULT_MEASURES, EVALUATE_S, Repository
 from tenuto.settings import load_settings, process_environment
 from tenuto.settings.search import SEARCH_SECTIONS
 
@@ -103,7 +104,9 @@ _OPTIONS = (
     click.option("--agent-home", type=_DIRECTORY, help="A directory that is the home of confined agents."),
     click.option("--measures", metavar="A,B", help="Names of the measures; by default complexity,diversity."),
     click.option("--cells", metavar="10,10", help="Cells along each measure."),
-    click.option("--ranges", metavar="0:1,0:1", help="The range of each measure."),
+    click.option(
+        "--ranges", metavar="0:1,0:1|auto", help="The range of each measure; by default as outcomes come."
+    ),
     click.option("--islands", type=click.IntRange(1), help="Archives that evolve apart."),
     click.option("--seed", type=int, help="The seed of the search."),
     click.option(
@@ -295,8 +298,8 @@ def _weighted(text: str) -> tuple[list[str], float]:
 
 
 def _sampler(options: ProgramOptions, config: OpenEvolveConfig, names: tuple[str, ...]) -> MapElites:
-    ranges = [DEFAULT_RANGES.get(name, (0.0, 1.0)) for name in names]
-    if options.ranges:
+    ranges: Any = AUTO
+    if options.ranges and options.ranges != AUTO:
         ranges = [_range(text) for text in options.ranges.split(",")]
     more: dict[str, Any] = {}
     if config.migration_interval is not None:
@@ -385,7 +388,7 @@ def command(
     repository (--repo) or a single file (--program), changed by an agent.
 
     Shows the archive as it fills: live on a terminal, elsewhere in lines, on standard error. Run again, a
-    search goes on where it stopped. Ctrl-C once waits for what runs, twice leaves and jobs go on.
+    search continues where it stopped. Ctrl-C once waits for what runs, twice leaves and jobs continue.
 
     Exit codes: 0 the search ended for a reason of its own; 1 nothing succeeded, or it paused because its
     surroundings failed (no agent, no sandbox); 2 wrong usage, or the stored

@@ -17,7 +17,7 @@ from tenuto.cli.console import note, print_json, say, table, window_width
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Cell, Column, Point, scatter, spark_line
-from tenuto.jobs.metrics import metric_rows
+from tenuto.jobs.metrics import is_wanted, metric_rows
 from tenuto.jobs.row import Row
 from tenuto.workspace.points import MetricPoint, Points
 
@@ -29,7 +29,13 @@ Logged = list[tuple[Row, Points]]
 
 @click.command()
 @click.argument("words", metavar="[JOB|FILTER]...", nargs=-1, shell_complete=complete_jobs)
-@click.option("-m", "--metric", "names", multiple=True, help="This metric only; repeatable.")
+@click.option(
+    "-m",
+    "--metric",
+    "names",
+    multiple=True,
+    help="This metric only; repeatable. system/cpu and its like are what runners measured.",
+)
 @run_option
 @all_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: one line for each point.")
@@ -58,6 +64,7 @@ def command(
     rows = _rows(catalogue, words, run, every, kind)
     logged = [(row, points) for row in rows if (points := catalogue.points(row.key))]
     _check(names, logged, len(rows))
+    logged = [(row, wanted) for row, points in logged if (wanted := _wanted(points, names))]
     if as_json:
         print_json([_finite(row) for row in metric_rows(logged, names)])
     elif as_csv:
@@ -65,9 +72,9 @@ def command(
     elif not logged:
         note(f"none of {len(rows)} jobs logged a metric: log_metrics() in execute() keeps them")
     elif len(logged) == 1 and len(rows) == 1:
-        _plot(*logged[0], names)
+        _plot(logged[0][1])
     else:
-        _show(logged, names)
+        _show(logged)
 
 
 def _rows(
@@ -90,6 +97,10 @@ def _check(names: Sequence[str], logged: Logged, jobs: int) -> None:
             raise NotFound(f"none of {jobs} jobs logged {name!r}; there are: {', '.join(there) or 'none'}")
 
 
+def _wanted(points: Points, names: Sequence[str]) -> Points:
+    return {name: curve for name, curve in points.items() if is_wanted(name, names)}
+
+
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
     """A row for programs: JSON has no NaN and no infinity, which are spelled."""
     value = row["value"]
@@ -105,10 +116,8 @@ def _csv(logged: Logged, names: Sequence[str]) -> str:
     return written.getvalue()
 
 
-def _plot(row: Row, points: Points, names: Sequence[str]) -> None:
+def _plot(points: Points) -> None:
     for name, curve in points.items():
-        if names and name not in names:
-            continue
         drawn = [Point(one.step, one.value) for one in curve if math.isfinite(one.value)]
         if drawn:
             for line in scatter(drawn, "step", name, window_width() or PLOT_COLUMNS):
@@ -117,13 +126,11 @@ def _plot(row: Row, points: Points, names: Sequence[str]) -> None:
             note(f"{len(curve) - len(drawn)} points of {name} are no finite numbers and are left out")
 
 
-def _show(logged: Logged, names: Sequence[str]) -> None:
+def _show(logged: Logged) -> None:
     rows: list[list[Cell]] = []
     for row, points in logged:
         tags = " ".join(f"{name}={value}" for name, value in row.tags.items())
         for name, curve in points.items():
-            if names and name not in names:
-                continue
             finite = [one.value for one in curve if math.isfinite(one.value)]
             rows.append(
                 [

@@ -16,7 +16,7 @@ import click
 
 from tenuto import __version__
 from tenuto.cli.service_options import address_options, arguments_of, log_option, sandbox_option, tls_options
-from tenuto.errors import JobServiceError
+from tenuto.errors import JobServiceError, TenutoError
 from tenuto.service.configuration import (
     NODE_SECRET,
     node_address,
@@ -87,9 +87,15 @@ def command(
         click.echo(f"tenuto: node on {url}")
 
     def reload() -> None:
-        log(
-            "reload_failed", 30, why="a node reads its settings at its start only: restart it, payloads go on"
-        )
+        try:
+            anew = load_settings(arguments, foreign=NODE_SECTIONS)
+            again = node_plan(anew, process_environment(), under=None, is_exposed=exposed, tls=tls)
+            refuse_open_node(again, is_insecure=insecure)
+        except (TenutoError, OSError) as error:
+            log("reload_failed", 40, why=str(error))
+            return
+        node.reload(again)
+        log("reloaded", node=plan.name)
 
     log_to_stderr(log_form)
     running = ServedApp(

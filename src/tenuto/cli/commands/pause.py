@@ -40,6 +40,6 @@ def steering(action: Action, done: str, about: str) -> click.Command:
 
 command = steering(
     Action.PAUSE,
-    "is paused; what runs goes on",
+    "is paused; what runs continues",
     "Make and start no more candidates of the search GROUP until it is resumed.",
 )

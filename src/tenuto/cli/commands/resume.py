@@ -5,4 +5,4 @@ from __future__ import annotations
 from tenuto.cli.commands.pause import steering
 from tenuto.jobs.source import Action
 
-command = steering(Action.RESUME, "is resumed", "Let the paused search GROUP go on.")
+command = steering(Action.RESUME, "is resumed", "Let the paused search GROUP continue.")

@@ -13,13 +13,13 @@ from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.person import person
 from tenuto.cli.program import hint
 from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.jobs.directories import Outcome, Seen
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Outcome, Seen
-from tenuto.jobs.retry import PreparedRetries, Retrying, prepare, submit
+from tenuto.jobs.retry import PreparedRetries, Retrying, prepare, retry_launcher, submit
 from tenuto.jobs.row import SHOWN_DIGITS, Row
 from tenuto.jobs.source import Acted, ActedAs, Action
 from tenuto.jobs.text import safe
-from tenuto.launchers.selection import Launchers, cluster_names
+from tenuto.launchers.selection import Launchers
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
@@ -86,7 +86,7 @@ def command(
     try:
         ran, all_done = _retry_here(catalogue.view, settings, keys, seen, as_json)
     except KeyboardInterrupt:
-        note(f"the jobs go on; see them with: {hint('tenuto status')}")
+        note(f"the jobs continue; see them with: {hint('tenuto status')}")
         return exit_codes.INTERRUPTED
     if as_json:
         print_json(ran + told)
@@ -101,9 +101,7 @@ def _retry_here(
         return [], True
     scheduler = Scheduler.instance()
     launchers = Launchers(settings)
-    # What is run from its directory has no script to keep warm for.
-    launcher = launchers.named(settings.launcher if settings.launcher in cluster_names(settings) else "spawn")
-    prepared = prepare(view, keys, scheduler, launcher, seen=seen)
+    prepared = prepare(view, keys, scheduler, retry_launcher(settings, launchers), seen=seen)
     for refused in () if as_json else prepared.refused:
         note(f"{refused.key} is not run: {refused.detail}")
     owner = Retrying(view, _ignore if as_json else _tell)

@@ -17,9 +17,9 @@ from tenuto.cli.options import json_option, looks_like_workspace, workspace_opti
 from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SettingsError
 from tenuto.jobs.text import safe, truncate
-from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd
-from tenuto.search.export import artifacts_of, candidate_rows, flat_rows, lineage
-from tenuto.search.git import Git
+from tenuto.lifecycle.evolution import SearchEnd
+from tenuto.search.archive_panel import told_cells
+from tenuto.search.export import artifacts_of, best_rows, candidate_rows, change_of, flat_rows, lineage
 from tenuto.search.manual_candidate import add_candidate, add_table
 from tenuto.search.opening import FILE_NAME, default_workspace, has_searches, open_database
 from tenuto.search.search_overview import SearchOverview, overview, workers
@@ -82,22 +82,45 @@ def opened(workspace: str | None, name: str | None = None) -> Iterator[Store]:
 @workspace_option
 @json_option
 def best(name: str, cell: str | None, workspace: str | None, as_json: bool) -> None:
-    """Show the best candidate of a search, or of one cell of its archive."""
+    """Show the best candidate of a search, or of one cell of its archive; of several objectives all that no
+    other beats (with --json a list)."""
     with opened(workspace, name) as store:
         found = overview(store, name)
-        wanted = _cell(found, cell) if cell is not None else None
-        row = _best_row(store, name, wanted, found.direction)
-        if row is None:
+        rows = best_rows(store, name, None if cell is None else _in_cell(store, found, cell))
+        if not rows:
             raise NotFound(f"{name}: no candidate there was evaluated yet")
-        artifacts = artifacts_of(store, name, row["number"])
+        artifacts = artifacts_of(store, name, rows[0]["number"]) if len(rows) == 1 else {}
     if as_json:
-        click.echo(jsons.dumps(row))
+        click.echo(jsons.dumps(rows if "objectives" in rows[0] else rows[0]))
         return
-    for key in ("number", "objective", "measures", "values", "solution", "parent", "cost", "directory"):
-        if row[key] is not None:
-            click.echo(f"{key:<12}{safe(jsons.dumps(row[key]))}")
+    for row in rows:
+        for key in _BEST:
+            if row.get(key) is not None:
+                click.echo(f"{key:<12}{safe(jsons.dumps(row[key]))}")
     for key, text in artifacts.items():
         click.echo(f"{'artifact':<12}{truncate(safe(f'{key}: {text}'), ARTIFACT_COLUMNS)}")
+
+
+_BEST = (
+    "number",
+    "objective",
+    "objectives",
+    "measures",
+    "values",
+    "solution",
+    "parent",
+    "cost",
+    "directory",
+)
+
+
+def _in_cell(store: Store, found: SearchOverview, text: str) -> set[int]:
+    """The candidates of a cell, as the archive is divided now."""
+    cell = _cell(found, text)
+    search = store.search(found.name)
+    sampler = search.definition.get("sampler") if search is not None else None
+    told = told_cells(store.database, found.name, sampler or {})[1]
+    return {one.number for one in told if one.cell == cell}
 
 
 def _cell(found: SearchOverview, text: str) -> int:
@@ -114,19 +137,6 @@ def _cell(found: SearchOverview, text: str) -> int:
     for at, size in zip(position, shape, strict=True):
         cell = cell * size + at
     return cell
-
-
-def _best_row(store: Store, name: str, cell: int | None, direction: str) -> dict[str, Any] | None:
-    sign = 1 if direction == "max" else -1
-    rows = [
-        row
-        for row in candidate_rows(store, name)
-        if row["objective"] is not None
-        and row["status"] == EvolutionStatus.SUCCEEDED.value
-        and row["order"] is not None
-        and (cell is None or row["cell"] == cell)
-    ]
-    return max(rows, key=lambda row: (sign * row["objective"], -row["order"]), default=None)
 
 
 @command.command("lineage")
@@ -151,7 +161,7 @@ def show_lineage(name: str, number: int | None, no_diff: bool, workspace: str | 
         raise NotFound(f"{name} has no candidate {number}")
     kept = [{key: row[key] for key in _LINEAGE} for row in rows]
     for before, row, shown in zip([None, *rows], rows, kept, strict=False):
-        shown["diff"] = None if no_diff or before is None else _diff(before, row)
+        shown["diff"] = None if no_diff else change_of(before, row)
     if as_json:
         click.echo(jsons.dumps(kept))
         return
@@ -163,14 +173,6 @@ def show_lineage(name: str, number: int | None, no_diff: bool, workspace: str | 
 
 
 _LINEAGE = ("number", "status", "objective", "measures", "cost", "parent", "solution", "values", "message")
-
-
-def _diff(before: dict[str, Any], row: dict[str, Any]) -> str | None:
-    """How a program differs from its parent; None of what is no program, or where its repository is not."""
-    commits = [before["solution"], row["solution"]]
-    if row["repository"] is None or not all(isinstance(one, str) for one in commits):
-        return None
-    return Git(row["repository"]).ask("diff", "--no-color", "--no-ext-diff", *commits)
 
 
 @command.command()

@@ -13,6 +13,7 @@ from tenuto import __version__
 from tenuto.cli.service_options import address_options, arguments_of, log_option, sandbox_option, tls_options
 from tenuto.database import refuse_unusable
 from tenuto.errors import TenutoError
+from tenuto.service.callbacks import CallbackHosts
 from tenuto.service.configuration import (
     database_of,
     node_plan,
@@ -28,6 +29,7 @@ from tenuto.service.log import log, log_to_stderr
 from tenuto.service.node.node import EmbeddedNode, NodePlan
 from tenuto.service.nodes import Node
 from tenuto.service.parts import Offered
+from tenuto.service.secret_files import secret_in
 from tenuto.service.server import Server, ServerPlan, server_data
 from tenuto.service.tables import MIGRATIONS
 from tenuto.settings import Settings, load_settings, process_environment
@@ -83,7 +85,7 @@ def command(
         click.echo(f"tenuto: serving on {url}")
 
     log_to_stderr(log_form)
-    reload = partial(_reload, offer, server, None if embedded is None else embedded.name)
+    reload = partial(_reload, offer, server, embedded, tls)
     served = ServedApp(server.app(), start, ready, server.drain, server.close, reload)
     asyncio.run(run(served, address, this_machine().clock))
 
@@ -106,13 +108,12 @@ def _assembled(
     """The server, and the node inside it; refuses what cannot work before anything is touched."""
     service, machine = settings.service, this_machine()
     Proxies(service.prefix, service.trusted_proxies)
+    CallbackHosts(service.callback_hosts)
+    if service.callback_secret_file is not None:
+        secret_in(service.callback_secret_file)
     refuse_unusable(database_of(service), MIGRATIONS)
     server_plan = ServerPlan(service, database_of(service), found, __version__)
-    plan: NodePlan | None = None
-    if offer.with_node:
-        exposed = service.auth == "tokens" or not server_address(service, tls).is_loopback
-        under = service.data.absolute()
-        plan = node_plan(settings, process_environment(), under=under, is_exposed=exposed, tls=tls)
+    plan = _plan_inside(settings, tls) if offer.with_node else None
     owned = server_data(server_plan, machine)  # before a node touches anything there
     nodes: dict[str, Node] = {}
     embedded = None if plan is None else EmbeddedNode(plan, machine)
@@ -122,13 +123,27 @@ def _assembled(
     return Server(server_plan, nodes, machine, owned), embedded
 
 
-def _reload(offer: _Offer, server: Server, embedded: str | None) -> None:
+def _plan_inside(settings: Settings, tls: tuple[Path | None, Path | None]) -> NodePlan:
+    """How the node inside the server is to be."""
+    service = settings.service
+    exposed = service.auth == "tokens" or not server_address(service, tls).is_loopback
+    under = service.data.absolute()
+    return node_plan(settings, process_environment(), under=under, is_exposed=exposed, tls=tls)
+
+
+def _reload(
+    offer: _Offer, server: Server, embedded: EmbeddedNode | None, tls: tuple[Path | None, Path | None]
+) -> None:
     """Reads services, nodes and quotas anew; settings that are wrong change nothing."""
     try:
         anew, offers = offer.read()
-        named = remote_nodes(anew, offers, embedded)
+        named = remote_nodes(anew, offers, None if embedded is None else embedded.name)
+        CallbackHosts(anew.service.callback_hosts)
+        plan = None if embedded is None else _plan_inside(anew, tls)
+        server.reload(offers, named, anew.service)
     except (TenutoError, OSError) as error:
         log("reload_failed", 40, why=str(error))
         return
-    server.reload(offers, named)
+    if embedded is not None and plan is not None:
+        embedded.reload(plan)
     log("reloaded", services=",".join(offers), nodes=",".join(server.parts.book.nodes))

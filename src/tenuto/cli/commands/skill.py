@@ -17,7 +17,7 @@ description: Run experiments and searches with Tenuto, find out why a job failed
 # Tenuto
 
 Runs Python tasks as jobs, keeps what each returned, and never runs a task with the same parameters twice. A
-killed script, run again, goes on where it stopped. Add `--json` to every command below: whole ids, nothing
+killed script, run again, continues where it stopped. Add `--json` to every command below: whole ids, nothing
 cut, errors as one JSON object on standard error (`error`, `message`, `remedy`, `exit`).
 
 ## Ten commands

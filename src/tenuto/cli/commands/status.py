@@ -189,7 +189,7 @@ def _show_hints(counted: Counted, running: list[Row]) -> None:
         left = sum(number for state, number in counts.items() if not state.finished())
         if group.take_up is not None and left:
             name = safe(group.name)
-            say(f"{name}: its driver is gone, and {left} of its jobs have not ended; go on: {group.take_up}")
+            say(f"{name}: its driver is gone, and {left} of its jobs have not ended: {group.take_up}")
     if any(counts.get(JobState.ERROR) for _, counts in counted):
         say(f"what failed: {hint('tenuto jobs state=error')}")
         say(f"why, and again: {hint('tenuto why ID')}, {hint('tenuto retry ID')}")

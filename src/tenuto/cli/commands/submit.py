@@ -40,7 +40,7 @@ def wait_options(command: F) -> F:
         "timeout_s",
         type=click.FloatRange(0, min_open=True),
         metavar="SECONDS",
-        help="Wait for so long at most; then the exit code is 6, and the job goes on.",
+        help="Wait for so long at most; then the exit code is 6, and the job continues.",
     )(command)
 
 
@@ -155,7 +155,7 @@ def fetch(
     output: Path | None,
     as_json: bool,
 ) -> int:
-    """Wait for the job ID, and unpack what it left. A download that was cut goes on where it stopped."""
+    """Wait for the job ID, and unpack what it left. A download that was cut continues where it stopped."""
     job = _client(url, token_file).job(id)
     return _answered(lambda: _ended(job, timeout_s, output, as_json))
 
@@ -216,7 +216,7 @@ def _ended(job: Remote, timeout_s: float | None, output: Path | None, as_json: b
     try:
         job.wait(timeout_s, seen)
     except KeyboardInterrupt:
-        note(f"job {job.id} goes on: `tenuto fetch {job.id}` waits for it, `tenuto cancel {job.id}` ends it")
+        note(f"job {job.id} continues: `tenuto fetch {job.id}` waits, `tenuto cancel {job.id}` ends it")
         raise
     found = job.job()
     directory: Path | None = output or Path(f"results-{job.id}")

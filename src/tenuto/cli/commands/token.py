@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from tenuto.cli.console import table
 from tenuto.cli.options import json_option
 from tenuto.database import Database
 from tenuto.database.engine import SQLITE, database_url
 from tenuto.errors import NotFound
-from tenuto.jobs.text import safe_lines
+from tenuto.jobs.drawing import Column
+from tenuto.jobs.text import duration, safe_lines, size_text
 from tenuto.service.access import TokenRow, Tokens, scopes_of, services_of
 from tenuto.service.configuration import database_of
 from tenuto.service.log import log, log_to_stderr
-from tenuto.service.routes.common import instant
+from tenuto.service.rows import UserLimits, instant
 from tenuto.service.tables import MIGRATIONS, opened
+from tenuto.service.usage import BY, Used, groups_of, used
 from tenuto.settings import load_settings
+from tenuto.settings.declaration import BYTES, Unfit
 from tenuto.settings.service import SERVER_SECTIONS
 
 _DURATION = re.compile(r"([0-9]+)([smhd])")
@@ -37,14 +43,18 @@ def db_option(command: F) -> F:
 
 
 def _tokens(db: str | None, *, makes: bool = False) -> tuple[Database, Tokens]:
+    database = _opened(db, makes=makes)
+    return database, Tokens(database)
+
+
+def _opened(db: str | None, *, makes: bool = False) -> Database:
     """``makes``: a database that is not there is made, for a server that was never started."""
     settings = load_settings({"service.database": db}, foreign=SERVER_SECTIONS)
     url = database_of(settings.service)
     found = database_url(url)
     if not makes and found.drivername == SQLITE and not os.path.exists(str(found.database)):
         raise NotFound(f"there is no database {url}: give the server's --db, or call this in its directory")
-    database = opened(url, MIGRATIONS, PATIENCE_S)
-    return database, Tokens(database)
+    return opened(url, MIGRATIONS, PATIENCE_S)
 
 
 def _milliseconds(context: click.Context, parameter: click.Parameter, text: str) -> int | None:
@@ -54,6 +64,15 @@ def _milliseconds(context: click.Context, parameter: click.Parameter, text: str)
     if found is None:
         raise click.BadParameter(f"{text!r} is no duration: give a number and s, m, h or d, or none")
     return int(found[1]) * _UNIT_S[found[2]] * 1000
+
+
+def _size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return BYTES.take(BYTES.read(text))
+    except Unfit:
+        raise click.BadParameter(f"{text!r} is no size: give {BYTES.name}") from None
 
 
 @click.group("token")
@@ -70,6 +89,9 @@ def command() -> None:
     "--expires", default="90d", show_default=True, callback=_milliseconds, help="30m, 12h, 90d, none."
 )
 @click.option("--services", metavar="A,B", help="The services that it may ask for; by default all.")
+@click.option("--queued", type=click.IntRange(1), help="Jobs of its user that may wait in the queue.")
+@click.option("--stored-bytes", metavar="SIZE", callback=_size, help="Size of its user's files, such as 20G.")
+@click.option("--connections", type=click.IntRange(1), help="Requests of its user at once.")
 @click.option("--note", default="", help="What it is for.")
 @db_option
 @json_option
@@ -78,16 +100,24 @@ def create(
     scope: str,
     expires: int | None,
     services: str | None,
+    queued: int | None,
+    stored_bytes: int | None,
+    connections: int | None,
     note: str,
     db: str | None,
     as_json: bool,
 ) -> None:
-    """Make a token and print it. It is shown this once: only its digest is kept."""
+    """Make a token and print it. It is shown this once: only its digest is kept.
+
+    Its limits hold in place of the server's queued_per_user, stored_bytes_per_user and connections_per_user.
+    """
     scopes = scopes_of(scope)
     allowed = None if services is None else services_of(services)
     database, tokens = _tokens(db, makes=True)
     try:
-        id, token = tokens.create(user, scopes, expires, note, allowed)
+        id, token = tokens.create(
+            user, scopes, expires, note, allowed, UserLimits(queued, stored_bytes, connections)
+        )
     finally:
         database.close()
     log_to_stderr("text")
@@ -137,8 +167,47 @@ def _plain(row: TokenRow) -> dict[str, object]:
         "user": row.user_id,
         "scopes": row.scopes.split(","),
         "services": None if row.services is None else row.services.split(","),
+        "queued": row.queued,
+        "stored_bytes": row.stored_bytes,
+        "connections": row.connections,
         "note": row.note,
         "created_at": instant(row.created_at),
         "expires_at": instant(row.expires_at),
         "revoked_at": instant(row.revoked_at),
     }
+
+
+@click.command("usage")
+@click.option("--by", default="user,service,month", show_default=True, help="What it is told by.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@db_option
+@json_option
+def usage(by: str, as_csv: bool, db: str | None, as_json: bool) -> None:
+    """Show what the users of a service took: jobs that ended, processors, memory, bytes.
+
+    Exit codes: 0 done; 2 wrong usage; 3 no such database.
+    """
+    groups = groups_of(by)
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json exclude each other")
+    database = _opened(db)
+    try:
+        found = database.read(lambda connection: used(connection, groups))
+    finally:
+        database.close()
+    names = [*groups, *Used._fields[len(BY) :]]
+    rows = [[getattr(row, name) for name in names] for row in found]
+    if as_json:
+        click.echo(json.dumps([dict(zip(names, row, strict=True)) for row in rows]))
+    elif as_csv:
+        csv.writer(sys.stdout, lineterminator="\n").writerows([names, *rows])
+    else:
+        sizes = {"memory_peak", "bytes_in", "bytes_out"}
+        shown = [[_cell(name, value, sizes) for name, value in zip(names, row, strict=True)] for row in rows]
+        table([Column(name.upper(), right=name not in BY) for name in names], shown)
+
+
+def _cell(name: str, value: Any, sizes: set[str]) -> str:
+    if name in sizes:
+        return size_text(value)
+    return duration(value) if name == "cpu_s" else str(value)

@@ -77,7 +77,7 @@ def command(
 ) -> int:
     """Serve a page that shows what runs, waits and failed, and lets you act on it.
 
-    The link that is printed logs one browser in, once. The server ends with Ctrl-C; jobs go on.
+    The link that is printed logs one browser in, once. The server ends with Ctrl-C; jobs continue.
     """
     registry = state_directory() / "ui"
     if login:

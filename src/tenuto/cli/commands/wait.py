@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import os
+import select
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from enum import Enum, unique
+from typing import Any, NamedTuple
 
 import click
 
@@ -14,13 +19,269 @@ from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import note, print_json, say
 from tenuto.cli.options import json_option, notify_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
-from tenuto.errors import FilterError, NotFound
+from tenuto.clock import Clock
+from tenuto.errors import FilterError, NotFound, TenutoError
 from tenuto.jobs.notify import Notice, given_on_command_line, send
-from tenuto.jobs.row import Row, plain_row
+from tenuto.jobs.row import JOBS_FAILED, Group, Row, plain_row
+from tenuto.jobs.source import Feed, Source
 from tenuto.jobs.text import counted, safe
-from tenuto.jobs.waiting import Awaited, Came, Waiting, WaitState
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
+
+TICK_S = 0.1
+"""Between two looks at files of a database and of a run, which cost microseconds."""
+LOOK_S = 1.0
+"""Between two looks at what no source tells of: a driver that died, a change on another machine."""
+RETRIED_S = 1.0
+"""How long a failed attempt of a job that may have more attempts is given to be followed by the next."""
+_LIMIT = 100_000
+_ENDED_BADLY = ("FAILING", "STOPPED")
+
+
+@unique
+class WaitState(Enum):
+    """What came of a wait."""
+
+    DONE = "done"
+    FAILED = "failed"
+    UNATTENDED = "unattended"
+    """Jobs are left that no driver will start."""
+    WORKING = "working"
+    """The time was up before."""
+    IDLE = "idle"
+    """There was nothing to wait for."""
+
+
+class Came(NamedTuple):
+    """What came of a wait."""
+
+    state: WaitState
+    event: str
+    """``ended``, ``failed``, ``best``, ``timeout`` or ``nothing``."""
+    counts: Mapping[JobState, int]
+    failed: tuple[Row, ...] = ()
+    """Jobs that failed or were cancelled."""
+    left: tuple[Row, ...] = ()
+    """Jobs that have not ended."""
+    about: tuple[Row, ...] = ()
+    """The jobs that the event is about."""
+    take_up: tuple[str, ...] = ()
+    """Commands that start the driver again, of groups that have none."""
+    message: str = ""
+
+
+class Awaited(NamedTuple):
+    """A group as a whole, or some jobs of it."""
+
+    group: Group
+    keys: frozenset[str] | None = None
+    """Of the jobs; None: all of the group, also those that come."""
+
+
+class Waiting:
+    """Follows some groups until there is news; for one thread."""
+
+    def __init__(self, source_of: Callable[[str], Source], awaited: Sequence[Awaited], clock: Clock) -> None:
+        self._source_of = source_of
+        self._awaited = list(awaited)
+        self._clock = clock
+        self._rows: dict[str, dict[str, Row]] = {}
+        """Group -> key -> row."""
+        self._groups = {one.group.group: one.group for one in awaited}
+        self._failed_since: dict[str, float] = {}
+        self._stamps: dict[str, object] = {}
+        self._feeds: list[tuple[Source, Feed, list[str]]] = []
+        self.is_told = True
+        """False if a change is only found by a look once a second."""
+
+    # The loop
+
+    def run(self, *, timeout_s: float | None, first_end: bool = False, changes: bool = False) -> Came:
+        """Sleeps until all has ended; `first_end`: one job; `changes`: anything worth telling happened."""
+        began = self._clock.monotonic()
+        with ExitStack() as stack:
+            poll, drained = self._open(stack)
+            before = self._ended()
+            best = self._bests() if changes else {}
+            while True:
+                came = self._news(before, best, first_end=first_end, changes=changes) or self._whole()
+                if came is not None:
+                    return came
+                left_s = None if timeout_s is None else timeout_s - (self._clock.monotonic() - began)
+                if left_s is not None and left_s <= 0:
+                    return self._came(WaitState.WORKING, "timeout")
+                self._sleep(poll, drained, left_s)
+
+    def _open(self, stack: ExitStack) -> tuple[select.poll, int]:
+        wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        stack.callback(os.close, wake)
+        poll = select.poll()
+        poll.register(wake, select.POLLIN)
+        of_door: dict[Door, list[str]] = {}
+        for group in self._groups.values():
+            of_door.setdefault(group.door, []).append(group.group)
+        for groups in of_door.values():
+            source = self._source_of(groups[0])
+            stop = source.listen(lambda: os.eventfd_write(wake, 1))
+            if stop is not None:
+                stack.callback(stop)
+            feed = stack.enter_context(closing(source.feed()))
+            self._feeds.append((source, feed, groups))
+            fd = feed.fileno()
+            if fd is not None:
+                poll.register(fd, select.POLLIN)
+            is_stamped = all(source.stamp(name) is not None for name in groups)
+            self.is_told = self.is_told and (fd is not None or stop is not None or is_stamped)
+            for name in groups:
+                rows = [row for chunk in source.rows(name) for row in chunk]
+                self._rows[name] = {row.key: row for row in rows}
+        return poll, wake
+
+    def _sleep(self, poll: select.poll, wake: int, left_s: float | None) -> None:
+        """Returns when a source told of something, a file changed, or a second has passed."""
+        end = self._clock.monotonic() + (LOOK_S if left_s is None else min(LOOK_S, left_s))
+        while (pause_s := end - self._clock.monotonic()) > 0:
+            ready = bool(poll.poll(min(TICK_S, pause_s) * 1000))
+            with suppress(BlockingIOError):
+                os.eventfd_read(wake)
+            stamps = self._stamps_now()
+            if ready or stamps != self._stamps:
+                self._stamps = stamps
+                break
+        self._read()
+
+    def _stamps_now(self) -> dict[str, object]:
+        return {group: self._source_of(group).stamp(group) for group in self._groups}
+
+    def _read(self) -> None:
+        for source, feed, groups in self._feeds:
+            changes = feed.read(groups, _LIMIT)
+            for row in changes.rows:
+                if row.group in self._rows:
+                    self._rows[row.group][row.key] = row
+            for gone in changes.gone:
+                self._rows.get(gone.group, {}).pop(gone.key, None)
+            for group in groups:
+                known = source.group(group)
+                if known is not None:
+                    self._groups[group] = known
+
+    # What is known
+
+    def _rows_of(self, awaited: Awaited) -> Iterator[Row]:
+        for key, row in self._rows.get(awaited.group.group, {}).items():
+            if awaited.keys is None or key in awaited.keys:
+                yield row
+
+    def _every(self) -> list[Row]:
+        return list({row.key: row for one in self._awaited for row in self._rows_of(one)}.values())
+
+    def _has_ended(self, row: Row) -> bool:
+        """True if the job has reached its end; a failure that is tried again is none."""
+        if row.state is not JobState.ERROR or not self._groups[row.group].live:
+            self._failed_since.pop(row.key, None)
+            return row.state.finished()
+        now = self._clock.monotonic()
+        since = self._failed_since.setdefault(row.key, now)
+        if now - since >= RETRIED_S:
+            return True
+        with suppress(TenutoError, OSError):
+            most = self._source_of(row.key).detail(row.key).fields.get("most_attempts")
+            return not most or row.attempt >= most
+        return True
+
+    def _ended(self) -> set[str]:
+        """The jobs of whole groups that had ended when the wait began, and are no news."""
+        groups = [one for one in self._awaited if one.keys is None]
+        return {row.key for one in groups for row in self._rows_of(one) if row.state.finished()}
+
+    def _bests(self) -> dict[str, Any]:
+        return {
+            name: self._source_of(name).about(name).get("best")
+            for name, group in self._groups.items()
+            if group.door is Door.SEARCH
+        }
+
+    # Verdicts
+
+    def _news(
+        self, before: set[str], best: Mapping[str, Any], *, first_end: bool, changes: bool
+    ) -> Came | None:
+        if not (first_end or changes):
+            return None
+        ended = [row for row in self._every() if row.key not in before and self._has_ended(row)]
+        if ended:
+            failed = [row for row in ended if row.state is JobState.ERROR]
+            first = min(ended, key=lambda row: row.ended.timestamp() if row.ended is not None else 0.0)
+            about = failed or [first] if changes else [first]
+            is_failed = about[0].state is JobState.ERROR
+            state = WaitState.FAILED if is_failed else WaitState.DONE
+            return self._came(state, "failed" if is_failed else "ended", about=about)
+        if changes and (new := {name: one for name, one in self._bests().items() if one != best.get(name)}):
+            name, found = next(iter(new.items()))
+            objective = found.get("objective") if isinstance(found, dict) else found
+            text = f"the best of {name.partition(':')[2]} is {objective}"
+            return self._came(WaitState.DONE, "best", message=text)
+        return None
+
+    def _whole(self) -> Came | None:
+        """What came of all that was awaited; None while it is at work."""
+        found = [self._verdict(one) for one in self._awaited]
+        if any(state is None for state in found):
+            return None
+        for state in (WaitState.UNATTENDED, WaitState.FAILED):
+            if state in found:
+                return self._came(state, "ended")
+        return self._came(WaitState.DONE, "ended")
+
+    def _verdict(self, awaited: Awaited) -> WaitState | None:
+        group = self._groups[awaited.group.group]
+        rows = list(self._rows_of(awaited))
+        if group.door is Door.SEARCH and awaited.keys is None:
+            return self._of_search(group, rows)
+        ended = [row for row in rows if self._has_ended(row)]
+        has_ended = len(ended) == len(rows) and (awaited.keys is not None or not group.live)
+        if not has_ended:
+            if group.live or any(row.state.running() for row in rows):
+                return None
+            return None if self._is_attended(group) else WaitState.UNATTENDED
+        is_failed = any(row.state is JobState.ERROR for row in rows)
+        is_retried = not is_failed and group.message == JOBS_FAILED
+        if awaited.keys is None and not is_retried and group.state.lower() not in ("done", "running"):
+            is_failed = True  # the script raised, or a person ended it
+        return WaitState.FAILED if is_failed else WaitState.DONE
+
+    def _of_search(self, group: Group, rows: Sequence[Row]) -> WaitState | None:
+        if group.ended is not None and group.state.startswith("ENDED"):
+            is_failed = any(f"({reason})" in group.state for reason in _ENDED_BADLY)
+            succeeded = any(row.state is JobState.DONE for row in rows)
+            return WaitState.FAILED if is_failed or not succeeded else WaitState.DONE
+        if any(row.state.running() for row in rows) or self._is_attended(group):
+            return None
+        return WaitState.UNATTENDED
+
+    def _is_attended(self, group: Group) -> bool:
+        return self._source_of(group.group).driver(group.group).is_at_work is not False
+
+    def _came(self, state: WaitState, event: str, *, about: Iterable[Row] = (), message: str = "") -> Came:
+        rows = self._every()
+        groups = {row.group for row in rows} | {one.group.group for one in self._awaited}
+        take_up: tuple[str, ...] = ()
+        if state is WaitState.UNATTENDED:
+            drivers = (self._source_of(name).driver(name) for name in sorted(groups))
+            take_up = tuple(one.take_up for one in drivers if one.is_at_work is False)
+        said = () if state is WaitState.DONE else self._groups.values()
+        return Came(
+            state,
+            event,
+            Counter(row.state for row in rows),
+            tuple(row for row in rows if row.state is JobState.ERROR),
+            tuple(row for row in rows if not row.state.finished()),
+            tuple(about),
+            take_up,
+            message or next((one.message for one in said if one.message), "") or "",
+        )
+
 
 MOST_NAMED = 20
 """How many failed jobs a line of text names."""

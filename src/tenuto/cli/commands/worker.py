@@ -2,17 +2,109 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import os.path
+import signal
+import threading
+from collections.abc import Callable, Collection
 from pathlib import Path
+from types import FrameType
 
 import click
 
 from tenuto.cli.session import let_go_of_closed_streams, tell
 from tenuto.jobs.text import safe
-from tenuto.search.opening import default_workspace
-from tenuto.search.worker import Worker
-from tenuto.settings import load_settings
+from tenuto.search.agent import Agent
+from tenuto.search.candidate_jobs import gpus_of
+from tenuto.search.opening import default_workspace, open_database
+from tenuto.search.queues import open_listener
+from tenuto.search.store import Store
+from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_SECTIONS
+from tenuto.workspace.machine import this_machine
+
+DIED = 1
+INTERRUPTED = 5
+_LOOK_S = 0.2
+
+
+class Worker:
+    """One process that evaluates candidates."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: Path,
+        say: Callable[[str], None],
+        *,
+        slots: int | None = None,
+        only: Collection[str] | None = None,
+        once: bool = False,
+        with_gpus: bool = False,
+    ) -> None:
+        """`only`: the searches to work for; `once`: until nothing is left to claim; `with_gpus`: each
+        candidate has a GPU to itself, and there are as many slots as GPUs unless `slots` says otherwise."""
+        machine = this_machine()
+        gpus = gpus_of(settings, machine) if with_gpus else None
+        if gpus is not None and slots is None:
+            slots = len(gpus.devices)
+        if slots is not None:
+            settings = dataclasses.replace(settings, slots=slots)
+        self._settings = settings
+        self._say = say
+        self._database = open_database(settings, workspace)
+        self._agent = Agent(
+            Store(self._database),
+            settings,
+            workspace,
+            machine,
+            slots=settings.slots,
+            only=only or None,
+            is_leased=True,
+            is_passing=once,
+            gpus=gpus,
+        )
+        self._interrupts = 0
+
+    def run(self) -> int:
+        """Works until it is told to leave, and nothing runs any more; the exit code."""
+        agent = self._agent
+        before = {n: signal.signal(n, self._interrupted) for n in (signal.SIGTERM, signal.SIGINT)}
+        agent.start()
+        listener = open_listener(self._settings, agent.wake)
+        self._say(f"worker {agent.name}: ready, {self._settings.slots} slots")
+        try:
+            while not agent.join(_LOOK_S):
+                pass
+        finally:
+            listener.close()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._database.close()
+        self._say(f"worker {agent.name}: ended, {agent.evaluated} candidates")
+        if agent.error is None:
+            return 0
+        self._say(f"worker {agent.name}: it could not continue: {type(agent.error).__name__}: {agent.error}")
+        return DIED
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        self._interrupts += 1
+        if self._interrupts == 1:
+            self._start(self._agent.drain, "nothing more is claimed; waiting for what runs (again: stop it)")
+        elif self._interrupts == 2:
+            self._start(self._agent.abandon, "stopping what runs, and giving it back")
+        else:
+            os._exit(INTERRUPTED)
+
+    def _start(self, act: Callable[[], None], text: str) -> None:
+        """In a thread: a signal may come while the main thread holds a lock."""
+
+        def work() -> None:
+            self._say(f"worker {self._agent.name}: {text}")
+            act()
+
+        threading.Thread(target=work, name="interrupt", daemon=True).start()
 
 
 @click.command()
@@ -41,9 +133,9 @@ def command(
 
     Needs the same database as the searches (`[database] url`, or a workspace on a disk that all share), and
     the same code at the same path. TERM or Ctrl-C once: claims nothing more and ends when what runs has
-    ended; twice: stops what runs and gives it back; thrice: at once.
+    ended; twice: stops what runs and gives it back; three times: at once.
 
-    Exit codes: 0 ended; 1 it could not go on; 2 wrong usage; 5 ended at once.
+    Exit codes: 0 ended; 1 it could not continue; 2 wrong usage; 5 ended at once.
     """
     settings = load_settings(foreign=SEARCH_SECTIONS)
     path = Path(os.path.abspath(settings.workspace(workspace))) if workspace else default_workspace(settings)

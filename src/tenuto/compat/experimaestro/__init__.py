@@ -4,14 +4,20 @@ Found by that name too, once `install` has put the folder above on the import pa
 
 from __future__ import annotations
 
+import operator
 import os
+import re
 import sys
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
+
+import tenuto
+from tenuto.errors import ParameterError
 
 _NAME = "experimaestro"
 _PAGE = "see docs/from-experimaestro.md"
@@ -20,14 +26,106 @@ _ELSEWHERE = {
     "ExperimentInfo": "tenuto.experiments.run_info",
     "DirectLauncher": "tenuto.launchers.warm",
 }
-_PLAIN = {"Annotated": Annotated, "Any": Any, "Path": Path}
 _MODULES = frozenset(
     "annotations connectors connectors.local core core.arguments core.objects core.types exceptions "
-    "generators launcherfinder launchers launchers.direct launchers.slurm launchers.slurm.base notifications "
-    "scheduler scheduler.base scheduler.experiment scheduler.workspace settings tokens typingutils "
-    "utils".split()
+    "experiments experiments.cli experiments.configuration generators launcherfinder launchers "
+    "launchers.direct launchers.slurm launchers.slurm.base notifications scheduler scheduler.base "
+    "scheduler.experiment scheduler.workspace settings tokens typingutils utils".split()
 )
 """The modules of that package from which scripts import names; which name is in which is not checked."""
+
+
+configuration = dataclass(kw_only=True, eq=False)
+"""Makes a class the configuration of a YAML file: `tenuto run FILE` calls ``run(helper, configuration)``."""
+
+
+@configuration
+class ConfigurationBase:
+    """What each YAML file may say besides its own values."""
+
+    id: str
+    title: str = ""
+    subtitle: str = ""
+    paper: str = ""
+    description: str = ""
+
+
+class ExperimentHelper:
+    """What ``run(helper, configuration)`` is given: `xp` is the open experiment."""
+
+    def __init__(self, xp: Any) -> None:
+        self.xp = xp
+
+
+def SlurmOptions(
+    *,
+    nodes: int | None = 1,
+    time: str | None = None,
+    mem: str | None = None,
+    cpus_per_task: str | int | None = None,
+    gpus: int | None = None,
+    gpus_per_node: int | None = None,
+    **named: Any,
+) -> Any:
+    """Tenuto's `SlurmOptions` by their names; what has no counterpart is handed to sbatch as it is.
+
+    Raises `ParameterError` for what cannot be read.
+    """
+    ours = {name: named.pop(name) for name in ("account", "qos", "partition", "constraint") if name in named}
+    words = {"exclude", "mem_per_gpu", "nodelist", "ntasks_per_node"}
+    if unknown := sorted(named.keys() - words):
+        raise ParameterError(f"SlurmOptions has no {', '.join(unknown)}: {_PAGE}")
+    named["nodes"] = None if nodes == 1 else nodes
+    extra = [f"--{name.replace('_', '-')}={value}" for name, value in named.items() if value is not None]
+    return tenuto.SlurmOptions(
+        **ours,
+        time_s=_seconds(time) if time else None,
+        memory_bytes=_bytes(mem) if mem else None,
+        cpus=int(cpus_per_task or 1),
+        gpus=gpus or gpus_per_node or 0,
+        extra=tuple(extra),
+    )
+
+
+_UNITS_S = {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}
+_UNITS = {"K": 10, "": 20, "M": 20, "G": 30, "T": 40}
+
+
+def _seconds(time: str) -> float:
+    """Slurm's `MM`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` and `D-HH:MM:SS`."""
+    found = re.fullmatch(r"(?:(\d+)-(?=\d))?(\d+(?::\d+){0,2})", str(time))
+    if found is None:
+        raise ParameterError(f"SlurmOptions(time={time!r}): write it as Slurm does, 12:00:00 or 2-00:00:00")
+    parts = [int(part) for part in found[2].split(":")]
+    units = _UNITS_S[3 if found[1] else len(parts)]
+    return float(int(found[1] or 0) * 86400 + sum(map(operator.mul, parts, units)))
+
+
+def _bytes(mem: str) -> int:
+    """Slurm's `16G`; a number alone counts megabytes."""
+    found = re.fullmatch(r"(\d+)([KMGT]?)B?", str(mem).upper())
+    if found is None:
+        raise ParameterError(f"SlurmOptions(mem={mem!r}): write it as Slurm does, 16G or 16000")
+    return int(found[1]) << _UNITS[found[2]]
+
+
+def SlurmLauncher(*, options: Any = None, connector: Any = None, **named: Any) -> Any:
+    """Tenuto's `SlurmLauncher`; raises `ParameterError` for what it cannot do."""
+    if connector is not None or named.get("main") is not None or named.get("launcherenv"):
+        raise ParameterError(f"SlurmLauncher takes no connector, main or launcherenv here: {_PAGE}")
+    return tenuto.SlurmLauncher(options)
+
+
+_PLAIN = {
+    "Annotated": Annotated,
+    "Any": Any,
+    "Path": Path,
+    "ConfigurationBase": ConfigurationBase,
+    "ExperimentHelper": ExperimentHelper,
+    "configuration": configuration,
+    "SlurmLauncher": SlurmLauncher,
+    "SlurmOptions": SlurmOptions,
+}
 
 
 def install() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +21,42 @@ _METER = f"{__file__.rpartition('/')[0]}/meter.py"
 _LOOK_EVERY_S = 1.0
 _MOST_BYTES = 1 << 16
 _JOULES_PER_KWH = 3.6e6
+
+
+def visible_devices(environment: Mapping[str, str]) -> dict[str, str]:
+    """Which devices are the job's. A meter sees nothing else that the job was given."""
+    return {name: value for name, value in environment.items() if name.endswith("_VISIBLE_DEVICES")}
+
+
+def start_meter(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple[int, int]:
+    """Starts a program beside the payload, in a session of its own: its pid, and a pipe that never blocks."""
+    # A meter that had the lock would keep it when the runner is killed.
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            os.set_inheritable(int(name), False)
+    pipe, told = os.pipe()
+    try:
+        os.set_blocking(pipe, False)
+        pid = os.posix_spawn(
+            arguments[0],
+            list(arguments),
+            {**os.environ, **variables},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, told, 1),
+                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+            ],
+            # The kernel shares cores between sessions first: the job must not pay for its meter.
+            setsid=True,
+            setsigmask=(),
+            setsigdef=(signal.SIGTERM, signal.SIGPIPE),
+        )
+    except OSError:
+        os.close(pipe)
+        raise
+    finally:
+        os.close(told)
+    return pid, pipe
 
 
 class CarbonSampler:
@@ -74,9 +110,10 @@ class CarbonSampler:
 
     def is_alone(self) -> bool:
         """Whether all that is left below the runner is the meter, and what it started."""
-        return self._pid is not None and all(self._is_ours(pid) for pid in descendants())
+        return self._pid is not None and all(self.is_ours(pid) for pid in descendants())
 
-    def _is_ours(self, pid: int) -> bool:
+    def is_ours(self, pid: int) -> bool:
+        """True for the meter and what it started, and for what is gone."""
         try:
             return os.getpgid(pid) == self._pid
         except ProcessLookupError:
@@ -85,38 +122,13 @@ class CarbonSampler:
     def _start(self) -> None:
         plan = self._plan
         arguments = [plan.tracker, str(os.getpid()), str(plan.every_s), plan.country or "", plan.beside]
-        # A meter that had the lock would keep it when the runner is killed.
-        for name in os.listdir("/proc/self/fd"):
-            with suppress(OSError):
-                os.set_inheritable(int(name), False)
-        told = -1
         try:
-            self._pipe, told = os.pipe()
-            os.set_blocking(self._pipe, False)
-            self._pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-P", _METER, *arguments],
-                {**os.environ, **self._devices()},
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, told, 1),
-                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-                ],
-                # The kernel shares cores between sessions first: the job must not pay for its meter.
-                setsid=True,
-                setsigmask=(),
-                setsigdef=(signal.SIGTERM, signal.SIGPIPE),
+            self._pid, self._pipe = start_meter(
+                [sys.executable, "-P", _METER, *arguments], visible_devices(self._environment)
             )
         except OSError as error:
             self.due = float("inf")
             self.problem = f"the meter cannot be started: {error.strerror}"
-        finally:
-            if told >= 0:
-                os.close(told)
-
-    def _devices(self) -> dict[str, str]:
-        """Which devices are the job's. The meter sees nothing else that it was given."""
-        return {name: value for name, value in self._environment.items() if name.endswith("_VISIBLE_DEVICES")}
 
     def _take(self, now: float) -> CarbonMetricsData | None:
         heard: CarbonMetricsData | None = None

@@ -13,11 +13,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tenuto.errors import LaunchRefused, TenutoError
+from tenuto.launchers.manifest import read_header
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.launchers.runner.terms import SPARE_S
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.settings import process_environment
 from tenuto.workspace.attempt_files import finish, read_launch, read_pid, read_stop
 from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.inotify import watch_directory
@@ -28,27 +28,14 @@ from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, Files, LockHan
 from tenuto.workspace.records import LaunchRecord, StatusRecord
 
 
-class Terms(NamedTuple):
-    """How a pilot works, as its arguments say."""
-
-    orders: str
-    signals: str
-    slots: int
-    time_s: float
-    idle_s: float
-    beat_s: float
-    job_variable: str
-    """Where the system tells a job its id."""
-
-
 class PilotProcess:
     """Runs the orders in its file, until the end is ordered, or nothing comes any more."""
 
-    def __init__(self, machine: Machine, terms: Terms) -> None:
+    def __init__(self, machine: Machine, manifest: str) -> None:
         self._machine = machine
-        self._terms = terms
-        self._launcher = WarmLauncher(machine, slots=terms.slots)
-        self._job = process_environment().get(terms.job_variable)
+        self._manifest = manifest
+        self._terms, self._first, _ = read_header(machine.files, manifest)
+        self._launcher = WarmLauncher(machine, slots=self._terms.slots)
         self._waiting: list[AllocationOrder] = []
         self._running: dict[asyncio.Task[None], AllocationJob] = {}
         self._taken = 0
@@ -56,13 +43,13 @@ class PilotProcess:
         self._began = machine.clock.monotonic()
         self._busy = self._began
         """When something ran last."""
-        self._vanished = terms.orders.rpartition("/")[0] + f"/{VANISHED}"
+        self._vanished = manifest.rpartition("/")[0] + f"/{VANISHED}"
         self._changed = asyncio.Event()
         """Set when a job has ended."""
 
     async def run(self) -> None:
         """Returns when the allocation is to be given back."""
-        orders = Orders(self._machine.files, self._terms.orders)
+        orders = Orders(self._machine.files, self._manifest, self._first)
         beats = asyncio.ensure_future(self._beat())
         try:
             while True:
@@ -109,8 +96,8 @@ class PilotProcess:
         self._waiting = left
 
     def _start(self, order: AllocationOrder) -> None:
-        job = AllocationJob(self._machine, self._launcher, order, self._terms.signals, self._vanished)
-        task = asyncio.ensure_future(job.run(self._job, self._latest_start(order)))
+        job = AllocationJob(self._machine, self._launcher, order, self._terms.bell, self._vanished)
+        task = asyncio.ensure_future(job.run(self._terms.own_job, self._latest_start(order)))
         self._running[task] = job
         self._taken += order.cores
 
@@ -150,7 +137,12 @@ class AllocationJob:
     """One order."""
 
     def __init__(
-        self, machine: Machine, launcher: Launcher, order: AllocationOrder, signals: str, vanished: str
+        self,
+        machine: Machine,
+        launcher: Launcher,
+        order: AllocationOrder,
+        signals: str | None,
+        vanished: str,
     ) -> None:
         """`vanished`: the file that takes the nonce of an attempt whose runner left no marker."""
         self._machine = machine
@@ -256,7 +248,8 @@ class AllocationJob:
 
     def _ring(self, what: str) -> None:
         with suppress(OSError):
-            _append(self._signals, f"{self.nonce}{what}\n", 0)
+            if self._signals is not None:
+                _append(self._signals, f"{self.nonce}{what}\n", 0)
 
     def _complain(self, text: str) -> None:
         print(f"tenuto: {self.paths.directory}: {text}", file=sys.stderr, flush=True)  # noqa: T201  kept in `out`
@@ -310,10 +303,11 @@ def append(path: str, *lines: AllocationOrder | list[str]) -> None:
 class Orders:
     """The orders as a pilot reads them; in the thread of a loop."""
 
-    def __init__(self, files: Files, path: str) -> None:
+    def __init__(self, files: Files, path: str, first: int) -> None:
+        """`first`: where they begin."""
         self._files = files
         self._path = path
-        self._offset = 0
+        self._offset = first
         self._unfinished = b""
         self._look_s = _FIRST_LOOK_S
         self._watch = watch_directory(path.rpartition("/")[0])
@@ -361,12 +355,8 @@ class Orders:
 
 
 def main() -> None:
-    orders, signals, slots, *times, job_variable = sys.argv[1:]
-    time_s, idle_s, beat_s = map(float, times)
-    terms = Terms(orders, signals, int(slots), time_s, idle_s, beat_s, job_variable)
-
     async def allocated() -> None:
-        await PilotProcess(this_machine(), terms).run()
+        await PilotProcess(this_machine(), sys.argv[1]).run()
 
     asyncio.run(allocated())
 

@@ -29,7 +29,6 @@ from tenuto.launchers.manifest import Header
 from tenuto.launchers.runner.terms import SETUP_FAILED, SPARE_S
 from tenuto.settings.clusters import ClusterSettings
 from tenuto.workspace.derive_table import ClusterSays
-from tenuto.workspace.json_bytes import to_json
 from tenuto.workspace.layout import Layout
 
 logger = logging.getLogger("tenuto.cluster")
@@ -52,6 +51,7 @@ def fits(options: ClusterOptions, settings: ClusterSettings) -> bool:
         and options.cpus <= settings.pilot_cpus
         and not options.gpus
         and options.memory_bytes is None
+        and options.nodes is options.tasks is None
         and (options.time_s is None or options.time_s <= settings.pilot_time_s)
     )
 
@@ -279,17 +279,19 @@ class Pilots:
         place = Place.of_pilot(layout.launchers, self._follower.new_id(), self._follower.name)
         signals = signals_path(layout, self._signals_id)
         make_signals_file(files, signals)
-        files.make_directory(place.directory)
-        files.write(place.manifest, b"")
-        files.write(place.terms, to_json({"bell": signals, "beat_s": settings.beat_s}))
-        words = [self._python, "-P", "-m", "tenuto.launchers.cluster.allocation"]
-        words += [place.manifest, signals, str(settings.pilot_cpus), f"{settings.pilot_time_s:g}"]
-        variable = self._follower.dialect.variables.get("job", "")
-        words += [f"{settings.pilot_idle_s:g}", f"{settings.beat_s:g}", variable]
-        script = submission.script_around(self._follower.dialect, place, shlex.join(words))
-        files.write(place.script, script.encode())
-        options = replace(self._options, cpus=settings.pilot_cpus, time_s=settings.pilot_time_s)
         dialect = self._follower.dialect
+        header = Header(
+            settings.beat_s,
+            signals,
+            dialect.job_variables(is_array=False),
+            slots=settings.pilot_cpus,
+            time_s=settings.pilot_time_s,
+            idle_s=settings.pilot_idle_s,
+        )
+        runner = [self._python, "-P", "-m", "tenuto.launchers.cluster.allocation", place.manifest]
+        script = submission.script_around(dialect, place, shlex.join(runner))
+        submission.write(files, place, header, (), script)
+        options = replace(self._options, cpus=settings.pilot_cpus, time_s=settings.pilot_time_s)
         words = dialect.arguments(options, self._grace_s)
         name = dialect.job_name(f"pilot{place.suffix}")
         answer = dialect.submit(JobScript(name, 1, words, script, place.directory))
@@ -298,7 +300,7 @@ class Pilots:
                 files.remove_tree(place.directory)
             return answer
         submission.write_answer(files, place, answer.text)
-        return Pilot(place, answer.text, Header(settings.beat_s, signals))
+        return Pilot(place, dialect.task_id(answer.text, 0, is_array=False), header)
 
     def _answer_all(self, error: Exception) -> None:
         with self._lock:

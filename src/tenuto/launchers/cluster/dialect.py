@@ -5,6 +5,7 @@ Decides nothing of a job. Each system is one file of `dialects`, which adds the 
 from __future__ import annotations
 
 import getpass
+import json
 import math
 import re
 import subprocess
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tenuto.errors import InvalidSetting, LauncherNotFound
 from tenuto.launchers.instructions import GRACE_S
-from tenuto.launchers.requirements import Alternative
+from tenuto.launchers.requirements import Alternative, Gpus
 from tenuto.launchers.runner.terms import LAST_WORDS_S
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.light import import_module, shutil
@@ -131,9 +132,13 @@ class ClusterOptions:
     memory_bytes: int | None = None
     gpus: int = 0
     extra: tuple[str, ...] = ()
+    gpu_type: str | None = None
+    nodes: int | None = None
+    tasks: int | None = None
+    """In all; `cpus` are those of each, `memory_bytes` and `gpus` those of each node."""
 
     def __post_init__(self) -> None:
-        for name in ("partition", "account", "qos", "constraint"):
+        for name in ("partition", "account", "qos", "constraint", "gpu_type"):
             _check_text(name, getattr(self, name))
         object.__setattr__(self, "extra", tuple(self.extra))
         for word in self.extra:
@@ -142,6 +147,10 @@ class ClusterOptions:
         _check_number("memory_bytes", self.memory_bytes, 1)
         _check_number("cpus", self.cpus, 1)
         _check_number("gpus", self.gpus, 0)
+        _check_number("nodes", self.nodes, 1)
+        _check_number("tasks", self.tasks, 1)
+        if (self.tasks or 0) % (self.nodes or 1):
+            raise InvalidSetting(f"tasks must be a multiple of nodes ({self.nodes}), not {self.tasks}")
 
     @classmethod
     def of(cls, settings: ClusterSettings) -> ClusterOptions:
@@ -162,9 +171,17 @@ class ClusterOptions:
             "cpus": alternative.cores,
             "memory_bytes": alternative.memory_bytes,
             "gpus": None if gpus is None else gpus.count,
+            "gpu_type": None if gpus is None else gpus.type,
+            "nodes": alternative.nodes,
+            "tasks": alternative.tasks,
         }
         changes = {name: value for name, value in wanted.items() if value is not None and name not in keep}
         return replace(self, **changes)  # type: ignore[arg-type]
+
+    def needs(self, gpus: Gpus | None = None) -> Alternative:
+        """What they ask for; `gpus`: what is known of the GPUs besides."""
+        gpus = gpus or (Gpus(count=self.gpus, type=self.gpu_type) if self.gpus else None)
+        return Alternative(self.time_s, self.cpus, self.memory_bytes, gpus, self.nodes, self.tasks)
 
 
 class Dialect:
@@ -187,7 +204,12 @@ class Dialect:
     refused: tuple[str, ...] = ()
     """Beginnings and parts of complaints, in small letters; any other complaint is a refusal, too."""
     options: Mapping[str, str] = {}
-    """What can be asked for -> its words, with `{n} {value} {minutes} {seconds} {hms} {mib} {bytes}`."""
+    """What can be asked for -> its words, with `{n} {value} {minutes} {seconds} {hms} {mib} {bytes}`.
+
+    `nodes` stands in place of `cores`: `{n}` nodes, on each `{tasks_per_node}` of `{tasks}` with `{cores}`
+    each, which are `{cores_per_node}`, and `{all_cores}` together. `gpu_type` stands in place of `gpus`, with
+    the `{type}`; before both may stand `node_`, for jobs of several nodes.
+    """
     variables: Mapping[str, str] = {}
     """`job`, `array`, `index`: variables of a job's environment; `first`: the first index; `task`: an id."""
     list_words: tuple[str, ...] = ()
@@ -319,19 +341,33 @@ class Dialect:
         words: list[str] = []
         if options.time_s is not None:
             words += self._asked("time", options.time_s + grace_s + LAST_WORDS_S)
-        if options.cpus > 1:
-            words += self._asked("cores", options.cpus)
-        if options.memory_bytes is not None:
-            words += self._asked("memory", options.memory_bytes)
-        if options.gpus:
-            words += self._asked("gpus", options.gpus)
+        words += self._places(options.needs())
         for name in ("partition", "account", "qos", "constraint"):
             if getattr(options, name) is not None:
                 words += self._asked(name, getattr(options, name))
         words += options.extra
         return words if options.time_s is not None else [*words, *self.limit_words]
 
-    def _asked(self, what: str, value: float | str) -> list[str]:
+    def _places(self, needs: Alternative) -> list[str]:
+        """The words for cores, memory and GPUs."""
+        words: list[str] = []
+        nodes = needs.nodes or 1
+        if nodes > 1 or (needs.tasks_per_node > 1 and "nodes" in self.options):
+            each, cores = needs.tasks_per_node, needs.cores_per_node
+            counts = {"tasks": each * nodes, "tasks_per_node": each, "cores": needs.cores or 1}
+            counts |= {"cores_per_node": cores, "all_cores": cores * nodes}
+            words += self._asked("nodes", nodes, **counts)
+        elif needs.cores_per_node > 1:
+            words += self._asked("cores", needs.cores_per_node)
+        if needs.memory_bytes is not None:
+            words += self._asked("memory", needs.memory_bytes)
+        if needs.gpus is not None:
+            what = "gpus" if needs.gpus.type is None else "gpu_type"
+            own = f"node_{what}" if nodes > 1 and f"node_{what}" in self.options else what
+            words += self._asked(own, needs.gpus.count, type=needs.gpus.type or "")
+        return words
+
+    def _asked(self, what: str, value: float | str, **more: object) -> list[str]:
         template = self.options.get(what)
         if template is None:
             key = f"clusters.{self.name}.options"
@@ -342,6 +378,7 @@ class Dialect:
             clock = f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
             values |= {"{n}": str(whole), "{seconds}": str(whole), "{minutes}": str(math.ceil(value / 60))}
             values |= {"{hms}": clock, "{bytes}": str(whole), "{mib}": str(-(-whole // _MIB))}
+        values |= {f"{{{name}}}": str(one) for name, one in more.items()}
         return [_filled(word, values) for word in template.split()]
 
     def submit(self, job: JobScript) -> SubmissionAnswer:
@@ -364,7 +401,8 @@ class Dialect:
         if done.returncode == 0:
             found = re.search(self.submit_id, done.stdout)
             return SubmissionAnswer(SubmissionOutcome.TAKEN, self.normal(found[1]) if found else "")
-        return SubmissionAnswer(self.outcome(done.stderr), first_line(done.stderr))
+        said_of_it = done.stderr if done.stderr.strip() else done.stdout
+        return SubmissionAnswer(self.outcome(said_of_it), first_line(said_of_it))
 
     def _throttle(self) -> list[str]:
         most = self.settings.throttle
@@ -401,6 +439,10 @@ class Dialect:
             return job
         return self.variables.get("task", "{job}_{index}").replace("{job}", array).replace("{index}", index)
 
+    def shown_id(self, job: str) -> str:
+        """An id as people are told it."""
+        return self.native(job)
+
     def normal(self, job: str) -> str:
         """An id as this room writes it, of one that the system wrote."""
         template = re.escape(self.variables.get("task", "{job}_{index}"))
@@ -423,9 +465,13 @@ class Dialect:
     def queue(self) -> list[QueueRow]:
         """Every job of this user that the system has in mind, tasks of arrays one by one."""
         done = self.asked(said(self.list_words, {"{user}": getpass.getuser()}))
-        return self.read_list(done.stdout)
+        return (self.read_list if self.settings.list is None else self.read_lines)(done.stdout)
 
     def read_list(self, text: str) -> list[QueueRow]:
+        """Reads a list of the dialect's own words; those of the settings print lines."""
+        return self.read_lines(text)
+
+    def read_lines(self, text: str) -> list[QueueRow]:
         """Lines of `id state reason name`, between `|` or spaces."""
         rows = []
         for line in text.splitlines():
@@ -445,10 +491,22 @@ class Dialect:
         for first in range(0, len(wanted) if self.end_words else 0, IDS_A_CALL):
             ids = [self.native(job) for job in wanted[first : first + IDS_A_CALL]]
             command = said(self.end_words, {"{comma_ids}": ",".join(ids)}, {"{ids}": ids})
-            found |= {row.job: row for row in self.read_end(self.asked(command).stdout)}
+            read = self.read_end if self.settings.end is None else self.read_end_lines
+            found |= {row.job: row for row in read(self.asked(command).stdout)}
         return found
 
     def read_end(self, text: str) -> list[QueueRow]:
+        """Reads how jobs ended, of the dialect's own words: as its list, if they are that of the jobs."""
+        return self.read_list(text)
+
+    def read_json(self, text: str) -> Any:
+        """An answer in JSON; None if it is empty."""
+        try:
+            return json.loads(text) if text.strip() else None
+        except ValueError as error:
+            raise ClusterError(f"{self.title} answered what cannot be read: {error}") from None
+
+    def read_end_lines(self, text: str) -> list[QueueRow]:
         """Lines of `id|state|exit code[:signal]|time of the end|name`."""
         rows = []
         for line in text.splitlines():

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from tenuto.errors import LauncherNotFound, LaunchRefused
 from tenuto.launchers.cluster import submission
@@ -47,13 +47,6 @@ GATHER_MOST_S = 1.0
 """but no longer than this."""
 
 
-class Ordered(NamedTuple):
-    """An order, and where its process is awaited."""
-
-    handed: Handed
-    process: asyncio.Future[ClusterProcess]
-
-
 class Batch:
     """Orders of one workspace and one set of options that are gathered for one submission."""
 
@@ -61,7 +54,7 @@ class Batch:
         self.root = root
         self.options = options
         self.began = began
-        self.orders: list[Ordered] = []
+        self.orders: list[tuple[Handed, Answer]] = []
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -73,15 +66,14 @@ class Gathering:
         self._most = most
         self._batches: dict[tuple[str, ClusterOptions], Batch] = {}
 
-    async def add(self, handed: Handed, options: ClusterOptions) -> ClusterProcess:
-        """The process of an order, once the system has it."""
+    def add(self, handed: Handed, options: ClusterOptions, answer: Answer) -> None:
+        """An order; `answer` is called, in a thread, once the system has it."""
         loop = asyncio.get_running_loop()
         key = handed.root, options
         batch = self._batches.get(key)
         if batch is None:
             batch = self._batches[key] = Batch(handed.root, options, loop.time())
-        ordered = Ordered(handed, loop.create_future())
-        batch.orders.append(ordered)
+        batch.orders.append((handed, answer))
         if batch.timer is not None:
             batch.timer.cancel()
         rest_s = batch.began + GATHER_MOST_S - loop.time()
@@ -89,19 +81,12 @@ class Gathering:
             self._flush(batch)
         else:
             batch.timer = loop.call_later(min(GATHER_S, rest_s), self._flush, batch)
-        return await ordered.process
 
     def _flush(self, batch: Batch) -> None:
         self._batches.pop((batch.root, batch.options), None)
-        loop = asyncio.get_running_loop()
-        waiting = {ordered.handed.attempt: ordered.process for ordered in batch.orders}
-
-        def answer(handed: Handed, result: ClusterProcess | Exception) -> None:
-            """Called in a thread, once for each order."""
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_resolve, waiting[handed.attempt], result)
-
-        self._submitter.submit([ordered.handed for ordered in batch.orders], batch.options, answer)
+        answers = {handed.attempt: answer for handed, answer in batch.orders}
+        orders = [handed for handed, _ in batch.orders]
+        self._submitter.submit(orders, batch.options, lambda one, got: answers[one.attempt](one, got))
 
 
 @guarded
@@ -184,6 +169,8 @@ class ClusterLauncher:
         elif problem is not None and not offered:
             raise LauncherNotFound(problem)
         options = options.adapted(alternative, self._kept)
+        if options.partition in offered and offered[options.partition or ""].gpus:
+            options = replace(options, gpu_type=None)  # the settings say which GPUs the partition has
         if options == self.options and not self._kept:
             return self
         self.dialect.arguments(options, self.grace_s)
@@ -229,8 +216,7 @@ class ClusterLauncher:
     def _needs(self, alternative: Alternative) -> Alternative:
         """What jobs need that ask for an alternative besides what this launcher says."""
         asked = self.options.adapted(alternative, self._kept)
-        gpus = alternative.gpus or self._gpus or (Gpus(count=asked.gpus) if asked.gpus else None)
-        return Alternative(asked.time_s, asked.cpus, asked.memory_bytes, gpus)
+        return asked.needs(alternative.gpus or self._gpus)
 
     def firm(self) -> ClusterLauncher:
         """This launcher, whose own options no requirement changes: a script chose it for one task."""
@@ -249,6 +235,11 @@ class ClusterLauncher:
         why = "; ".join(f"{name}: {unfit(alternative, host)}" for name, host in hosts.items())
         raise LauncherNotFound(f"no partition of {self.name} fits: {why}")
 
+    @property
+    def asked(self) -> str:
+        """What it asks for each job, as a requirement."""
+        return str(self.options.needs(self._gpus))
+
     def arguments(self) -> list[str]:
         """What the system is asked for each job."""
         return self.dialect.arguments(self.options, self.grace_s)
@@ -263,16 +254,7 @@ class ClusterLauncher:
     async def start(self, order: StartOrder) -> ClusterProcess:
         """Hand an order over; returns once the system has it. Raises `LaunchRefused` with its words."""
         handed = Handed.of(order, self.cluster.expect(order.paths, order.launch))
-        if self._is_piloted:
-            return await self._by_pilot(handed)
-        return await self._gathering.add(handed, self.options)
-
-    async def _by_pilot(self, handed: Handed) -> ClusterProcess:
         loop = asyncio.get_running_loop()
-        key = handed.root, shared(self.options)
-        pilots = self._pilots.get(key)
-        if pilots is None:
-            pilots = self._pilots[key] = Pilots(self.cluster, self.settings, self._python, self.grace_s, *key)
         process: asyncio.Future[ClusterProcess] = loop.create_future()
 
         def answer(_: Handed, result: ClusterProcess | Exception) -> None:
@@ -280,8 +262,16 @@ class ClusterLauncher:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_resolve, process, result)
 
-        pilots.add(handed, self.options, answer)
+        (self._pilots_of(handed.root) if self._is_piloted else self._gathering).add(
+            handed, self.options, answer
+        )
         return await process
+
+    def _pilots_of(self, root: str) -> Pilots:
+        key = root, shared(self.options)
+        if key not in self._pilots:
+            self._pilots[key] = Pilots(self.cluster, self.settings, self._python, self.grace_s, *key)
+        return self._pilots[key]
 
     def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> ClusterProcess | None:
         return self.cluster.process(paths, launch)
@@ -325,8 +315,8 @@ def limits_of(options: ClusterOptions, grace_s: float) -> Limits:
 
 def host_of(told: PartitionSettings) -> Host:
     """A partition, as the settings tell of it."""
-    gpu = Gpu(told.gpu_kind, told.gpu_memory_bytes)
-    return Host(told.cores, told.memory_bytes, (gpu,) * told.gpus, told.time_s, priority=told.priority)
+    gpus = (Gpu(told.gpu_kind, told.gpu_memory_bytes, told.gpu_type),) * told.gpus
+    return Host(told.cores, told.memory_bytes, gpus, told.time_s, priority=told.priority, nodes=told.nodes)
 
 
 def match_of(alternative: Alternative, host: Host) -> Match | None:

@@ -16,13 +16,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tenuto.clock import Clock
-from tenuto.errors import TenutoError
 from tenuto.launchers.cluster.dialect import Dialect, QueueRow
 from tenuto.launchers.manifest import (
     Header,
     ManifestUnreadable,
     Order,
     encode_manifest,
+    read_header,
     read_order,
     setup_path,
 )
@@ -117,11 +117,6 @@ class Place(NamedTuple):
         return f"{self.directory}/id"
 
     @property
-    def terms(self) -> str:
-        """Of a pilot: where it signals, and its beat."""
-        return f"{self.directory}/terms.json"
-
-    @property
     def vanished(self) -> str:
         """Of a pilot: the attempts whose runners left no marker."""
         return f"{self.directory}/vanished"
@@ -212,7 +207,8 @@ def attempts_of(files: Files, place: Place, dialect: Dialect) -> Iterator[tuple[
     with suppress(OSError, ValueError):
         job = files.read(place.answer, _ID_BYTES).decode("ascii").strip() or None
     if place.is_pilot:
-        yield from _of_pilot(files, place, job)
+        own = None if job is None else dialect.task_id(job, 0, is_array=False)
+        yield from _of_pilot(files, place, own)
         return
     index = 0
     while True:
@@ -236,12 +232,11 @@ def has_vanished(files: Files, found: SubmittedAttempt, nonce: str) -> bool:
 def _of_pilot(files: Files, place: Place, job: str | None) -> Iterator[tuple[Order, SubmittedAttempt]]:
     """The orders that a pilot was sent."""
     try:
+        header, *_ = read_header(files, place.manifest)
         lines = files.read(place.manifest, _ORDERS_BYTES).split(b"\n")
-        terms = from_json(files.read(place.terms, _ID_BYTES * 64))
-        header = Header(float(terms["beat_s"]), str(terms["bell"]))
-    except (OSError, ValueError, KeyError, TypeError, TenutoError):
+    except (OSError, ManifestUnreadable):
         return
-    for line in lines:
+    for line in lines[1:]:
         with suppress(ValueError, TypeError):
             directory, script_name, nonce, *_ = from_json(line)
             order = Order(str(directory), str(script_name), str(nonce))

@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import IntEnum, unique
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 MISSING_ANSWERS = 2
 """How many answers of the list must lack a job before it is looked for elsewhere."""
+_NOTHING = ClusterReport()
 _SEEN = {
     ClusterSays.PENDING: Seen.PENDING,
     ClusterSays.RUNNING: Seen.RUNNING,
@@ -51,89 +53,61 @@ class EndRequest(IntEnum):
     KILL = 2
 
 
+@dataclass(slots=True, eq=False)
 class TrackedAttempt:
     """One attempt; a thousand of them may wait, so that each is kept small."""
 
-    __slots__ = (
-        "_machine",
-        "_observer",
-        "beat_s",
-        "dialect",
-        "ending",
-        "found",
-        "has_begun",
-        "has_lost_id",
-        "has_vanished",
-        "is_forgotten",
-        "is_marked",
-        "is_new",
-        "is_replaced",
-        "is_submitting",
-        "is_to_be_judged",
-        "job",
-        "launch",
-        "listeners",
-        "missing",
-        "missing_since",
-        "needless",
-        "paths",
-        "processes",
-        "report",
-        "row",
-        "since",
-        "told",
-    )
+    machine: Machine
+    dialect: Dialect
+    paths: JobPaths
+    launch: LaunchRecord
+    beat_s: float
+    report: ClusterReport = _NOTHING
+    found: SubmittedAttempt | None = None
+    """Its submission, once known."""
+    job: str | None = None
+    """The system's id of it, once known."""
+    is_submitting: bool = False
+    """True while this process submits it."""
+    is_new: bool = True
+    """True until it was looked for in the workspace."""
+    since: float = 0.0
+    """When it was first seen, or submitted: what the system was asked before tells nothing of it."""
+    row: QueueRow | None = None
+    missing: int = 0
+    """Answers in a row that lacked it."""
+    missing_since: float = 0.0
+    """When the first of them came."""
+    is_forgotten: bool = False
+    """True if the system has forgotten the job."""
+    has_begun: bool = False
+    has_lost_id: bool = False
+    """True if another job was seen under its id: the system must not be told to end that."""
+    is_marked: bool = False
+    has_vanished: bool = False
+    """True if its pilot says that its runner left no marker."""
+    is_replaced: bool = False
+    """True if it was given up before it began, or another attempt has followed it."""
+    is_to_be_judged: bool = True
+    """True if something changed since it was judged."""
+    needless: str | None = None
+    """The system's id of its own task, once another task of the array runs it."""
+    ending: EndRequest = EndRequest.NONE
+    told: EndRequest = EndRequest.NONE
+    """The ending that the system was told of."""
+    processes: int = 0
+    """How many `Process`es stand for it."""
+    listeners: list[Callable[[], None]] = field(default_factory=list)
+    observer: Observer = field(init=False)
 
-    def __init__(
-        self, machine: Machine, dialect: Dialect, paths: JobPaths, launch: LaunchRecord, beat_s: float
-    ) -> None:
-        self._machine = machine
-        self.dialect = dialect
-        self.paths = paths
-        self.launch = launch
-        self.report = ClusterReport()
-        self.found: SubmittedAttempt | None = None
-        """Its submission, once known."""
-        self.job: str | None = None
-        """The system's id of it, once known."""
-        self.is_submitting = False
-        """True while this process submits it."""
-        self.is_new = True
-        """True until it was looked for in the workspace."""
-        self.since = machine.clock.monotonic()
-        """When it was first seen, or submitted: what the system was asked before tells nothing of it."""
-        self.row: QueueRow | None = None
-        self.missing = 0
-        """Answers in a row that lacked it."""
-        self.missing_since = 0.0
-        """When the first of them came."""
-        self.is_forgotten = False
-        """True if the system has forgotten the job."""
-        self.has_begun = False
-        self.has_lost_id = False
-        """True if another job was seen under its id: the system must not be told to end that."""
-        self.is_marked = False
-        self.has_vanished = False
-        """True if its pilot says that its runner left no marker."""
-        self.is_replaced = False
-        """True if it was given up before it began, or another attempt has followed it."""
-        self.is_to_be_judged = True
-        """True if something changed since it was judged."""
-        self.needless: str | None = None
-        """The system's id of its own task, once another task of the array runs it."""
-        self.ending = EndRequest.NONE
-        self.told = EndRequest.NONE
-        """The ending that the system was told of."""
-        self.processes = 0
-        """How many `Process`es stand for it."""
-        self.listeners: list[Callable[[], None]] = []
-        self._observer = Observer(machine, beat_s)
-        self.beat_s = beat_s
+    def __post_init__(self) -> None:
+        self.since = self.machine.clock.monotonic()
+        self.observer = Observer(self.machine, self.beat_s)
 
     @property
     def shown_job(self) -> str:
         """The id of its job, as the system itself writes it."""
-        return "" if self.job is None else self.dialect.native(self.job)
+        return "" if self.job is None else self.dialect.shown_id(self.job)
 
     @property
     def is_ended(self) -> bool:
@@ -170,7 +144,7 @@ class TrackedAttempt:
         self.job = self.job or found.job
         if found.header.beat_s != self.beat_s:
             self.beat_s = found.header.beat_s
-            self._observer = Observer(self._machine, self.beat_s)
+            self.observer = Observer(self.machine, self.beat_s)
 
     def own(self, row: QueueRow | None) -> QueueRow | None:
         """A row, if it is of this attempt: a system that lost its state gives ids out again."""
@@ -186,13 +160,13 @@ class TrackedAttempt:
 
     def look(self) -> None:
         """Reads whether it has begun, and whether it has left its marker."""
-        files = self._machine.files
+        files = self.machine.files
         if not self.has_begun:
             self.has_begun = read_pid(files, self.paths, self.launch.attempt) is not None
         self.is_marked = has_marker(files, self.paths, self.launch.nonce)
         if not self.is_marked and self.found is not None and self.found.is_pilot:
             self.has_vanished = has_vanished(files, self.found, self.launch.nonce)
-        made = claimer(self._machine, self.paths, self.launch.nonce)
+        made = claimer(self.machine, self.paths, self.launch.nonce)
         if isinstance(made, Claim) and self._is_run_by_another_task(made):
             self.needless = self.job
         if not self.is_marked:
@@ -205,7 +179,7 @@ class TrackedAttempt:
         if self.is_marked and Instructions.of(self.launch).durability is Durability.MARKER:
             return
         with suppress(FileNotFoundError):
-            keep_claim(self._machine, self.paths, self.launch.nonce)
+            keep_claim(self.machine, self.paths, self.launch.nonce)
 
     def _is_run_by_another_task(self, made: Claim) -> bool:
         """True if the runner of another task of the same array has the attempt: its own has nothing to do."""
@@ -219,7 +193,7 @@ class TrackedAttempt:
         """Takes what the list, or whatever was asked after it, says; True if that is news."""
         if row is None:
             if not self.missing:
-                self.missing_since = self._machine.clock.monotonic()
+                self.missing_since = self.machine.clock.monotonic()
             self.missing += 1
             self.is_to_be_judged = True
             return self.missing == 1
@@ -234,7 +208,7 @@ class TrackedAttempt:
             return False
         self.is_to_be_judged = False
         before = self.report
-        self.report = self._observer.report(self.paths, self.launch, self._see)
+        self.report = self.observer.report(self.paths, self.launch, self._see)
         return self.report != before
 
     def _see(self, claimed: str | None) -> Sighting:
@@ -264,7 +238,7 @@ class TrackedAttempt:
         is_exit = meaning is EXITED
         if is_exit and self.row.exit_code == SETUP_FAILED and self.found is not None:
             said = setup_path(self.found.place.manifest, self.found.position)
-            message = setup_failure(self._machine.files, said).message
+            message = setup_failure(self.machine.files, said).message
             return Sighting(Seen.ENDED, SETUP_FAILED, JobFailureStatus.FAILED, message)
         if is_exit and self.row.exit_code == STARVED:
             message = f"its runner was killed for want of memory (job {self.shown_job} of {title})"
@@ -284,7 +258,7 @@ class TrackedAttempt:
         )
 
     def _ended_s_ago(self, row: QueueRow) -> float | None:
-        return None if row.ended is None else self._machine.clock.now().timestamp() - row.ended
+        return None if row.ended is None else self.machine.clock.now().timestamp() - row.ended
 
     def _text(self, row: QueueRow) -> str:
         state = row.state.partition(" ")[0]

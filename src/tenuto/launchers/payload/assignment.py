@@ -95,16 +95,7 @@ class Assignment:
 
     def fields(self) -> dict[str, Any]:
         """What another process makes an equal assignment of."""
-        return {
-            "directory": self.directory,
-            "script_name": self.script_name,
-            "workspace": self.workspace,
-            "task_id": self.task_id,
-            "job_id": self.job_id,
-            "attempt": self.attempt,
-            "deadline": self.deadline,
-            "owner": self.owner,
-        }
+        return {name: getattr(self, name) for name in self.__slots__ if name not in ("_machine", "preloaded")}
 
     def arguments(self) -> list[str | bytes]:
         """For the command line of a fresh interpreter, which may decode it otherwise than this one."""

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 else:
     python_task = late("tenuto.launchers.payload.python_task")
 
-ATTEMPT = "JOB_ATTEMPT"
 METRICS_FILE = "JOB_METRICS"
 """Names the file to which a program may append lines of metrics."""
+ATTEMPT = "JOB_ATTEMPT"
 """The variable that tells a command which try at the job it is, from 1; a Python task asks its job."""
 _COPY_BYTES = 1 << 20
 
@@ -159,7 +159,8 @@ def run_command(
 def _execute(command: Command, variables: Mapping[str, str], runner: int | None) -> NoReturn:
     if command.confinement is None:
         os.execvp(command.arguments[0], command.arguments)
-    environment = dict(variables)
+    given = {name: os.environ[name] for name in command.confinement.passed or () if name in os.environ}
+    environment = {**given, **variables}
     os.get_exec_path(environment)  # or `execvpe` loads a module for it, which the command's user may not read
     confine(command.confinement)
     if runner is not None:

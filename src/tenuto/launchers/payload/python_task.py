@@ -9,39 +9,179 @@ import gc
 import io
 import os
 import sys
-from _thread import get_ident
+from _thread import allocate_lock, get_ident
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import TaskCancelled
 from tenuto.launchers.payload.assignment import Assignment
-from tenuto.launchers.payload.context import RunningJob, hold_partials
-from tenuto.launchers.payload.report import ReportWriter
-from tenuto.light import late, signal
+from tenuto.launchers.payload.report import ReportWriter, disk_message
+from tenuto.light import fcntl, late, pathlib, signal
 from tenuto.tasks import CommandTask, Prepare, ResumableTask
+from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.code import code_of, file_digest
 from tenuto.tasks.location import be_process_of_a_job
 from tenuto.tasks.ports import current_job, jobs_of_process
+from tenuto.tasks.schema import schema_of
 from tenuto.tasks.seeds import draw_seed, seed_generators
 from tenuto.tasks.serialization import Document
 from tenuto.tasks.stored_configs import build_job, declared_outputs, job_classes, read_params, seed_in
 from tenuto.tasks.task import run_to_end
 from tenuto.workspace.flags import RESULT_NOT_KEPT
+from tenuto.workspace.modes import file_mode
 
-# What a good end need not pay for.
 if TYPE_CHECKING:
-    from tenuto.launchers import commands, results
-    from tenuto.launchers.payload import failures, payload, process_end
+    from tenuto.launchers import commands, outputs, results
+    from tenuto.launchers.outputs import OutputsWriter
+    from tenuto.launchers.payload import failures, metrics_log, payload, process_end, progress_reports
+    from tenuto.launchers.payload.metrics_log import MetricsLog
+    from tenuto.launchers.payload.progress_reports import ProgressReports
     from tenuto.lifecycle import states
     from tenuto.workspace import attempt_files
+    from tenuto.workspace.ports import Files
 else:
     attempt_files = late("tenuto.workspace.attempt_files")
     commands = late("tenuto.launchers.commands")
     failures = late("tenuto.launchers.payload.failures")
+    metrics_log = late("tenuto.launchers.payload.metrics_log")
+    outputs = late("tenuto.launchers.outputs")
     payload = late("tenuto.launchers.payload.payload")
     process_end = late("tenuto.launchers.payload.process_end")
+    progress_reports = late("tenuto.launchers.payload.progress_reports")
     results = late("tenuto.launchers.results")
     states = late("tenuto.lifecycle.states")
+
+
+class RunningJob:
+    """The job that this process runs."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
+        self._task: Any = None
+        self.is_executing = False
+        """Everything that comes before `execute()` is done."""
+        self._held: list[int] = []
+        self._lock = allocate_lock()
+        self._outputs: OutputsWriter | None = None
+        self._reports: ProgressReports | None = None
+        self._metrics: MetricsLog | None = None
+
+    def holds(self, descriptors: list[int]) -> None:
+        """Keeps what must stay open until the process ends."""
+        self._held = descriptors
+
+    def runs(self, task: Any) -> None:
+        """The live task, once it is built."""
+        self._task = task
+
+    @property
+    def attempt(self) -> int:
+        return self._assignment.attempt
+
+    @property
+    def path(self) -> pathlib.Path:
+        return pathlib.Path(self._assignment.paths.directory)
+
+    @property
+    def cache_path(self) -> pathlib.Path:
+        return pathlib.Path(self._assignment.layout.config)
+
+    def remaining_time(self) -> float | None:
+        deadline = self._assignment.deadline
+        return None if deadline is None else max(deadline - self._assignment.machine.clock.monotonic(), 0.0)
+
+    def result(self, directory: str) -> Any:
+        return results.read_upstream_result(self._assignment.machine.files, directory)
+
+    def progress(self, value: float, level: int, desc: str | None) -> None:
+        with self._lock:
+            if self._reports is None:
+                self._reports = progress_reports.ProgressReports(self._assignment)
+                assert self._reports is not None
+        self._reports.report(value, level, desc)
+
+    def log_metrics(self, values: Mapping[str, float], step: int | None) -> None:
+        log = self._metrics
+        if log is None or log.pid != os.getpid():  # a forked child has no thread that writes
+            with self._lock:
+                log = self._metrics
+                if log is None or log.pid != os.getpid():
+                    goes_on = isinstance(self._task, ResumableTask)
+                    log = self._metrics = metrics_log.MetricsLog(self._assignment, goes_on=goes_on)
+        assert log is not None
+        log.log(values, step)
+
+    def close(self) -> None:
+        """Report what was held back."""
+        if self._reports is not None:
+            self._reports.close()
+        if self._metrics is not None and self._metrics.pid == os.getpid():
+            self._metrics.close()
+
+    def register_task_output(
+        self, method: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
+    ) -> None:
+        way = outputs.way_to(getattr(method, "__self__", None), self._task)
+        if way is None:
+            raise ValueError(f"{method!r} is not a method of this task or of a config inside it")
+        given, by_name = [outputs.plain(value) for value in arguments], outputs.plain(named)
+        assignment = self._assignment
+        with self._lock:
+            if self._outputs is None:
+                self._outputs = outputs.OutputsWriter(
+                    assignment.machine.files, assignment.paths, assignment.attempt
+                )
+                assert self._outputs is not None
+            self._outputs.write(way, method.__name__, given, by_name)
+
+
+def hold_partials(assignment: Assignment, task: Any) -> list[int]:
+    """Make the directories that jobs share through a `partial`, and lock them, waiting for their holders.
+
+    All in one order, so that two jobs never wait for each other. Returns the descriptors that hold them: the
+    kernel frees them with the process, however that ends.
+    """
+    return [_hold(assignment.machine.files, folder) for folder in sorted(_folders(task))]
+
+
+def _hold(files: Files, folder: str) -> int:
+    files.make_directory(folder)
+    lock = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_mode(folder))
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f"tenuto: waits for another job that uses {folder}", file=sys.stderr, flush=True)  # noqa: T201  the job's log
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
+def _folders(task: Any) -> set[str]:
+    """The shared directories of the configs that run in this job."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    waiting: list[Any] = [task]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, ConfigBase):
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            values = vars(value)
+            if callable(values.get("_state")):
+                continue  # a task with a job of its own, not read yet
+            schema = schema_of(type(value))
+            for name, generator in schema.generators.items():
+                if generator.partial is not None and generator.partial.is_exclusive and name in values:
+                    path = os.path.normpath(values[name])
+                    found.add(path.removesuffix(os.path.normpath(generator.path)).rstrip("/"))
+            waiting += [values.get(name) for name in schema.config_names]
+        elif isinstance(value, list | tuple | set):
+            waiting += value
+        elif isinstance(value, dict):
+            waiting += value.values()
+    return found
+
 
 _UNEXPLAINED = "the job is being stopped"
 
@@ -193,7 +333,7 @@ def _leave_forked_children_alone() -> None:
 def complete_package() -> None:
     """Run the `__init__` of Tenuto, if this interpreter began with the bare package (see `__main__`)."""
     package = sys.modules["tenuto"]
-    if not hasattr(package, "__version__"):
+    if not hasattr(package, "__all__"):
         spec = package.__spec__
         assert spec is not None
         assert spec.loader is not None
@@ -232,11 +372,10 @@ def _report_result(
     try:
         form = kept(result, stem, pickles=getattr(task, "__pickle_result__", False))
         reporter.done(form, caveats=cancellation.settle())
-    except (OSError, MemoryError):
-        raise  # the machine failed, and not the value
-    except Exception as error:  # noqa: BLE001  libraries raise what they like
+    except Exception as error:  # noqa: BLE001  libraries raise what they like, and disks are full
         # Hours of work may be in the job's directory: what cannot be kept does not undo what was done.
-        problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {error}"
+        why = disk_message(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+        problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {why}"
         _say(f"tenuto: {problem}; see docs/experiments.md for what can")
         reporter.done(message=problem, flags=(RESULT_NOT_KEPT,), caveats=cancellation.settle())
 

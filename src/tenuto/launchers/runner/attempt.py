@@ -62,7 +62,7 @@ _PILOT_BEAT_S = 30.0
 """How often a runner beats that was forked inside an allocation, by a pilot, which beats for it besides."""
 
 
-class Attempt(NamedTuple):
+class RunnerAttempt(NamedTuple):
     """What all steps need to know."""
 
     machine: Machine
@@ -87,7 +87,7 @@ def run(inherited: Inherited) -> int:
     if launch is None:
         return STALE
     _stand_apart(inherited)
-    attempt = Attempt(
+    attempt = RunnerAttempt(
         machine,
         paths,
         launch,
@@ -127,7 +127,7 @@ def run(inherited: Inherited) -> int:
     return _rung(inherited, _supervise(attempt, payload, child, inherited.spare))
 
 
-def _first_steps(attempt: Attempt, inherited: Inherited) -> Payload:
+def _first_steps(attempt: RunnerAttempt, inherited: Inherited) -> Payload:
     """Open the logs and write the pid record; under a cluster again, while the disk shows what was before."""
     clock = attempt.machine.clock
     give_up = clock.monotonic() + (_FIRST_STEPS_S if attempt.is_external else 0.0)
@@ -157,7 +157,7 @@ def _refused(inherited: Inherited, error: OSError) -> int:
     return REFUSED
 
 
-def _fail_setup(attempt: Attempt, setup: "SetupFailure") -> int:
+def _fail_setup(attempt: RunnerAttempt, setup: "SetupFailure") -> int:
     """Mark an attempt whose setup failed; what the setup said is the job's standard error."""
     os.write(open_logs(attempt.paths)[1], setup.said)
     failed = PayloadVerdict(JobFailureStatus.FAILED, setup.message)
@@ -165,7 +165,7 @@ def _fail_setup(attempt: Attempt, setup: "SetupFailure") -> int:
     return SETUP_FAILED if exit_code == FAILED else exit_code
 
 
-def _stopped(attempt: Attempt) -> PayloadVerdict:
+def _stopped(attempt: RunnerAttempt) -> PayloadVerdict:
     """The verdict on a job that was stopped before its payload began."""
     stop = read_stop(attempt.machine.files, attempt.paths, attempt.launch.attempt)
     if stop is None:
@@ -214,7 +214,7 @@ def _stand_apart(inherited: Inherited) -> None:
     become_subreaper()
 
 
-def _prepare(attempt: Attempt, inherited: Inherited) -> Payload:
+def _prepare(attempt: RunnerAttempt, inherited: Inherited) -> Payload:
     limits = attempt.instructions.limits
     walltime_s = min((s for s in (limits.walltime_s, inherited.time_s) if s is not None), default=None)
     return Payload(
@@ -236,7 +236,7 @@ def _prepare(attempt: Attempt, inherited: Inherited) -> Payload:
     )
 
 
-def _supervise(attempt: Attempt, payload: Payload, child: int, spare: PayloadToBe | None) -> int:
+def _supervise(attempt: RunnerAttempt, payload: Payload, child: int, spare: PayloadToBe | None) -> int:
     logs = BoundedLogs(attempt.paths, attempt.instructions.limits.log_bytes)
     supervisor = Supervisor(payload, child, logs)
     try:
@@ -265,7 +265,7 @@ def _supervise(attempt: Attempt, payload: Payload, child: int, spare: PayloadToB
     return _record(attempt, _with_outputs(attempt, marker, ending.report.result))
 
 
-def _origin(attempt: Attempt, told: Mapping[str, Any]) -> dict[str, Any]:
+def _origin(attempt: RunnerAttempt, told: Mapping[str, Any]) -> dict[str, Any]:
     """What the marker says of the process, and of what the result was made of.
 
     The payload knows what code it has loaded, the scheduler what else the result will be made of.
@@ -282,7 +282,7 @@ def _origin(attempt: Attempt, told: Mapping[str, Any]) -> dict[str, Any]:
     return {"provenance": provenance, "record": record}
 
 
-def _with_outputs(attempt: Attempt, marker: Marker, result: Any) -> Marker:
+def _with_outputs(attempt: RunnerAttempt, marker: Marker, result: Any) -> Marker:
     files, paths, durability = attempt.machine.files, attempt.paths, attempt.instructions.durability
     if marker.reason is not None or _is_deleted(attempt):
         return marker._replace(record=brief_record(marker.record))
@@ -293,12 +293,12 @@ def _with_outputs(attempt: Attempt, marker: Marker, result: Any) -> Marker:
         return marker._replace(reason=JobFailureStatus.FAILED, message=message)
 
 
-def _is_deleted(attempt: Attempt) -> bool:
+def _is_deleted(attempt: RunnerAttempt) -> bool:
     """True if another directory may have the name of the job's by now: nothing may be written there."""
     return attempt.lock is not None and is_unlinked(attempt.lock)
 
 
-def _marker(attempt: Attempt, verdict: PayloadVerdict, **seen: Any) -> Marker:
+def _marker(attempt: RunnerAttempt, verdict: PayloadVerdict, **seen: Any) -> Marker:
     return Marker(
         attempt=attempt.launch.attempt,
         nonce=attempt.launch.nonce,
@@ -310,7 +310,7 @@ def _marker(attempt: Attempt, verdict: PayloadVerdict, **seen: Any) -> Marker:
     )
 
 
-def _record(attempt: Attempt, marker: Marker) -> int:
+def _record(attempt: RunnerAttempt, marker: Marker) -> int:
     """Write the last word on the attempt."""
     files, paths = attempt.machine.files, attempt.paths
     if _is_deleted(attempt):
@@ -327,7 +327,7 @@ def _record(attempt: Attempt, marker: Marker) -> int:
     return shown(marker.reason is not None, marker.exit_code) if attempt.is_external else ENDED
 
 
-def _status(attempt: Attempt, marker: Marker) -> StatusRecord:
+def _status(attempt: RunnerAttempt, marker: Marker) -> StatusRecord:
     standing = Standing(
         state=JobState.DONE if marker.reason is None else JobState.ERROR,
         reason=marker.reason,

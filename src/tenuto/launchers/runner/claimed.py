@@ -92,19 +92,18 @@ class Allocation(NamedTuple):
     """How long each job may run; None if that is not known. The cluster gives a little more."""
     may_fork: bool
 
-    @property
-    def job(self) -> str | None:
-        """The cluster's id of its job."""
-        return "_".join(filter(None, (os.environ.get(name) for name in self.header.job))) or None
-
     def claim(self, order: Order) -> bool:
         """Make the claim on an order; False if it was made before."""
-        return claim(self.machine, _paths(order), order.nonce, Claimer.RUNNER, self.job)
+        return claim(self.machine, _paths(order), order.nonce, Claimer.RUNNER, self.header.own_job)
 
     def is_run_elsewhere(self, order: Order) -> bool:
         """True if the runner of another job made the claim: this one has done its part, and did not fail."""
         made = claimer(self.machine, _paths(order), order.nonce)
-        return isinstance(made, Claim) and made.by is Claimer.RUNNER and made.job not in (None, self.job)
+        return (
+            isinstance(made, Claim)
+            and made.by is Claimer.RUNNER
+            and made.job not in (None, self.header.own_job)
+        )
 
     def inherit(self, order: Order) -> Inherited:
         """What a local launcher would have passed on for an order whose claim was made; else `NotMine`."""

@@ -27,6 +27,7 @@ from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.archive import ArchiveView
 from tenuto.monitor.tui.cells import Line, Span, cells, framed, span, spread, text_of
+from tenuto.monitor.tui.curves import CurvesView
 from tenuto.monitor.tui.dialogs import ACTIONS, DIALOG_LINES, Prompt, Question, fits, objection, outcome_words
 from tenuto.monitor.tui.graph import GraphView
 from tenuto.monitor.tui.help import VIEWS, Help, events_page, pressed, why_page
@@ -111,6 +112,7 @@ class Top(App[None]):
             ResultsView(self),
             ResourcesView(self),
             ArchiveView(self),
+            CurvesView(self),
         )
         self._views = {view.name: view for view in made}
         self._stack: list[View] = [self._views["jobs" if group or filter else "overview"]]
@@ -226,7 +228,7 @@ class Top(App[None]):
             self._begin_asking()
 
     def go(self, name: str) -> None:
-        """Show one of the seven views; ``jobs FILTER`` with a filter."""
+        """Show one of the views; ``jobs FILTER`` with a filter."""
         name, _, filter = name.partition(" ")
         view = self._views[name]
         if isinstance(view, JobsView) and (filter or self.view is not view):

@@ -24,11 +24,11 @@ class Key(NamedTuple):
     meaning: str
 
 
-VIEWS = ("overview", "jobs", "timeline", "graph", "results", "resources", "archive")
-"""The views of the keys 1 to 7."""
+VIEWS = ("overview", "jobs", "timeline", "graph", "results", "resources", "archive", "curves")
+"""The views of the keys 1 to 8."""
 
 KEYS = (
-    Key(("1", "2", "3", "4", "5", "6", "7"), "1-7", "a view: " + " ".join(VIEWS)),
+    Key(tuple("12345678"), "1-8", "a view: " + " ".join(VIEWS)),
     Key(("up", "down", "j", "k"), "↑ ↓ j k", "move"),
     Key(("g", "home", "G"), "g G", "to the first, to the last"),
     Key(("pageup", "pagedown"), "PgUp PgDn", "a page up, a page down"),
@@ -54,12 +54,12 @@ KEYS = (
     Key(("w",), "w", "why the job is where it is"),
     Key(("v",), "v", "events of the job"),
     Key(("x",), "x", "diff of two marked jobs, or of this one and a marked one; results: the x axis"),
-    Key(("y",), "y", "copy the id; in a job, the command; results: the y axis"),
+    Key(("y",), "y", "copy the id; in a job, the command; results: the y axis; curves: the metric"),
     Key(("z",), "z", "zoom: the pane or the log gets the whole window; timeline: fit"),
     Key(("+", "-"), "+ -", "timeline: zoom in, zoom out; graph: depth around a job"),
     Key(("left", "right"), "← →", "timeline: earlier, later; archive: move"),
     Key(("c",), "c", "the code of a server elsewhere that was started again"),
-    Key(("t", "L"), "t L", "results: the task, and a logarithmic x axis"),
+    Key(("t", "L"), "t L", "results: the task, and a logarithmic x axis; curves: a logarithmic y axis"),
     Key(("p",), "p", "results: the best 10 %; archive: the parents of the elite"),
 )
 

@@ -32,6 +32,7 @@ from tenuto.monitor.tui.text import (
     tag_words,
 )
 from tenuto.monitor.tui.view import Host, View
+from tenuto.workspace.points import SYSTEM
 
 LABEL = 10
 LOG_PERIOD_S = 0.3
@@ -99,9 +100,10 @@ def facts(
         fact("progress", *bar(job["progress"], 12, "running"), words)
     for curve in curves[:_MOST_CURVES]:
         known = [value for value in curve["values"] if value is not None]
+        name = curve["name"].removeprefix(SYSTEM)
         words = f" {number(curve['last'])}  min {number(curve['min'])}  max {number(curve['max'])}"
         cells = max(min(_CURVE_CELLS, room - LABEL - 40), 8)
-        fact(truncate(safe(curve["name"]), LABEL - 1), span(spark_line(known, cells), "running"), words)
+        fact(truncate(safe(name), LABEL - 1), span(spark_line(known, cells), "running"), words)
     fact("alarm", span(job["alarm"] or "", "alarm"))
     fact("params", parameter_words(job["parameters"]))
     fact("tags" if job["tags"] else "where", span(tag_words(job["tags"]), "tag"), _place(job))

@@ -15,6 +15,7 @@ from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, bar, beside, fitted, rule, shares, span, spread
+from tenuto.monitor.tui.curves import CurvesAnswers, ask_curves, draw_curves
 from tenuto.monitor.tui.job import JobPage
 from tenuto.monitor.tui.sparkline import sparkline, tokens
 from tenuto.monitor.tui.table import Column, Listing, header, placed, pointed, row_line
@@ -35,6 +36,8 @@ from tenuto.monitor.tui.view import Host, View
 
 WIDE = 140
 LEFT = 90
+_MOST_CURVED = 2_000
+"""Of a larger group the overview draws no curves; the view of curves does."""
 _MOST_RETRIED = 10_000
 _FIRST = 6
 """How many running jobs come before those that wait for a token."""
@@ -46,6 +49,7 @@ class OverviewAnswers(NamedTuple):
     overview: shapes.Overview
     cleanup: shapes.Cleanup | None
     history: shapes.History | None
+    curves: CurvesAnswers | None
 
 
 def _energy(group: shapes.Group) -> str:
@@ -134,15 +138,14 @@ def now_line(one: Item, room: int) -> Line:
     return running_line(one, room)
 
 
-def running_line(job: shapes.Job, room: int, *, with_tags: bool = False) -> Line:
+def running_line(job: shapes.Job, room: int) -> Line:
     """A job that runs: how far it is, how long it took, and its tags."""
     left = f" ETA {duration(job['eta_s'])}" if job["eta_s"] is not None else ""
     took = duration(job["duration_s"]) if job["duration_s"] is not None else ""
     content = [Span("▶ ", "running"), span(f"{job['name']:<8} ")]
     content += fitted([span(short_task(job["task"]))], 12)
     content += [span(f"{percent(job['progress']):>4} "), span(f"{took:>6}"), span(f"{left:<12} ")]
-    tags = tag_words(job["tags"])
-    content += fitted([span(tags, "tag")], max(room // 4, 16)) if not with_tags else [span(tags, "tag")]
+    content += fitted([span(tag_words(job["tags"]), "tag")], max(room // 4, 16))
     return [*content, Span(" "), span(job["progress_desc"] or "", "soft")]
 
 
@@ -174,6 +177,7 @@ class Overview(View):
         super().__init__(host)
         self._known: shapes.Overview | None = None
         self._history: shapes.History | None = None
+        self._curves: CurvesAnswers | None = None
         self._cleanup: shapes.Cleanup | None = None
         self._rounds = 0
         self._is_wide = False
@@ -191,7 +195,7 @@ class Overview(View):
 
     def ask(self, provider: StateProvider) -> OverviewAnswers:
         self._rounds += 1
-        cleanup, history = None, None
+        cleanup, history, curves = None, None, None
         if self._rounds % 10 == 2:  # the first answer does not wait for it
             try:
                 cleanup = provider.cleanup()
@@ -201,10 +205,19 @@ class Overview(View):
         if self._is_wide and overview["groups"]:
             chosen = self._parts["groups"].chosen or overview["groups"][0]
             history = provider.history(chosen["group"], 120)
-        return OverviewAnswers(overview, cleanup, history)
+            curves = self._ask_curves(provider, chosen)
+        return OverviewAnswers(overview, cleanup, history, curves)
+
+    def _ask_curves(self, provider: StateProvider, group: shapes.Group) -> CurvesAnswers | None:
+        """The curves of the group under the cursor, not each time: every job is asked for its points."""
+        if group["total"] > _MOST_CURVED:
+            return CurvesAnswers(group["group"], "", (), ())
+        is_known = self._curves is not None and self._curves.group == group["group"]
+        return None if is_known and self._rounds % 10 != 3 else ask_curves(provider, group["group"])
 
     def take(self, answer: OverviewAnswers) -> None:
         self._known, self._history = answer.overview, answer.history or self._history
+        self._curves = answer.curves or self._curves
         self._cleanup = answer.cleanup or self._cleanup
         rows: dict[str, Sequence[Item]] = {
             "groups": answer.overview["groups"],
@@ -280,9 +293,10 @@ class Overview(View):
         name = group_name(chosen, self._known["now"]) if chosen else ""
         tall = min(10, height // 4)
         lines = [rule(f"over time {name}", room), *sparkline(self._history, room, tall)]
-        lines.append(rule("now", room))
-        running = self._known["running"][: max(height - len(lines) - 8, 1)]
-        lines += [running_line(job, room, with_tags=True) for job in running]
+        if self._curves is not None and self._curves.jobs:
+            lines.append(rule(f"{self._curves.name}, {len(self._curves.jobs)} jobs, the best in front", room))
+            held = 2 + len(self._known["tokens"])
+            lines += draw_curves(self._curves, room, max(min(height - len(lines) - held, 20), 6))
         lines += [rule("tokens", room), *tokens(self._known["tokens"], room, self._known["now"])]
         return lines
 

@@ -29,7 +29,7 @@ _FIXED = ("key", "task", "id", "state")
 
 Result = dict[str, Any]
 _AXIS = 8
-"""Cells of the numbers beside an axis."""
+"""The fewest cells of the numbers beside an axis."""
 
 
 class Point(NamedTuple):
@@ -63,7 +63,8 @@ def scale(values: Sequence[float], *, is_log: bool = False) -> Scale:
 
 def scatter(points: Sequence[Point], across: Scale, up: Scale, room: int, height: int) -> list[Line]:
     """Points in so many cells, with numbers at the ends of the axes."""
-    wide, tall = room - _AXIS - 2, height - 2
+    axis = max(_AXIS, len(number(up.high)), len(number(up.low)))
+    wide, tall = room - axis - 2, height - 2
     if wide < 4 or tall < 1:
         return []
     dots = Braille(wide, tall)
@@ -75,10 +76,10 @@ def scatter(points: Sequence[Point], across: Scale, up: Scale, room: int, height
     for row, cells in enumerate(dots.rows()):
         label = number(up.high) if row == 0 else number(up.low) if row == tall - 1 else ""
         marks = [Span(letter, style or "running") for letter, style in cells]
-        lines.append([span(f"{label:>{_AXIS}} ", "soft"), Span("┤", "soft"), *marks])
-    lines.append([Span(" " * (_AXIS + 1)), Span("└" + "─" * wide, "soft")])
+        lines.append([span(f"{label:>{axis}} ", "soft"), Span("┤", "soft"), *marks])
+    lines.append([Span(" " * (axis + 1)), Span("└" + "─" * wide, "soft")])
     low, high = number(across.low), number(across.high)
-    lines.append([Span(" " * (_AXIS + 2)), span(f"{low}{high:>{max(wide - len(low), 0)}}", "soft")])
+    lines.append([Span(" " * (axis + 2)), span(f"{low}{high:>{max(wide - len(low), 0)}}", "soft")])
     return [fitted(one, room) for one in lines]
 
 

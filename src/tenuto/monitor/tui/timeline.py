@@ -96,7 +96,7 @@ class TimelineView(View):
     # Looking
 
     def heading(self) -> Line:
-        what = key_group_name(self.host.group, self.host.now) if self.host.group else "all doors"
+        what = key_group_name(self.host.group, self.host.now) if self.host.group else "all kinds"
         content = [span("timeline ", "title"), span(what, "title")]
         if self._known is not None:
             shown = self._known.timeline

@@ -29,7 +29,7 @@ class Host(Protocol):
     def back(self) -> None: ...
 
     def go(self, name: str) -> None:
-        """Show one of the seven views."""
+        """Show one of the views."""
 
     def say(self, sentence: str) -> None:
         """Show a sentence in the line above the footer, until the next key."""

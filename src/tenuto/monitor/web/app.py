@@ -270,8 +270,9 @@ def _add_views(app: FastAPI, provider: LocalProvider) -> None:
         start: Annotated[int | None, Query(alias="from", ge=0, le=253_000_000_000_000)] = None,
         end: Annotated[int | None, Query(alias="to", ge=0, le=253_000_000_000_000)] = None,
         width: Annotated[int, Query(ge=1, le=10_000)] = 400,
+        by: Literal["slot", "task"] = "slot",
     ) -> Response:
-        return Json(provider.timeline(group or (), start, end, width))
+        return Json(provider.timeline(group or (), start, end, width, by))
 
     @app.get("/api/history")
     def history(group: Text, points: Annotated[int, Query(ge=2, le=2_000)] = 100) -> Response:
@@ -283,8 +284,9 @@ def _add_views(app: FastAPI, provider: LocalProvider) -> None:
         task: MaybeText = None,
         offset: Offset = 0,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
+        importance: MaybeText = None,
     ) -> Response:
-        return Json(provider.results(group, task, offset, limit))
+        return Json(provider.results(group, task, offset, limit, importance))
 
     @app.get("/api/metrics")
     def metrics(

@@ -23,6 +23,8 @@ FRAME_S = 0.1
 """Between two frames of a burst."""
 SHARED_S = 0.05
 """How long a frame serves the streams that stand where it begins."""
+METRICS_S = 0.05
+"""Between two frames about metrics alone, which only name the jobs that logged more."""
 LOG_S = 0.2
 CHECK_S = 1.0
 MOST_LOG_BYTES = 256 * 1024
@@ -143,7 +145,8 @@ class Hub:
                     yield frame("metrics", {"keys": grown})
                 if found is not None or has_log or grown:
                     spoken = time.monotonic()
-                    await asyncio.sleep(max(begun + FRAME_S - spoken, 0.0))
+                    pause_s = FRAME_S if found is not None or has_log else METRICS_S
+                    await asyncio.sleep(max(begun + pause_s - spoken, (spoken - begun) / 2))
                     continue  # a shared frame may be older than the last change
                 if time.monotonic() - spoken >= PING_S:
                     yield PING

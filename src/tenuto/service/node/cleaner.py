@@ -9,11 +9,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tenuto.jobs.directories import Outcome
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Outcome
 from tenuto.jobs.removal import no_keeper, remove
 from tenuto.jobs.view import JobsView
-from tenuto.service.decisions import Rest
+from tenuto.service.decisions import CleanerRest
 from tenuto.service.log import log
 from tenuto.service.node.payloads import PayloadRow, Payloads
 from tenuto.service.stage import Stage
@@ -43,7 +43,7 @@ class PayloadCleaner:
         self._runner = runner
         self._max_age_s = plan.max_age_s
         clock = machine.clock
-        self._rest = Rest(clock.now().timestamp(), clock.monotonic())
+        self._rest = CleanerRest(clock.now().timestamp(), clock.monotonic())
         self._stage = Stage("node_cleaner", self._round, plan.clean_every_s)
 
     def start(self) -> None:

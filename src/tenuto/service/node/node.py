@@ -9,18 +9,18 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import AsyncGenerator, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from tenuto.launchers.confinement import Sandbox, SandboxMode
 from tenuto.launchers.forking_launcher import ForkingLauncher
-from tenuto.launchers.selection import choose_launcher
+from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.service import PayloadState
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import GpuToken, declare
-from tenuto.service.archive import LogPiece, read_log, zip_stream
+from tenuto.service.archive import LogPiece, read_archived_log, read_log, zip_stream
 from tenuto.service.data_owner import DataDirectory, open_data
 from tenuto.service.log import log
 from tenuto.service.node.cleaner import PayloadCleaner
@@ -66,8 +66,9 @@ class NodePlan:
     name: str
     data: Path
     database: Path
-    slots: int
-    launcher: str
+    slots: int | None
+    """None: as many as the launcher has."""
+    launcher: Callable[[], Launcher]
     sandbox: Sandbox
     terms: Mapping[str, Terms]
     environment: Mapping[str, str]
@@ -94,7 +95,6 @@ class EmbeddedNode:
 
     def __init__(self, plan: NodePlan, machine: Machine) -> None:
         self.name = plan.name
-        self.slots = plan.slots
         self.uploads = str(plan.data / "uploads")
         self._plan = plan
         self._machine = machine
@@ -102,7 +102,8 @@ class EmbeddedNode:
         self.database, _, self._lock = open_data(machine, data, plan.database, NODE_MIGRATIONS, PATIENCE_S)
         self._open_directories()
         self._scheduler = Scheduler(machine)
-        self._launcher = choose_launcher(plan.launcher, plan.slots)
+        self._launcher = plan.launcher()
+        self.slots = plan.slots or self._launcher.slots
         layout = Layout(str(plan.data))
         first_id = int(machine.randomness.nonce(), 16) % LAST_FIRST_ID + 1
         self.payloads = Payloads(self.database, first_id)
@@ -143,6 +144,17 @@ class EmbeddedNode:
         await self.runner.resume()
         self._cleaner.start()
 
+    def reload(self, plan: NodePlan) -> None:
+        """Holds the payloads that come from now on to the limits of this plan; the rest needs a new start."""
+        workshop = self.runner.workshop
+        for service, terms in plan.terms.items():
+            if workshop.terms.get(service) != terms:
+                log("limits", node=self.name, service=service or "others", **terms.shown())
+        gpus = workshop.gpus or (plan.gpus.token(self._machine) if plan.gpus is not None else None)
+        self.runner.workshop = replace(
+            workshop, terms=plan.terms, sandbox=plan.sandbox, environment=plan.environment, gpus=gpus
+        )
+
     async def takes(self) -> str | None:
         """Why no payload is taken now: `draining` or `disk_full`; None if they are."""
         if self.is_drained:
@@ -180,11 +192,11 @@ class EmbeddedNode:
 
     def read_log(self, row: PayloadRow, stream: str, offset: int, limit: int) -> LogPiece:
         """A piece of what a payload printed; nothing if it printed nothing yet."""
-        path, log_bytes = self.runner.place(row.key).logs[stream], self.runner.log_bytes(row)
+        place, log_bytes = self.runner.place(row.key), self.runner.log_bytes(row)
         try:
-            return read_log(path, offset, limit, log_bytes)
-        except FileNotFoundError:
-            return LogPiece(b"", offset)
+            return read_log(place.logs[stream], offset, limit, log_bytes)
+        except FileNotFoundError:  # the metrics of what has ended are in its result alone
+            return read_archived_log(place.result, stream, offset, limit) or LogPiece(b"", offset)
 
     def progress(self, row: PayloadRow) -> str:
         """What a payload said last of its progress: the last line that it printed as `progress: ...`."""

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from tenuto.database import Database, Prepared, now_ms
+from tenuto.database import Database, Prepared, RowTable, now_ms
 from tenuto.errors import NotOurs
-from tenuto.lifecycle.service import PAYLOAD_TRANSITIONS, PayloadState, check_move
+from tenuto.lifecycle.service import PAYLOAD_TRANSITIONS, PayloadState
 from tenuto.service.nodes import mark_of
 from tenuto.service.tables import IS_OPEN, PAYLOAD_ENDED, meta, payloads
 
@@ -41,6 +41,8 @@ class PayloadRow(NamedTuple):
     result_sha256: str | None
     command: str
     """The program and its arguments as JSON; empty: the upload's own `run.sh`."""
+    cpu_s: float | None = None
+    memory_peak: int | None = None
 
     @property
     def mark(self) -> str:
@@ -60,6 +62,7 @@ class Sender(NamedTuple):
     job_id: str = ""
 
 
+ROWS = RowTable(payloads, PAYLOAD_TRANSITIONS)
 _BY_ID = Prepared(select(payloads).where(payloads.c.id == bindparam("payload")))
 _BY_KEY = Prepared(select(payloads).where(payloads.c.key == bindparam("name")))
 _ANY = Prepared(select(payloads.c.id).limit(1))
@@ -72,13 +75,8 @@ _END = _CHANGE.values(ended_at=now_ms())
 _OPEN = Prepared(_CHANGE)
 _ENDED = Prepared(_END)
 _COMPLETED = Prepared(_END.values(started_at=func.coalesce(payloads.c.started_at, now_ms())))
-_SWAP = (
-    update(payloads)
-    .where(payloads.c.id == bindparam("payload"), payloads.c.state == bindparam("known_state"))
-    .returning(*payloads.c)
-)
-_SWAPPED = Prepared(_SWAP)
-_STARTED = Prepared(_SWAP.values(state=PayloadState.RUNNING.value, started_at=now_ms() - bindparam("ago_ms")))
+_SWAPPED = ROWS.swap()
+_STARTED = ROWS.swap(state=PayloadState.RUNNING.value, started_at=now_ms() - bindparam("ago_ms"))
 _STATE = PayloadRow._fields.index("state")
 _KILLED = PayloadRow._fields.index("killed")
 
@@ -133,48 +131,64 @@ class Payloads:
         query = select(payloads).where(IS_OPEN).order_by(payloads.c.id)
         return self._database.read(lambda connection: [_payload(row) for row in connection.execute(query)])
 
+    def counts(self) -> dict[PayloadState, int]:
+        """How many payloads are in each state."""
+        query = select(payloads.c.state, func.count()).group_by(payloads.c.state)
+        return self._database.read(
+            lambda connection: {PayloadState(row[0]): row[1] for row in connection.execute(query)}
+        )
+
+    def queue_age_s(self) -> float:
+        """How long the oldest payload has waited for a slot, in seconds."""
+        waiting = select(func.min(payloads.c.created_at)).where(
+            IS_OPEN, payloads.c.state == PayloadState.PREPARED.value
+        )
+        query = select(func.coalesce(now_ms() - waiting.scalar_subquery(), 0))
+        return self._database.read(
+            lambda connection: max(int(connection.execute(query).scalar_one()), 0) / 1000
+        )
+
     def started(self, payload_id: int, ago_ms: int = 0) -> PayloadRow | None:
         """Moves a prepared payload to Running, since a while; None if it was not prepared any more."""
-        return self._changed(_STARTED, payload_id, known_state=PayloadState.PREPARED.value, ago_ms=ago_ms)
+        return self._changed(_STARTED, ROWS.known(payload_id, PayloadState.PREPARED), ago_ms=ago_ms)
 
     def explain(self, payload_id: int, message: str) -> PayloadRow | None:
         """Says of an open payload what it waits for."""
-        return self._changed(_OPEN, payload_id, message=message)
+        return self._changed(_OPEN, {"payload": payload_id}, message=message)
 
     def kill(self, payload_id: int) -> PayloadRow | None:
         """Notes that the end of a payload was asked for; the row afterwards, None if there is none."""
-        return self._changed(_OPEN, payload_id, killed=True) or self.get(payload_id)
+        return self._changed(_OPEN, {"payload": payload_id}, killed=True) or self.get(payload_id)
 
     def end(self, payload_id: int, to: PayloadState, message: str, **values: Any) -> PayloadRow | None:
         """Moves an open payload to its end; None if it had ended before.
 
         One too short to be seen running passes through Running on the way.
         """
-        check_move(PAYLOAD_TRANSITIONS, PayloadState.RUNNING, to)
+        ROWS.check(PayloadState.RUNNING, to)
         statement = _COMPLETED if to is PayloadState.COMPLETED else _ENDED
-        return self._changed(statement, payload_id, **values, state=to.value, message=message)
+        return self._changed(statement, {"payload": payload_id}, **values, state=to.value, message=message)
 
     def clean(self, row: PayloadRow) -> PayloadRow | None:
         """Moves an ended payload to Cleaned."""
-        check_move(PAYLOAD_TRANSITIONS, row.state, PayloadState.CLEANED)
-        return self._changed(_SWAPPED, row.id, known_state=row.state.value, state=PayloadState.CLEANED.value)
+        ROWS.check(row.state, PayloadState.CLEANED)
+        return self._changed(_SWAPPED, ROWS.known(row.id, row.state), state=PayloadState.CLEANED.value)
 
     def old(self, max_age_ms: int, limit: int = 100) -> list[PayloadRow]:
         """Payloads that ended longer ago than this and still have their files."""
-        query = select(payloads).where(PAYLOAD_ENDED, payloads.c.ended_at < now_ms() - max_age_ms)
-        query = query.order_by(payloads.c.ended_at).limit(limit)
-        return self._database.read(lambda connection: [_payload(row) for row in connection.execute(query)])
+        return self._database.read(
+            lambda connection: [
+                _payload(row) for row in ROWS.old(connection, PAYLOAD_ENDED, max_age_ms, limit)
+            ]
+        )
 
     def forget(self, age_ms: int, limit: int = 1000) -> int:
         """Deletes the rows of cleaned payloads that ended longer ago than this."""
-        old = select(payloads.c.id).where(
-            payloads.c.state == PayloadState.CLEANED.value, payloads.c.ended_at < now_ms() - age_ms
-        )
-        statement = delete(payloads).where(payloads.c.id.in_(old.limit(limit)))
-        return self._database.write(lambda connection: connection.execute(statement).rowcount)
+        cleaned = (PayloadState.CLEANED,)
+        return self._database.write(lambda connection: ROWS.forget(connection, cleaned, age_ms, limit))
 
-    def _changed(self, statement: Prepared, payload_id: int, **values: Any) -> PayloadRow | None:
-        changes = {"payload": payload_id, **values}
+    def _changed(self, statement: Prepared, which: Mapping[str, Any], **values: Any) -> PayloadRow | None:
+        changes = {**which, **values}
         return self._database.write(lambda connection: _found(connection, statement, changes))
 
 

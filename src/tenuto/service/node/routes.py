@@ -10,9 +10,11 @@ import hmac
 import os
 import shutil
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.types import ASGIApp
 
 from tenuto.clock import Clock, Randomness
@@ -20,8 +22,10 @@ from tenuto.errors import DatabaseError, NodeRefusal, NodeTakesNothing, NotOurs,
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.access import bearer
 from tenuto.service.contract import (
+    LINES_OF_JSON,
     MARK_HEADER,
     NEXT_OFFSET_HEADER,
+    USAGE_HEADER,
     DrainBody,
     ErrorCode,
     NodeHealthBody,
@@ -47,6 +51,7 @@ from tenuto.service.uploads import (
     receive,
     refused,
 )
+from tenuto.workspace.layout import METRICS
 
 # How busy the processors of a node are, as the kernel counts it.
 # Asked by servers that share their jobs out by load.
@@ -78,6 +83,14 @@ _ZIP: dict[str, Any] = {"application/zip": {"schema": {"type": "string", "format
 router = APIRouter()
 
 
+FIGURES = {
+    "slots": "Payloads that run at once",
+    "queue_age_seconds": "Age of the oldest payload that waits for a slot",
+    "disk_free_bytes": "Room for payloads",
+    "takes": "1 if payloads are taken",
+}
+
+
 class NodeFront:
     """What a route finds of its node, under `app.state.front`."""
 
@@ -90,6 +103,29 @@ class NodeFront:
         self.clock = clock
         self.limits = limits
         self.is_draining = False
+
+        self._registry = CollectorRegistry()
+        self._figures = {
+            name: Gauge(f"tenuto_node_{name}", text, registry=self._registry)
+            for name, text in FIGURES.items()
+        }
+        self._payloads = Gauge(
+            "tenuto_node_payloads", "Payloads by state", ["state"], registry=self._registry
+        )
+        self.refusals = Counter(
+            "tenuto_node_refusals", "Payloads that were not taken", ["why"], registry=self._registry
+        )
+
+    def figures(self) -> bytes:
+        """The figures of the node, as Prometheus reads them; blocks."""
+        node, counts = self.node, self.node.payloads.counts()
+        for state in PayloadState:
+            self._payloads.labels(state.value).set(counts.get(state, 0))
+        free, is_taking = node.runner.free_bytes(), not (self.is_draining or node.is_drained)
+        found = (node.slots, node.payloads.queue_age_s(), free, is_taking and not node.runner.is_full())
+        for name, value in zip(FIGURES, found, strict=True):
+            self._figures[name].set(value)
+        return generate_latest(self._registry)
 
     def drain(self) -> None:
         """Takes no more payloads, and lets no server wait."""
@@ -130,7 +166,14 @@ def _said(row: PayloadRow) -> JSONResponse:
     body = PayloadBody(
         id=row.id, status=row.state, killed=row.killed, message=row.message, exit_code=row.exit_code
     )
-    return JSONResponse(body.model_dump(mode="json"), headers={MARK_HEADER: row.mark})
+    return JSONResponse(body.model_dump(mode="json"), headers=_headers(row))
+
+
+def _headers(row: PayloadRow) -> dict[str, str]:
+    """Whose a payload is, and what it used."""
+    used = {"cpu_s": row.cpu_s, "memory_peak": row.memory_peak}
+    told = urlencode({name: value for name, value in used.items() if value is not None})
+    return {MARK_HEADER: row.mark, **({USAGE_HEADER: told} if told else {})}
 
 
 def _its(row: PayloadRow | None, id: int, mark: str | None) -> PayloadRow:
@@ -196,6 +239,7 @@ async def submit(request: Request, front: ServerFront) -> Response:
     try:
         return _said(await _taken(request, front))
     except RequestRefused as error:
+        front.refusals.labels(error.code).inc()
         return early(error)
 
 
@@ -284,7 +328,7 @@ async def retrieve_partial(id: PayloadId, front: ServerFront, mark: Mark = None)
 
 def _zip(front: NodeFront, row: PayloadRow) -> Response:
     headers = {
-        MARK_HEADER: row.mark,
+        **_headers(row),
         "content-disposition": f'attachment; filename="payload-{row.id}.zip"',
     }
     if row.state.is_final and row.result_sha256 is not None and row.result_bytes is not None:
@@ -313,6 +357,24 @@ async def logs(
 
 
 @router.get(
+    "/points/{id}",
+    summary="A piece of the metrics that a payload logged",
+    responses={**errors(*OF_PAYLOAD), 200: {"content": {LINES_OF_JSON: {}}, "description": "At most 1 MiB"}},
+    response_class=Response,
+)
+async def points(
+    id: PayloadId,
+    front: ServerFront,
+    offset: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
+    mark: Mark = None,
+) -> Response:
+    row = _its(await front.node.runner.get(id), id, mark)
+    piece = await asyncio.to_thread(front.node.read_log, row, METRICS, offset, LOG_PIECE)
+    headers = {MARK_HEADER: row.mark, NEXT_OFFSET_HEADER: str(piece.next_offset)}
+    return Response(piece.data, media_type=LINES_OF_JSON, headers=headers)
+
+
+@router.get(
     "/progress/{id}",
     response_model=ProgressBody,
     summary="What a payload said last of its progress",
@@ -338,7 +400,7 @@ async def kill(id: PayloadId, front: ServerFront, mark: Mark = None) -> Response
 @router.post(
     "/drain",
     response_model=DrainBody,
-    summary="Take no payloads from now on, until `resume`; those that it has go on",
+    summary="Take no payloads from now on, until `resume`; those that it has continue",
     responses=errors(ErrorCode.BAD_ORIGIN),
 )
 async def drain(front: ServerFront) -> DrainBody:
@@ -363,6 +425,18 @@ async def _drained(front: NodeFront, *, is_drained: bool) -> DrainBody:
 @router.get("/load", summary="How busy the processors are, in percent", responses=errors())
 async def load(front: ServerFront) -> JSONResponse:
     return JSONResponse(await cpu_percent())
+
+
+@router.get(
+    "/metrics",
+    summary="Figures for Prometheus",
+    responses={**errors(), 200: {"description": "Prometheus text", "content": {"text/plain": {}}}},
+    response_class=Response,
+)
+async def metrics(front: AnyFront) -> Response:
+    """Numbers alone, and nothing of users: they need no secret, with which one could do all else."""
+    text = await asyncio.to_thread(front.figures)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @router.get("/openapi.json", summary="This description", responses=errors())

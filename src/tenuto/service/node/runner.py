@@ -17,8 +17,10 @@ from functools import partial
 from typing import Any
 
 from tenuto.errors import DatabaseError, NodeRefusal, NodeTakesNothing
+from tenuto.jobs.usage import usage_of
 from tenuto.launchers.confinement import Sandbox, SandboxMode, hand_over
 from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.requirements import Alternative, Gpus
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.service import PayloadState
 from tenuto.lifecycle.states import JobFailureStatus, JobState
@@ -98,6 +100,14 @@ class Workshop:
     def terms_of(self, service: str) -> Terms:
         return self.terms.get(service) or self.terms[""]
 
+    def launcher_of(self, terms: Terms) -> Launcher:
+        """The launcher of a payload: a cluster is asked for what its service has."""
+        if not self.launcher.external:
+            return self.launcher
+        gpus = Gpus(count=terms.gpus) if terms.gpus else None
+        limits = terms.limits
+        return self.launcher.adapted(Alternative(limits.walltime_s, terms.cpus, limits.memory_bytes, gpus))
+
     def gpus_of(self, terms: Terms) -> tuple[TokenDependency, ...]:
         """What a payload holds while it runs, so that no other has the same GPU."""
         return (self.gpus.dependency(terms.gpus),) if terms.gpus and self.gpus is not None else ()
@@ -117,11 +127,12 @@ class PayloadRunner:
     """Runs the payloads of one node; in one event loop."""
 
     def __init__(self, workshop: Workshop, payloads: Payloads, name: str) -> None:
-        self._workshop = workshop
+        self.workshop = workshop
+        """Replaced when the settings are read anew."""
         self._payloads = payloads
         self._owner = PlainOwner(f"service/{name}", self._heard)
-        self._sql = Threads("node-sql", 4)
-        self.files = Threads("node-files", 4)
+        self._sql = Threads(4)
+        self.files = Threads(4)
         self._jobs: dict[int, Job] = {}
         self._open: dict[int, PayloadRow] = {}
         """The rows of `_jobs`, as they were written last: only this process moves them."""
@@ -135,19 +146,19 @@ class PayloadRunner:
         self._large: set[int] = set()
         """Payloads that have ended, and whose packing may take long."""
         self._packing = PackingOrder(PACKERS)
-        self._packs = Threads("node-pack", PACKERS)
+        self._packs = Threads(PACKERS)
         self._is_closed = False
         self.waiters: Waiters[PayloadRow] = Waiters()
 
     def place(self, key: str) -> Place:
         """Where the files of a payload lie."""
-        return Place(self._workshop.layout.job(TASK, job_id_of(key)))
+        return Place(self.workshop.layout.job(TASK, job_id_of(key)))
 
     async def resume(self) -> None:
         """Goes on with the payloads that had not ended when the node stopped."""
         for row in await self._sql(self._payloads.open):
             self._begin(row)
-        if self._workshop.min_free_bytes:
+        if self.workshop.min_free_bytes:
             self._spawn(self._watch_disk())
 
     @property
@@ -157,12 +168,12 @@ class PayloadRunner:
 
     def free_bytes(self) -> int:
         """The room that is left on the disk of the payloads."""
-        disk = os.statvfs(self._workshop.layout.root)
+        disk = os.statvfs(self.workshop.layout.root)
         return disk.f_bavail * disk.f_frsize
 
     def is_full(self) -> bool:
         """True while the disk has too little room for another payload."""
-        return self.free_bytes() < self._workshop.min_free_bytes
+        return self.free_bytes() < self.workshop.min_free_bytes
 
     async def take(self, key: str, directory: str, sender: Sender, command: Sequence[str] = ()) -> PayloadRow:
         """Takes the files of a payload, which move from their directory, and starts it.
@@ -234,7 +245,7 @@ class PayloadRunner:
         if row.id in self._jobs:
             return
         self._loop = asyncio.get_running_loop()
-        terms = self._workshop.terms_of(row.service)
+        terms = self.workshop.terms_of(row.service)
         job = self._job(row, terms, once=True)
         self._jobs[row.id] = job
         self._open[row.id] = row
@@ -244,25 +255,32 @@ class PayloadRunner:
 
     def _job(self, row: PayloadRow, terms: Terms, *, once: bool) -> Job:
         """The job of a payload; ``once``: whatever its directory shows is the answer."""
-        workshop, place = self._workshop, self.place(row.key)
+        workshop, place = self.workshop, self.place(row.key)
         return Job(
             TASK,
             job_id_of(row.key),
             layout=workshop.layout,
-            launcher=workshop.launcher,
-            work=payload_work(row, place, terms, workshop.sandbox, workshop.environment),
+            launcher=workshop.launcher_of(terms),
+            work=payload_work(
+                row,
+                place,
+                terms,
+                workshop.sandbox,
+                workshop.environment,
+                is_on_cluster=workshop.launcher.external,
+            ),
             clock=workshop.machine.clock,
             limits=terms.limits,
-            slots=terms.cpus,
+            slots=1 if workshop.launcher.external else terms.cpus,
             tokens=workshop.gpus_of(terms),
             durability=terms.durability,
             once=once,
         )
 
     async def _see_through(self, row: PayloadRow, job: Job, terms: Terms) -> None:
-        scheduler, place = self._workshop.scheduler, self.place(row.key)
+        scheduler, place = self.workshop.scheduler, self.place(row.key)
         try:
-            uid = self._workshop.sandbox.uid_of(row.id)
+            uid = self.workshop.sandbox.uid_of(row.id)
             if uid is not None:
                 await self.files(_given_over, place, uid)
             while True:
@@ -294,7 +312,7 @@ class PayloadRunner:
 
     def _is_unbegun(self, job: Job, place: Place) -> bool:
         """True if the sandbox of a payload did not start: its program certainly did not begin."""
-        if self._workshop.sandbox.mode is not SandboxMode.BWRAP or job.state is JobState.DONE:
+        if self.workshop.sandbox.mode is not SandboxMode.BWRAP or job.state is JobState.DONE:
             return False
         if job.failure_status is not JobFailureStatus.FAILED or not job.exit_code:
             return False
@@ -317,7 +335,7 @@ class PayloadRunner:
 
         Of a payload whose files are too many, too large or too much for the disk the logs alone are packed.
         """
-        began = self._workshop.machine.clock.monotonic()
+        began = self.workshop.machine.clock.monotonic()
         too_large: str | None = None
         while True:
             is_cut = self._cuts[row.id].done()
@@ -329,7 +347,7 @@ class PayloadRunner:
             packed = packed._replace(with_files=too_large is None and not is_cut)
             if message == NO_SANDBOX:  # the logs show the operator's paths, and nothing of the user's
                 packed = packed._replace(logs={})
-            values: dict[str, object] = {"exit_code": job.exit_code}
+            values: dict[str, object] = {"exit_code": job.exit_code, **await self.files(self._used, place)}
             try:
                 ended = await self._packed_in_turn(row.id, (to, message), place, packed, values)
                 break
@@ -338,7 +356,7 @@ class PayloadRunner:
             except PackingStopped:
                 log("packing_stopped", payload=row.id, why=self._failed.get(row.id, TERMINATED))
             except OSError as error:
-                waited = self._workshop.machine.clock.monotonic() - began
+                waited = self.workshop.machine.clock.monotonic() - began
                 if error.errno not in NO_ROOM or waited > PACK_FOR_S:
                     to = PayloadState.FAILED
                     message = f"{message}; its files could not be packed: {error.strerror}".lstrip("; ")
@@ -355,22 +373,27 @@ class PayloadRunner:
         if ended is not None and ended.result_bytes is not None:
             self.files.soon(shutil.rmtree, place.work, True)
 
+    def _used(self, place: Place) -> dict[str, object]:
+        """What the program of a payload used, as columns of its row."""
+        used = usage_of(self.workshop.machine.files, place.paths)
+        return {} if used is None else {"cpu_s": used.cpu_s, "memory_peak": used.used_bytes}
+
     def _source(
         self, row: PayloadRow, end: tuple[PayloadState, str, int | None], place: Place, terms: Terms
     ) -> Source:
         facts = facts_of(row, end[0].value, *end[1:])
-        moment = self._workshop.machine.clock.now().timestamp()
-        uid = self._workshop.sandbox.uid_of(row.id)
+        moment = self.workshop.machine.clock.now().timestamp()
+        uid = self.workshop.sandbox.uid_of(row.id)
         return source(place, facts, uid, moment, terms.limits.log_bytes, Bounds(terms.max_result_bytes))
 
     def partial(self, row: PayloadRow) -> Source:
         """What is packed of a payload as it is now."""
-        terms = self._workshop.terms_of(row.service)
+        terms = self.workshop.terms_of(row.service)
         return self._source(row, (row.state, row.message, row.exit_code), self.place(row.key), terms)
 
     def log_bytes(self, row: PayloadRow) -> int:
         """The size that each log of a payload is kept under."""
-        return self._workshop.terms_of(row.service).limits.log_bytes
+        return self.workshop.terms_of(row.service).limits.log_bytes
 
     async def _packed_in_turn(
         self,
@@ -445,7 +468,7 @@ class PayloadRunner:
         while True:
             await asyncio.sleep(LOOK_AT_SIZE_S)
             try:
-                if await self.files(self.free_bytes) >= self._workshop.min_free_bytes // 2:
+                if await self.files(self.free_bytes) >= self.workshop.min_free_bytes // 2:
                     continue
             except OSError as error:  # the disk is not there any more
                 log("stage_failed", 40, stage="disk", why=str(error))
@@ -464,7 +487,7 @@ class PayloadRunner:
             await self._withdraw(self._jobs[largest], DISK_FULL)
 
     async def _withdraw(self, job: Job, message: str) -> None:
-        await self._workshop.scheduler.withdraw(job, self._owner, message)
+        await self.workshop.scheduler.withdraw(job, self._owner, message)
 
     def _heard(self, event: Event) -> None:
         """A job of this node moved; off the loop."""

@@ -22,6 +22,8 @@ from tenuto.workspace.markers import Durability
 
 PROGRAM = ("bash", RUN_SCRIPT)
 OPEN_FILES = 65536
+FROM_CLUSTER = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_CPUS_PER_TASK")
+"""Variables by which a cluster says what a payload got."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,13 @@ class PayloadWork(TaskWork):
 
 
 def payload_work(
-    row: PayloadRow, place: Place, terms: Terms, sandbox: Sandbox, environment: Mapping[str, str]
+    row: PayloadRow,
+    place: Place,
+    terms: Terms,
+    sandbox: Sandbox,
+    environment: Mapping[str, str],
+    *,
+    is_on_cluster: bool = False,
 ) -> PayloadWork:
     """What a payload runs, and as whom."""
     uid = sandbox.uid_of(row.id)
@@ -108,6 +116,7 @@ def payload_work(
         uid=uid,
         gid=uid,
         groups=() if uid is not None else None,
+        passed=FROM_CLUSTER if is_on_cluster else None,
     )
     own = {
         "HOME": sandbox.home(guest),

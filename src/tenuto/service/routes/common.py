@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import Depends, Path, Request
@@ -23,11 +23,11 @@ from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import EVERYBODY, Principal, Tokens, bearer
 from tenuto.service.access import Scope as TokenScope
 from tenuto.service.contract import ErrorBody, ErrorCode, JobBody, StatusBody, error_json
-from tenuto.service.guard import INTERNAL, REQUEST_ID
+from tenuto.service.guard import AT_END, INTERNAL, REQUEST_ID
 from tenuto.service.log import log
 from tenuto.service.operations import Operations
 from tenuto.service.parts import Parts
-from tenuto.service.rows import JobRow
+from tenuto.service.rows import JobRow, instant
 from tenuto.service.uploads import refused
 
 # How often one user or address may ask: buckets of permits, refilled with time.
@@ -98,6 +98,8 @@ class Front:
         self.tokens = tokens
         self.rates = Rates(parts.settings.rate_per_s, parts.settings.burst)
         self.strikes = Strikes()
+        self._under_way: Counter[str] = Counter()
+        """Requests that are not answered yet, by user."""
 
     async def principal(self, request: Request) -> Principal:
         """The principal that sent a request; raises `RequestRefused` for a token that is missing or wrong."""
@@ -109,6 +111,7 @@ class Front:
         now = self.parts.clock.monotonic()
         if found is None:
             log("token_refused", 30, address=address)
+            self.parts.metrics.refused_token()
             wait_s = self.strikes.wait_s(address, now) if token is not None else 0.0
             if wait_s:
                 raise RequestRefused(
@@ -122,7 +125,32 @@ class Front:
             raise RequestRefused(
                 ErrorCode.RATE_LIMITED.value, "Too many requests; try again later", retry_after_s=wait_s
             )
+        self._begin(found, request)
         return found._replace(address=address)
+
+    def _begin(self, principal: Principal, request: Request) -> None:
+        """Counts a request of a user until it is answered; refuses one more than there may be at once.
+
+        A token that acts for all users has no limit but its own.
+        """
+        user = principal.user or ""
+        shared = None if principal.acts_for_all else self.parts.limits.connections
+        most = principal.limits.connections or shared
+        if most is None:
+            return
+        if self._under_way[user] >= most:
+            raise RequestRefused(
+                ErrorCode.RATE_LIMITED.value,
+                f"User {user} has {most} requests under way, as many as may be at once",
+                retry_after_s=1.0,
+            )
+        self._under_way[user] += 1
+        request.scope[AT_END].append(partial(self._end, user))
+
+    def _end(self, user: str) -> None:
+        self._under_way[user] -= 1
+        if not self._under_way[user]:
+            del self._under_way[user]
 
 
 async def front_of(request: Request) -> Front:
@@ -185,14 +213,6 @@ OF_JOB = (ErrorCode.BAD_ID, ErrorCode.BAD_PARAMETER, ErrorCode.NOT_FOUND)
 # Answers
 
 
-def instant(ms: int | None) -> str | None:
-    """An instant of the database's clock, as RFC 3339."""
-    if ms is None:
-        return None
-    moment = datetime.fromtimestamp(ms / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def job_body(row: JobRow, message: str) -> JobBody:
     return JobBody(
         id=row.id,
@@ -207,6 +227,9 @@ def job_body(row: JobRow, message: str) -> JobBody:
         node=row.node,
         result_bytes=row.result_bytes,
         result_sha256=row.result_sha256,
+        bytes_in=row.bytes_in,
+        cpu_s=row.cpu_s,
+        memory_peak=row.memory_peak,
     )
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, MalformedRangeHeader
 from starlette.types import Receive, Scope, Send
 
 from tenuto.errors import NodeError, NotOurs, RequestRefused
@@ -66,6 +66,14 @@ class ResultResponse(FileResponse):
             await super().__call__(scope, receive, send)
         finally:
             os.close(self._descriptor)
+
+    @classmethod
+    def _parse_range_header(cls, http_range: str, file_size: int) -> list[tuple[int, int]]:
+        """The ranges that are asked for; what is none, or of another unit, is as if it were not there."""
+        try:
+            return super()._parse_range_header(http_range, file_size)
+        except MalformedRangeHeader:
+            return []
 
 
 def open_result(path: str) -> int | None:
@@ -168,9 +176,8 @@ async def _answer(request: Request, front: Front, row: JobRow) -> Response:
 
 def _is_known(request: Request, row: JobRow) -> bool:
     given = request.headers.get("if-none-match", "")
-    return row.result_sha256 is not None and row.result_sha256 in [
-        tag.strip(' "W/') for tag in given.split(",")
-    ]
+    tags = [tag.strip(' "W/') for tag in given.split(",")]
+    return row.result_sha256 is not None and (row.result_sha256 in tags or "*" in tags)
 
 
 @router.get(

@@ -1,19 +1,23 @@
-"""`GET /`, `/health`, `/openapi.json`, `/swagger` and `/metrics`."""
+"""`GET /`, `/health`, `/openapi.json`, `/swagger`, `/usage` and `/metrics`."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
-from functools import partial
 from pathlib import Path
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
-from tenuto.service.contract import HealthBody, PongBody
+from tenuto.errors import InvalidValue
+from tenuto.service.contract import ErrorCode, HealthBody, PongBody, UsageBody, UsageListBody
+from tenuto.service.metrics import NodeFigures
 from tenuto.service.openapi import described, documentation_page
-from tenuto.service.routes.common import FrontOf, MayMeasure, errors
+from tenuto.service.routes.common import FrontOf, MayAdminister, MayMeasure, errors
+from tenuto.service.uploads import free_bytes, refused
+from tenuto.service.usage import BY, groups_of, used
 
 router = APIRouter()
 OPEN_PATHS = frozenset({"/", "/health", "/openapi.json", "/swagger"})
@@ -75,6 +79,27 @@ async def swagger(request: Request) -> HTMLResponse:
 
 
 @router.get(
+    "/usage",
+    response_model=UsageListBody,
+    summary="What users took of the service, by user, service and month",
+    responses=errors(ErrorCode.BAD_PARAMETER),
+)
+async def usage(
+    front: FrontOf,
+    principal: MayAdminister,
+    by: Annotated[str, Query(max_length=64, description="Some of `user,service,month`.")] = ",".join(BY),
+) -> UsageListBody:
+    try:
+        groups = groups_of(by)
+    except InvalidValue as error:
+        raise refused(ErrorCode.BAD_PARAMETER, f"Invalid by: {error}") from None
+    found = await front.parts.sql(
+        front.parts.requests.database.read, lambda connection: used(connection, groups)
+    )
+    return UsageListBody(usage=[UsageBody(**row._asdict()) for row in found])
+
+
+@router.get(
     "/metrics",
     summary="Figures for Prometheus",
     responses={
@@ -86,6 +111,8 @@ async def swagger(request: Request) -> HTMLResponse:
 async def metrics(front: FrontOf, principal: MayMeasure) -> Response:
     parts = front.parts
     counts = await parts.sql(parts.requests.counts)
-    nodes = {name: parts.book.is_up(name) for name in parts.book.nodes}
-    text = await parts.files(partial(parts.metrics.text, counts, list(parts.services), nodes))
+    ages = await parts.sql(parts.requests.queue_ages)
+    nodes = {name: NodeFigures(parts.book.is_up(name), parts.book.slots(name)) for name in parts.book.nodes}
+    free = await parts.files(free_bytes, parts.places.root)
+    text = await parts.files(parts.metrics.text, counts, list(parts.services), nodes, ages, free)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

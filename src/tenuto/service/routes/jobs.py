@@ -27,12 +27,11 @@ from tenuto.service.routes.common import (
     MayRead,
     MaySubmit,
     errors,
-    instant,
     job_body,
     status_json,
 )
 from tenuto.service.routes.download import Wait
-from tenuto.service.rows import Page
+from tenuto.service.rows import Page, instant
 
 router = APIRouter()
 
@@ -97,6 +96,7 @@ async def job(id: JobId, front: FrontOf, principal: MayRead, wait: Wait = 0.0) -
         "progress": await front.operations.progress(row),
         "position": position,
         "expected_start": instant(expected_ms),
+        "callback": await front.operations.callback(row),
     }
     return job_body(row, await front.operations.message(row)).model_copy(update=more)
 

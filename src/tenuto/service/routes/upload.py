@@ -50,6 +50,7 @@ _FORM: dict[str, Any] = {
         _E.UNEXPECTED_FILE,
         _E.BAD_ARCHIVE,
         _E.CALLBACKS_OFF,
+        _E.BAD_CALLBACK,
         _E.BAD_NAME,
         _E.DUPLICATE_NAME,
         _E.TOO_MANY_PARTS,
@@ -63,6 +64,7 @@ _FORM: dict[str, Any] = {
         _E.IDEMPOTENCY_MISMATCH,
         _E.DRAINING,
         _E.DISK_FULL,
+        _E.QUOTA_BYTES,
     ),
 )
 async def upload(request: Request, front: FrontOf, principal: MaySubmit) -> JSONResponse:

@@ -15,7 +15,7 @@ from tenuto.errors import NodeError, NotOurs, PayloadGone, RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Principal
 from tenuto.service.archive import LogPiece, read_archived_log
-from tenuto.service.contract import NEXT_OFFSET_HEADER, ErrorCode
+from tenuto.service.contract import LINES_OF_JSON, NEXT_OFFSET_HEADER, ErrorCode
 from tenuto.service.operations import LOOK_AGAIN_S
 from tenuto.service.routes.common import (
     LARGEST_ID,
@@ -26,10 +26,10 @@ from tenuto.service.routes.common import (
     JobId,
     MayRead,
     errors,
-    instant,
 )
-from tenuto.service.rows import JobRow
+from tenuto.service.rows import JobRow, instant
 from tenuto.service.waiters import heard
+from tenuto.workspace.layout import METRICS
 
 router = APIRouter()
 
@@ -62,7 +62,7 @@ _TEXT: dict[str, Any] = {
             *OF_JOB, ErrorCode.NOT_STARTED, ErrorCode.CLEANED, ErrorCode.NOT_OURS, ErrorCode.NODE_UNAVAILABLE
         ),
         200: {
-            "description": "At most 1 MiB; `Tenuto-Next-Offset` says where to go on. With `follow`, events",
+            "description": "At most 1 MiB; `Tenuto-Next-Offset` says where to continue. `follow`: events",
             "content": _TEXT,
         },
     },
@@ -73,7 +73,7 @@ async def logs(
     principal: MayRead,
     stream: Stream = "stdout",
     offset: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
-    follow: Annotated[bool, Query(description="Go on until the job ends, as server-sent events.")] = False,
+    follow: Annotated[bool, Query(description="Continue until the job ends, as server-sent events.")] = False,
 ) -> Response:
     row = await front.operations.get(id, principal)
     if follow:
@@ -82,6 +82,28 @@ async def logs(
     piece = await _piece(front, row, stream, offset)
     headers = {NEXT_OFFSET_HEADER: str(piece.next_offset), "content-security-policy": "sandbox"}
     return Response(piece.data, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.get(
+    "/jobs/{id}/points",
+    summary="The metrics that a job logged",
+    response_class=Response,
+    responses={
+        **errors(
+            *OF_JOB, ErrorCode.NOT_STARTED, ErrorCode.CLEANED, ErrorCode.NOT_OURS, ErrorCode.NODE_UNAVAILABLE
+        ),
+        200: {"description": "Lines of JSON, at most 1 MiB; as of logs", "content": {LINES_OF_JSON: {}}},
+    },
+)
+async def points(
+    id: JobId,
+    front: FrontOf,
+    principal: MayRead,
+    offset: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
+) -> Response:
+    piece = await _piece(front, await front.operations.get(id, principal), METRICS, offset)
+    headers = {NEXT_OFFSET_HEADER: str(piece.next_offset), "content-security-policy": "sandbox"}
+    return Response(piece.data, media_type=LINES_OF_JSON, headers=headers)
 
 
 async def _piece(front: Front, row: JobRow, stream: str, offset: int) -> LogPiece:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 from sqlalchemy import update
 
 from tenuto.database import Database
-from tenuto.database.members import Member, MemberKind, join, leave
+from tenuto.database.members import Member, MemberKind, join
 from tenuto.errors import IllegalTransition
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service import tables
@@ -37,6 +36,14 @@ def add(requests: Requests, user: str = "1", service: str = "s", **more: Any) ->
 def _age(job_id: int, ms: int, connection: Any) -> None:
     older = tables.jobs.c.ended_at - ms
     connection.execute(update(tables.jobs).where(tables.jobs.c.id == job_id).values(ended_at=older))
+
+
+def _beats(requests: Requests) -> dict[str, int]:
+    """The beats of all servers, which are past by the database's clock."""
+    beats, _ = requests.servers(15_000)
+    while requests.now() <= max(beats.values(), default=0):
+        continue
+    return beats
 
 
 class RequestsContract:
@@ -110,6 +117,7 @@ class RequestsContract:
         add(requests)
         (claimed,) = requests.claim("s", Quota(5, 5), NODES)
         other = Requests(database, "other")
+        requests.leave()  # as others do for a server that is silent
         (taken,) = other.take_over()
         assert (taken.claim, taken.server_id) == (2, "other")
         assert requests.move(claimed, S.FAILED) is None
@@ -117,25 +125,42 @@ class RequestsContract:
         assert requests.update(claimed, node="x") is None
         assert requests.mine() == []
         assert [row.id for row in other.mine()] == [taken.id]
+        assert requests.take_over() == [], "its owner is a member"
+        other.leave()
         assert [row.id for row in requests.take_over()] == [taken.id]
 
     def test_a_claim_counts_while_its_server_is_a_member(
         self, requests: Requests, database: Database
     ) -> None:
-        """S1-1: however a server went, or if it claimed without being a member."""
+        """S1-1: whichever way a server went."""
         other = Requests(database, "other")
-        me = Member("me", MemberKind.SERVER, "host", "1")
-        database.write(lambda connection: join(connection, me))
         add(requests)
         (claimed,) = requests.claim("s", Quota(5, 5), NODES)
-        assert other.take_over() == []
-        database.write(lambda connection: leave(connection, "me"))
+        assert other.take_over() == [], "to claim is to be a member"
+        requests.leave()
         assert [row.id for row in other.take_over()] == [claimed.id]
         assert other.take_over() == [], "its own are not taken over"
-        database.write(lambda connection: join(connection, replace(me, kind=MemberKind.NODE)))
         add(requests)
         (again,) = requests.claim("s", Quota(5, 5), NODES)
+        node = Member("me", MemberKind.NODE, "host", "1")
+        database.write(lambda connection: join(connection, node))
         assert [row.id for row in other.take_over()] == [again.id], "a node of this name is no server"
+
+    def test_a_server_that_was_frozen_is_seen_as_it_claims(self, requests: Requests) -> None:
+        """The model: else it is dismissed after its claim, and loses a job while it is awake."""
+        requests.be_seen()
+        old = _beats(requests)
+        add(requests)
+        assert len(requests.claim("s", Quota(5, 5), NODES)) == 1
+        requests.dismiss(old)
+        claimed = _beats(requests)
+        assert set(claimed) == {"me"}
+        assert requests.take_over() == []
+        requests.dismiss(claimed)
+        taken_over = _beats(requests)
+        assert set(taken_over) == {"me"}
+        requests.dismiss(taken_over)
+        assert requests.servers(15_000)[0] == {}
 
     def test_quotas_hold_and_users_take_turns(self, requests: Requests) -> None:
         for _ in range(4):

@@ -5,7 +5,6 @@ Hosts must share the disk of the workspace.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -92,16 +91,7 @@ class CondorDialect(Dialect):
         return SubmissionAnswer(SubmissionOutcome.TAKEN, found[1] if found else "")
 
     def read_list(self, text: str) -> list[QueueRow]:
-        if self.settings.list is not None:
-            return super().read_list(text)
-        try:
-            found = json.loads(text) if text.strip() else []
-        except ValueError as error:
-            raise ClusterError(f"HTCondor answered what cannot be read: {error}") from None
-        return [_row(told) for told in found if "ClusterId" in told]
-
-    def read_end(self, text: str) -> list[QueueRow]:
-        return super().read_end(text) if self.settings.end is not None else self.read_list(text)
+        return [_row(told) for told in self.read_json(text) or () if "ClusterId" in told]
 
 
 DIALECT = CondorDialect

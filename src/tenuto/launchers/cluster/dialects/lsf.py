@@ -4,10 +4,9 @@ Asks and tells; decides nothing. Tried on answers written after the documented f
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
-from tenuto.launchers.cluster.dialect import ClusterError, Dialect, JobScript, QueueRow, SubmissionAnswer
+from tenuto.launchers.cluster.dialect import Dialect, JobScript, QueueRow, SubmissionAnswer
 
 _LIST = ("bjobs", "-a", "-json", "-o", "jobid jobindex stat exit_code exit_reason pend_reason job_name")
 
@@ -30,7 +29,9 @@ class LsfDialect(Dialect):
         "time": "-W {minutes}",
         "cores": "-n {n} -R span[hosts=1]",
         "memory": "-M {mib}MB",
+        "nodes": "-n {all_cores} -R span[ptile={cores_per_node}]",
         "gpus": "-gpu num={n}",
+        "gpu_type": "-gpu num={n}:gmodel={type}",
         "partition": "-q {value}",
         "account": "-P {value}",
         "constraint": "-R {value}",
@@ -64,16 +65,8 @@ class LsfDialect(Dialect):
         return super().submit(job._replace(name=name))
 
     def read_list(self, text: str) -> list[QueueRow]:
-        if self.settings.list is not None:
-            return super().read_list(text)
-        try:
-            records = json.loads(text or "{}").get("RECORDS", [])
-        except ValueError as error:
-            raise ClusterError(f"bjobs answered what cannot be read: {error}") from None
+        records = (self.read_json(text) or {}).get("RECORDS", [])
         return [self._row(record) for record in records if "JOBID" in record and "STAT" in record]
-
-    def read_end(self, text: str) -> list[QueueRow]:
-        return super().read_end(text) if self.settings.end is not None else self.read_list(text)
 
     def _row(self, record: Mapping[str, str]) -> QueueRow:
         index = record.get("JOBINDEX", "0")

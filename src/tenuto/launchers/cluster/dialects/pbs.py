@@ -5,12 +5,12 @@ The history of jobs must be on at the site.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from tenuto.launchers.cluster.dialect import ClusterError, Dialect, QueueRow
+from tenuto.launchers.cluster.dialect import Dialect, QueueRow
+from tenuto.launchers.requirements import Alternative
 
 _SIGNALLED = 256
 """From here on an exit status tells of a signal."""
@@ -42,7 +42,7 @@ class PbsDialect(Dialect):
     states: Mapping[str, str] = {
         **dict.fromkeys(("Q", "H", "W", "T"), "pending"),
         **dict.fromkeys(("R", "E", "S", "U", "B"), "running"),
-        **dict.fromkeys(("F", "X"), "exited"),
+        **dict.fromkeys(("F", "X", "C"), "exited"),
         "TIMEOUT": "timeout",
         "MEMORY": "memory",
         "DELETED": "cancelled",
@@ -55,6 +55,18 @@ class PbsDialect(Dialect):
     foreign_variables = ("PBS_",)
     kept_variables = ("PBS_CONF_FILE", "PBS_SERVER", "PBS_EXEC", "PBS_HOME", "PBS_DEFAULT")
 
+    def _places(self, needs: Alternative) -> list[str]:
+        """Several nodes are chunks, beside which PBS takes no other word for cores, memory and GPUs."""
+        if (needs.nodes or 1) == 1 and needs.tasks_per_node == 1:
+            return super()._places(needs)
+        chunk = f"{needs.nodes or 1}:ncpus={needs.cores_per_node}:mpiprocs={needs.tasks_per_node}"
+        if needs.memory_bytes is not None:
+            chunk += f":mem={-(-needs.memory_bytes // (1 << 20))}mb"
+        if needs.gpus is not None:
+            chunk += f":ngpus={needs.gpus.count}"
+            chunk += f":gpu_model={needs.gpus.type}" if needs.gpus.type else ""
+        return ["-l", f"select={chunk}"]
+
     def job_name(self, text: str) -> str:
         text = re.sub(r"[^\w.+-]", "_", text)
         name, _, end = text.rpartition("-")
@@ -62,7 +74,8 @@ class PbsDialect(Dialect):
         return text if text[:1].isalpha() else f"j{text[1:]}"
 
     def job_variables(self, *, is_array: bool) -> tuple[str, ...]:
-        return ("PBS_JOBID",)  # of a task it is `12[3].server`
+        names = super().job_variables(is_array=is_array)
+        return names[:1] if "PBS_JOBID" in names else names  # of a task that is `12[3].server`
 
     def normal(self, job: str) -> str:
         """`12[3].server` is `12.server_3`, and its array `12[].server` is `12.server`."""
@@ -77,12 +90,8 @@ class PbsDialect(Dialect):
         return f"{number}[{index}]" + (f".{server}" if server else "") if is_task else job
 
     def read_list(self, text: str) -> list[QueueRow]:
-        if self.settings.list is not None:
-            return super().read_list(text)
-        return [self._row(job, told) for job, told in _jobs(text).items()]
-
-    def read_end(self, text: str) -> list[QueueRow]:
-        return super().read_end(text) if self.settings.end is not None else self.read_list(text)
+        jobs = (self.read_json(text) or {}).get("Jobs", {})
+        return [self._row(job, told) for job, told in jobs.items()]
 
     def _row(self, job: str, told: Mapping[str, Any]) -> QueueRow:
         state, comment = str(told.get("job_state", "")), str(told.get("comment", ""))
@@ -96,11 +105,3 @@ class PbsDialect(Dialect):
 
 
 DIALECT = PbsDialect
-
-
-def _jobs(text: str) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(text or "{}").get("Jobs", {})
-    except ValueError as error:
-        raise ClusterError(f"qstat answered what cannot be read: {error}") from None
-    return found

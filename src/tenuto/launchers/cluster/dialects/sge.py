@@ -120,8 +120,6 @@ class GridEngineDialect(Dialect):
         return MEANINGS["pending" if "q" in state else "running"]
 
     def read_list(self, text: str) -> list[QueueRow]:
-        if self.settings.list is not None:
-            return super().read_list(text)
         try:
             return [row for job in ElementTree.fromstring(text).iter("job_list") for row in _rows(job)]
         except ElementTree.ParseError as error:
@@ -140,8 +138,6 @@ class GridEngineDialect(Dialect):
         return found
 
     def read_end(self, text: str) -> list[QueueRow]:
-        if self.settings.end is not None:
-            return super().read_end(text)
         return [_ended_row(block) for block in text.split("=" * 30) if "jobnumber" in block]
 
 

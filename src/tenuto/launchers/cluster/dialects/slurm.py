@@ -4,7 +4,8 @@ Asks and tells; decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,12 +23,17 @@ from tenuto.launchers.cluster.dialect import (
     leading_number,
 )
 from tenuto.launchers.instructions import GRACE_S
+from tenuto.settings import process_environment
 from tenuto.settings.clusters import ClusterSettings
 from tenuto.tasks.arguments import guarded_by
 
 _UNKNOWN_JOB = "invalid job id"
 _UNKNOWN_TASK = "not found"
 """Of an array whose other tasks the controller knows; it says so on standard output."""
+_CLUSTERS = "SLURM_CLUSTERS"
+_HEADING = "CLUSTER: "
+_ID = re.compile(r"(?:(?P<before>[^\W\d]\w*?)_)?(?P<number>\d+)(?P<index>_\d+)?(?:;(?P<after>\S+))?")
+_AT = re.compile(r"@[^_]*")
 _FIELDS = "JobArrayID:|,State:|,Reason:|,EndTime:|,exit_code:|,Name:|"
 
 
@@ -51,7 +57,7 @@ class SlurmDialect(Dialect):
         *("sbatch", "--parsable", "--no-requeue", "--open-mode=append", "--input=none", "--chdir=/"),
         *("--job-name={name}", "--output={out}", "{options}", "[", "--array=0-{last}{throttle}", "]"),
     )
-    submit_id = r"(\d+)[^\s]*\s*\Z"
+    submit_id = r"(\d+(?:;\S+)?)\s*\Z"
     later = (
         *("unable to contact", "socket timed out", "try again", "temporarily", "connection refused"),
         *("connect failure", "zero bytes were transmitted", "slurm_receive_msg", "communication connection"),
@@ -61,7 +67,11 @@ class SlurmDialect(Dialect):
         "time": "--time={minutes}",
         "cores": "--cpus-per-task={n}",
         "memory": "--mem={mib}M",
+        "nodes": "--nodes={n} --ntasks={tasks} --ntasks-per-node={tasks_per_node} --cpus-per-task={cores}",
         "gpus": "--gpus={n}",
+        "gpu_type": "--gpus={type}:{n}",
+        "node_gpus": "--gpus-per-node={n}",
+        "node_gpu_type": "--gpus-per-node={type}:{n}",
         "partition": "--partition={value}",
         "account": "--account={value}",
         "qos": "--qos={value}",
@@ -98,7 +108,20 @@ class SlurmDialect(Dialect):
     throttle_words = ("%{n}",)
     limit_words = ("--signal=B:USR1@60",)
     ours = (
-        *("--array", "-a", "--chdir", "-D", "--input", "-i", "--job-name", "-J", "--open-mode", "--output"),
+        *(
+            "--array",
+            "-a",
+            "--chdir",
+            "--clusters",
+            "-M",
+            "-D",
+            "--input",
+            "-i",
+            "--job-name",
+            "-J",
+            "--open-mode",
+            "--output",
+        ),
         *("-o", "--parsable", "--requeue", "--no-requeue", "--signal", "--test-only", "--wait", "-W"),
         "--wrap",
     )
@@ -108,9 +131,53 @@ class SlurmDialect(Dialect):
     foreign_variables = ("SLURM_",)
     kept_variables = ("SLURM_CONF", "SLURM_CLUSTERS")
 
-    def __init__(self, name: str, settings: ClusterSettings) -> None:
+    def __init__(self, name: str, settings: ClusterSettings, member: str = "") -> None:
+        """`member`: the one cluster of a federation that is asked and told."""
         super().__init__(name, settings)
         self._known: dict[str, str] | None = None
+        self._member = member
+        self._members: dict[str, SlurmDialect] = {}
+
+    # A federation: `SLURM_CLUSTERS` names its clusters, and an id is of one of them: `12@a`, and `12@a_3`
+
+    def environment(self) -> dict[str, str]:
+        return super().environment() | ({_CLUSTERS: self._member} if self._member else {})
+
+    def job_variables(self, *, is_array: bool) -> tuple[str, ...]:
+        of_federation = ("SLURM_CLUSTER_NAME",) if _CLUSTERS in process_environment() else ()
+        return (*of_federation, *super().job_variables(is_array=is_array))
+
+    def normal(self, job: str) -> str:
+        """Also of `12;a`, which sbatch answers, and `a_12_3`, which a runner puts together."""
+        found = _ID.fullmatch(job)
+        member = found and (found["before"] or found["after"] or self._member)
+        if not found or not member:
+            return job
+        return f"{found['number']}@{member.replace('_', '~')}{found['index'] or ''}"
+
+    def native(self, job: str) -> str:
+        return _AT.sub("", job)
+
+    def shown_id(self, job: str) -> str:
+        member = _member_of(job)
+        return f"{self.native(job)};{member}" if member else job
+
+    def _by_member(self, jobs: Iterable[str]) -> Iterator[tuple[SlurmDialect, list[str]]]:
+        """The jobs of each cluster of a federation, and what asks and tells that; most are of none."""
+        found: dict[str, list[str]] = {}
+        for job in jobs:
+            found.setdefault(_member_of(job), []).append(job)
+        for member, own in found.items():
+            yield self._at(member), own
+
+    def _at(self, member: str) -> SlurmDialect:
+        if member == self._member:
+            return self
+        return self._members.setdefault(member, SlurmDialect(self.name, self.settings, member))
+
+    def _end(self, words: tuple[str, ...], jobs: Iterable[str], *, in_brackets: bool = False) -> None:
+        for at, own in self._by_member(jobs):
+            Dialect._end(at, words, own, in_brackets=in_brackets)
 
     def offers(self) -> str:
         version = self.configuration().get("SLURM_VERSION", "?")
@@ -150,11 +217,24 @@ class SlurmDialect(Dialect):
         return None if age is None else leading_number(age, 300)
 
     def read_list(self, text: str) -> list[QueueRow]:
-        if self.settings.list is not None:
-            return super().read_list(text)
-        return [row for line in text.splitlines() if (row := _queue_row(line)) is not None]
+        at, found = self, []
+        for line in text.splitlines():
+            if line.startswith(_HEADING):  # of the rows of one cluster
+                at = self._at(line.removeprefix(_HEADING).strip())
+            elif (row := _queue_row(line)) is not None:
+                found.append(row._replace(job=at.normal(row.job)))
+        return found
+
+    def read_end(self, text: str) -> list[QueueRow]:
+        return self.read_end_lines(text)
 
     def look_up(self, jobs: Mapping[str, str]) -> dict[str, QueueRow]:
+        found: dict[str, QueueRow] = {}
+        for at, own in self._by_member(jobs):
+            found |= at._look_up(dict.fromkeys(own, ""))
+        return found
+
+    def _look_up(self, jobs: Mapping[str, str]) -> dict[str, QueueRow]:
         has_accounting = "slurmdbd" in self.known_configuration().get("AccountingStorageType", "")
         if has_accounting or self.settings.end is not None:
             return super().look_up(jobs)
@@ -165,11 +245,15 @@ class SlurmDialect(Dialect):
 
         Raises `ClusterError` for an answer that tells nothing.
         """
+        return self._at(_member_of(job))._shown(self.native(job))
+
+    def _shown(self, job: str) -> list[QueueRow]:
         done = self.run(["scontrol", "-o", "show", "job", job], ASK_S)
         is_unknown = _UNKNOWN_JOB in done.stderr.lower() or f"{job} {_UNKNOWN_TASK}" in done.stdout
         if done.returncode and is_unknown:
             return []
         rows = [row for line in done.stdout.splitlines() if (row := _shown_row(line)) is not None]
+        rows = [row._replace(job=self.normal(row.job)) for row in rows]
         if done.returncode or not rows:
             told = first_line(done.stderr) or f"scontrol ended with {done.returncode}, showing no job"
             raise ClusterError(told)
@@ -205,6 +289,11 @@ class SlurmOptions(ClusterOptions):
         `grace_s`: how long a job may take to stop; Slurm is asked for that, and half a minute, on top.
         """
         return _BY_DEFAULT.arguments(self, grace_s)
+
+
+def _member_of(job: str) -> str:
+    """The cluster of a federation that an id names; empty: none."""
+    return job.partition("@")[2].partition("_")[0].replace("~", "_")
 
 
 _BY_DEFAULT = SlurmDialect("slurm", ClusterSettings())

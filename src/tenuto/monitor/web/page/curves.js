@@ -5,13 +5,13 @@ import { followMetrics, get } from "./api.js";
 import { h, keyed, put, say } from "./dom.js";
 import { choice, empty, groupChoice, stateMark, throttled } from "./parts.js";
 import { COLOURS, isLessBetter, linearTicks, scale, tick } from "./plot.js";
-import { address, duration, nameOfKey, short } from "./text.js";
+import { address, duration, nameOfKey, percent, short, size } from "./text.js";
 
 /** @import { Curve, Groups, JobCurves, Metrics, Place, View } from "./types.js" */
 /** @import { Scale } from "./plot.js" */
 /** @typedef {{key: string, label: string, colour: string, x: number[], y: (number | null)[], raw: (number | null)[], range?: Range}} Line */
 /** @typedef {[left: number, right: number, low: number, high: number]} Range */
-/** @typedef {{isLogX?: boolean, isLogY?: boolean, smoothing?: number, byTime?: boolean, title?: string}} Look */
+/** @typedef {{isLogX?: boolean, isLogY?: boolean, smoothing?: number, byTime?: boolean, name?: string}} Look */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [62, 10, 10, 26];
 const SLICE_MS = 12;
@@ -19,6 +19,12 @@ const NEAR = 40;
 const MOST_JOBS = 200;
 const MOST_POINTS = 1000;
 const MOST_LISTED = 50;
+export const SYSTEM = "system/";
+/** How values of what runners measured read: bytes, and parts of 1. @type {Map<string, (value: number | null) => string>} */
+const UNITS = new Map([["memory", size], ["gpu_memory", size], ["gpu", percent], ["host_cpu", percent], ["host_memory", percent]].map(([name, unit]) => [SYSTEM + name, /** @type {(value: number | null) => string} */ (unit)]));
+
+/** A value of a metric, as people read it. @param {string | undefined} name @param {number | null} value */
+export const valueText = (name, value) => (value === null ? short(null) : (UNITS.get(name ?? "") ?? short)(value));
 const SHADES = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
 
 /**
@@ -143,6 +149,7 @@ export class CurvePlot {
       [low, high] = [Math.min(low, range[2]), Math.max(high, range[3])];
     }
     if (left > right) [left, right, low, high] = [0, 1, 0, 1];
+    if (this.look.name?.startsWith(SYSTEM) && !this.look.isLogY) [low, high] = [0, UNITS.get(this.look.name) === percent ? 1 : high];
     if (low === high) [low, high] = this.look.isLogY ? [low / 2, high * 2] : [low - Math.abs(low || 1) / 2, high + Math.abs(high || 1) / 2];
     return [
       scale(left, right > left ? right : left + 1, this.look.isLogX ?? false, LEFT, width - RIGHT, Math.max(2, Math.floor(width / 110))),
@@ -163,7 +170,7 @@ export class CurvePlot {
       const at = Math.round(y.place(value)) + 0.5;
       pen.moveTo(LEFT, at);
       pen.lineTo(width - RIGHT, at);
-      pen.fillText(tick(value), LEFT - 6, at);
+      pen.fillText((UNITS.get(this.look.name ?? "") ?? tick)(value), LEFT - 6, at);
     }
     pen.textAlign = "center";
     for (const value of x.ticks) {
@@ -242,7 +249,7 @@ export class CurvePlot {
       pen.fill();
     }
     const where = this.look.byTime ? `after ${duration(line.x[at])}` : `step ${short(line.x[at])}`;
-    say(this.words, `${line.label}  ${where}: ${short(value ?? null)}${line.raw !== line.y ? ` (raw ${short(line.raw[at] ?? null)})` : ""}`);
+    say(this.words, `${line.label}  ${where}: ${valueText(this.look.name, value ?? null)}${line.raw !== line.y ? ` (raw ${valueText(this.look.name, line.raw[at] ?? null)})` : ""}`);
   }
 }
 
@@ -301,18 +308,26 @@ function newLine(curve, look, key, label, colour) {
 export function jobCurves(place, key) {
   /** @type {Map<string, CurvePlot>} */
   const plots = new Map();
+  const used = h("div", {});
+  const usage = h("details", { class: "usage" }, h("summary", {}, "Resources over time"), used);
   const load = async () => {
     const found = /** @type {Metrics} */ (await get("metrics", { key, points: MOST_POINTS }));
     for (const curve of found.jobs[0]?.curves ?? []) {
+      const isUsage = curve.name.startsWith(SYSTEM);
+      const words = isUsage ? curve.name.slice(SYSTEM.length).replace("_", " ") : curve.name;
+      const look = { byTime: isUsage, name: curve.name };
       let plot = plots.get(curve.name);
       if (!plot) {
-        plot = new CurvePlot(`${curve.name} by step`, 150);
+        plot = new CurvePlot(`${words} by ${isUsage ? "time" : "step"}`, isUsage ? 110 : 150);
         plots.set(curve.name, plot);
-        place.append(h("section", { "aria-label": curve.name }, h("h2", {}, curve.name, " ", h("span", { class: "soft", "data-last": curve.name })), plot.element));
+        if (isUsage && !usage.isConnected) place.append(usage);
+        const section = h("section", { "aria-label": words }, h("h2", {}, words, " ", h("span", { class: "soft", "data-last": curve.name })), plot.element);
+        if (isUsage) used.append(section);
+        else place.insertBefore(section, usage.isConnected ? usage : null);
       }
       const last = place.querySelector(`[data-last="${CSS.escape(curve.name)}"]`);
-      if (last) say(last, `${short(curve.last)}  min ${short(curve.min)}  max ${short(curve.max)}`);
-      plot.show([lineOf(curve, {}, key, curve.name, COLOURS[0] ?? "")], {});
+      if (last) say(last, `${valueText(curve.name, curve.last)}  min ${valueText(curve.name, curve.min)}  max ${valueText(curve.name, curve.max)}`);
+      plot.show([lineOf(curve, look, key, words, COLOURS[0] ?? "")], look);
     }
   };
   const soon = throttled(() => load().catch(() => undefined), 250);
@@ -337,7 +352,7 @@ export async function curves({ main, query }) {
   /** @type {string[]} */
   let names = [];
   const controls = h("div", { class: "bar" });
-  const plot = new CurvePlot("Curves; the list beside them names every job", 420, (key) => { location.hash = address("job", { key }); });
+  const plot = new CurvePlot("Curves; the list beside them names every job", Math.max(300, Math.min(innerHeight - 270, 760)), (key) => { location.hash = address("job", { key }); });
   const list = h("ul", { class: "plain legendlist", "aria-label": "Jobs" });
   const count = h("span", { class: "soft", role: "status" });
   const nothing = h("div", {});
@@ -357,7 +372,7 @@ export async function curves({ main, query }) {
       mark.style.background = paint(job);
       const curve = curveOf(job);
       return h("li", {}, mark, stateMark(job.state, h("a", { href: address("job", { key: job.key }), "data-key": job.key }, nameOfKey(job.key))),
-        h("span", { class: "soft" }, ` ${tagsOf(job)} `), h("b", {}, short(best(curve, less) ?? null)), h("span", { class: "soft" }, ` last ${short(curve?.last ?? null)}`));
+        h("span", { class: "soft" }, ` ${tagsOf(job)} `), h("b", {}, valueText(chosen.name, best(curve, less) ?? null)), h("span", { class: "soft" }, `last ${valueText(chosen.name, curve?.last ?? null)}`));
     });
     put(nothing, !known.length && empty(names.length ? "No job logged this metric." : "No job logged a metric yet. In execute():", 'from tenuto import log_metrics\nlog_metrics({"loss": 0.31}, step=epoch)'));
     body.hidden = !known.length;
@@ -379,6 +394,10 @@ export async function curves({ main, query }) {
   /** @param {string[]} [keys] only what is new of these jobs */
   const load = async (keys) => {
     const asked = keys && newest ? { key: keys, since: newest } : { group, filter };
+    if (!chosen.name) { // which metrics there are, first: the points of all of them may be many times as much
+      names = /** @type {Metrics} */ (await get("metrics", { group, filter, points: 4, limit: 1 })).names;
+      chosen.name = names[0] ?? "";
+    }
     const found = /** @type {Metrics} */ (await get("metrics", { ...asked, name: chosen.name, points: MOST_POINTS, limit: MOST_JOBS }));
     if (!keys) [names, total] = [found.names, found.total];
     for (const job of found.jobs) {
@@ -388,10 +407,6 @@ export async function curves({ main, query }) {
     }
   };
   await load();
-  if (!chosen.name && names.length) {
-    chosen.name = names[0] ?? "";
-    for (const job of jobs.values()) job.curves = job.curves.filter((one) => one.name === chosen.name);
-  }
   main.append(controls, nothing, body);
   choose();
   draw();

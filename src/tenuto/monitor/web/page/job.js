@@ -194,6 +194,8 @@ function factList(job, steps) {
     ["owner", "owner", job.owner],
     ["needs", "needs", linked(job.dependencies)],
     ["feeds", "feeds", linked(job.dependents)],
+    ["lineage", "lineage", job.lineage.map((one) => h("div", {}, h("a", { href: address("job", { key: one.key }) }, nameOfKey(one.key)), ` ${one.objective ?? ""} `,
+      one.diff && h("details", {}, h("summary", {}, "change"), h("pre", {}, lines(one.diff)))))],
     ["energy", "energy", job.carbon?.energy_kwh === undefined ? (job.energy_kwh === null ? null : energy(job.energy_kwh))
       : `${energy(job.carbon.energy_kwh)} · ${Number(((job.carbon.co2_kg ?? 0) * 1000).toPrecision(2))} g CO2 ${job.carbon.region ?? ""}`],
   ];

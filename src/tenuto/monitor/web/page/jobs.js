@@ -115,10 +115,11 @@ export async function jobs({ main, query, about, trouble }) {
     }
     table.markAll(found);
   };
+  const split = h("div", { class: "split" }, table.element, beside);
   const redrawMarks = () => drawMarks(marks, [...table.marked.values()], table.matched, () => table.unmark(), markMatching, about.read_only);
   const columns = () => [...FIRST, ...[...tags].slice(0, MOST_TAGS).map(tagColumn), ...LAST];
   const arrange = () => table.setColumns(columns().filter(({ name }) => !hidden.has(name)), sort);
-  const nothing = h("div", { hidden: true }, filter ? empty("No job matches this search.", undefined) : empty("No jobs here yet. Run an experiment in this workspace:", "tenuto run script.py"));
+  const nothing = h("div", { hidden: true }, filter ? [empty("No job matches this search.", undefined), h("p", { class: "empty" }, h("a", { class: "button", href: address("jobs", { group: chosen, sort }) }, "show all jobs"))] : empty("No jobs here yet. Run an experiment in this workspace:", "tenuto run script.py"));
 
   /** @param {number} offset @param {number} limit */
   const load = async (offset, limit) => {
@@ -126,6 +127,7 @@ export async function jobs({ main, query, about, trouble }) {
       const found = /** @type {Jobs} */ (await get("jobs", { group: chosen, filter, sort, offset, limit }));
       trouble("");
       nothing.hidden = found.matched > 0;
+      split.classList.toggle("bare", !found.matched);
       say(total, `${short(found.matched)} of ${short(found.total)} jobs${found.known < found.total ? `, ${short(found.known)} seen so far` : ""}`);
       const before = tags.size;
       for (const job of found.jobs) for (const name of Object.keys(job.tags)) if (tags.size < 40) tags.add(name);
@@ -157,7 +159,7 @@ export async function jobs({ main, query, about, trouble }) {
   put(
     main,
     h("div", { class: "bar" }, h("h1", {}, group ? `Jobs of ${groupName(group)}` : "Jobs"), groupChoice(groups, chosen, (value) => go({ group: value, filter: "" }), "everything"), total, h("span", { class: "grow" }), choices),
-    chips, h("div", { class: "split" }, table.element, beside), nothing, marks,
+    chips, split, nothing, marks,
   );
   arrange();
   await table.refresh();

@@ -2,17 +2,22 @@
 // Panels that no open door has are left out.
 
 import { get, getIfAny } from "./api.js";
+import { CurvePlot, SYSTEM, valueText } from "./curves.js";
 import { h, link, put } from "./dom.js";
 import { bar, empty, jobLink, keyLink, plainTable, stateMark, throttled, when } from "./parts.js";
+import { COLOURS } from "./plot.js";
 import { address, duration, energy, groupName, short, size, UNKNOWN } from "./text.js";
 
-/** @import { Carbon, Child, Cleanup, Groups, Jobs, Nodes, Place, Queue, Token, View } from "./types.js" */
+/** @import { Carbon, Child, Cleanup, Groups, Jobs, Metrics, Nodes, Place, Queue, Token, View } from "./types.js" */
 
 const MOST = 6;
+const HOST_METRICS = [SYSTEM + "host_cpu", SYSTEM + "host_memory"];
+const SAMPLE_S = 10;
 
 /** @param {Place} place @returns {Promise<View>} */
 export async function resources({ main }) {
   const panels = h("div", { class: "panels" });
+  const plots = HOST_METRICS.map((name) => new CurvePlot(name === HOST_METRICS[0] ? "Processors busy, by host" : "Memory taken, by host", 120));
   const load = async () => {
     const [tokens, groups, queue, nodes, carbon, cleanup] = await Promise.all([
       /** @type {Promise<{tokens: Token[], now: string} | null>} */ (getIfAny("tokens")),
@@ -30,6 +35,7 @@ export async function resources({ main }) {
       await clusterPanel(),
       queue && panel("Queue", queueTables(queue)),
       nodes && panel("Nodes", nodeTable(nodes)),
+      await hostPanel(plots),
       carbon && isMeasured && panel("Energy", carbonTables(carbon)),
       cleanup && panel("Clean-up", cleanupFacts(cleanup)));
     if (!panels.childElementCount) put(panels, empty("Nothing here uses a token, a service or a node yet.", undefined));
@@ -37,7 +43,31 @@ export async function resources({ main }) {
   put(main, h("h1", {}, "Resources"), panels);
   await load();
   const again = throttled(() => load().catch(() => undefined), 2000);
-  return { delta: again, reset: again };
+  return { delta: again, reset: again, close: () => { for (const plot of plots) plot.close(); } };
+}
+
+/**
+ * Hosts of jobs that run, as their runners measured them: how busy each is now, and was.
+ * @param {CurvePlot[]} plots
+ */
+async function hostPanel(plots) {
+  const found = /** @type {Metrics} */ (await get("metrics", { filter: "state=running", name: HOST_METRICS, points: 300, limit: 200 }));
+  const measured = found.jobs.filter((job) => job.curves.length);
+  if (!measured.length) return null;
+  const hosts = [...new Set(measured.map((job) => job.where))].sort();
+  /** @param {string} host @param {string} name @returns {Map<number, number>} time -> value; jobs of one host tell the same */
+  const course = (host, name) => new Map(measured.filter((job) => job.where === host).flatMap((job) => job.curves).filter((one) => one.name === name)
+    .flatMap((one) => one.times.map((time, at) => /** @type {[number, number]} */ ([Math.round((time ?? 0) / SAMPLE_S) * SAMPLE_S, one.values[at] ?? 0]))).sort((one, other) => one[0] - other[0]));
+  const courses = HOST_METRICS.map((name) => hosts.map((host) => course(host, name)));
+  const first = Math.min(...courses.flat().flatMap((one) => [...one.keys()].slice(0, 1)));
+  courses.forEach((some, place) => plots[place]?.show(some.map((one, at) => {
+    const values = [...one.values()];
+    return { key: hosts[at] ?? "", label: hosts[at] ?? "", colour: COLOURS[at % COLOURS.length] ?? "", x: [...one.keys()].map((time) => time - first), y: values, raw: values };
+  }), { byTime: true, name: HOST_METRICS[place] }));
+  return panel("Hosts", [
+    plainTable("Hosts", ["host", "jobs", "processors busy", "memory taken"], hosts.map((host, at) => [host, String(measured.filter((job) => job.where === host).length),
+      ...courses.map((some, place) => valueText(HOST_METRICS[place], [...some[at]?.values() ?? []].at(-1) ?? null))]), new Set([1, 2, 3])),
+    ...plots.map((plot) => [h("h3", {}, plot.label), plot.element])]);
 }
 
 /** @param {string} title @param {Child} content */

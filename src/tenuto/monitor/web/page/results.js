@@ -41,6 +41,9 @@ export async function results({ main, query }) {
   const chosen = { x: "", y: "", colour: "", logX: false, logY: false, top: 100 };
   const scatter = h("div", { class: "chart" });
   const parallel = h("div", { class: "chart" });
+  const course = h("div", { class: "chart" });
+  const shares = h("div", { class: "chart" });
+  const slices = h("div", { class: "slices" });
   const listing = h("div", { class: "listing" });
   const controls = h("div", { class: "bar axes" });
   const limits = h("div", { class: "menu" });
@@ -70,6 +73,9 @@ export async function results({ main, query }) {
     put(scatter, drawScatter(drawn, inside, columns, chosen, ranges, draw, best));
     put(parallel, drawParallel(drawn, inside, columns, ranges, draw, best, chosen.y));
     drawRows(listing, rows, found.columns, best);
+    put(course, drawCourse(found.rows, columns, chosen.y, isLess()));
+    put(slices, drawSlices(drawn, columns.filter(({ name }) => name in found.importance), chosen.y, (name) => { chosen.x = name; choose(); draw(); }));
+    put(shares, drawShares(found.importance, (name) => { chosen.x = name; choose(); draw(); }));
     const text = written(ranges, task);
     filter.value = text;
     see.setAttribute("href", address("jobs", { group, filter: text }));
@@ -104,7 +110,7 @@ export async function results({ main, query }) {
       choice("Task", [["", "all tasks"], ...tasks.map((one) => /** @type {[string, string]} */ ([one, one]))], task, (value) => { location.hash = `${address("results", { group })}&task=${encodeURIComponent(value)}`; }));
     put(controls,
       choice("x", options, chosen.x, (value) => { chosen.x = value; draw(); }), log("logX", "log x"),
-      choice("y", options, chosen.y, (value) => { chosen.y = value; draw(); }), log("logY", "log y"),
+      choice("y", options, chosen.y, (value) => { chosen.y = value; draw(); void weigh(); }), log("logY", "log y"),
       choice("Colour", [["", "none"], ...options], chosen.colour, (value) => { chosen.colour = value; draw(); }),
       choice("Top", [["100", "all"], ["50", "50 %"], ["10", "10 %"], ["1", "1 %"]], String(chosen.top), (value) => { chosen.top = Number(value); draw(); }));
   };
@@ -118,6 +124,10 @@ export async function results({ main, query }) {
     h("div", { class: "columns" },
       h("section", { "aria-label": "Scatter" }, h("h2", {}, "Scatter"), scatter),
       h("section", { "aria-label": "Parallel coordinates" }, h("h2", {}, "Parallel coordinates"), parallel)),
+    h("div", { class: "columns" },
+      h("section", { "aria-label": "Best so far" }, h("h2", {}, "Best so far"), course),
+      h("section", { "aria-label": "Importance" }, h("h2", {}, "Importance"), shares)),
+    h("section", { "aria-label": "Slices" }, slices),
     h("div", { class: "bar" }, h("details", { class: "choices" }, h("summary", {}, "Ranges"), limits), filter, see,
       h("button", { type: "button", onclick: () => { ranges.clear(); draw(); } }, "clear"), count, h("span", { class: "grow" }),
       h("button", { type: "button", onclick: () => save("csv") }, "CSV"), h("button", { type: "button", onclick: () => save("json") }, "JSON")),
@@ -127,13 +137,24 @@ export async function results({ main, query }) {
     body.hidden = !found.rows.length;
     put(nothing, !found.rows.length && empty("No job of this run has given a result yet: what execute() returns is shown here.", undefined));
   };
+  /** Asks for the importance of each parameter, once the first picture stands. */
+  const weigh = async () => {
+    const asked = chosen.y;
+    const { importance } = /** @type {Results} */ (await get("results", { group, task, limit: 1, importance: asked }));
+    if (asked !== chosen.y) return;
+    found.importance = importance;
+    draw();
+  };
   choose();
   draw();
   tell();
+  void weigh();
   const again = throttled(async () => {
     const before = JSON.stringify([found.rows, found.columns]);
-    found = await get("results", { group, task, limit: MOST_ROWS });
+    const { importance } = found;
+    found = { .../** @type {Results} */ (await get("results", { group, task, limit: MOST_ROWS })), importance };
     if (JSON.stringify([found.rows, found.columns]) === before) return;
+    void weigh();
     choose();
     draw();
     tell();
@@ -232,6 +253,54 @@ function drawScatter(rows, inside, columns, chosen, ranges, draw, best) {
     draw();
   });
   return picture;
+}
+
+/**
+ * Every value in the order of the jobs, and the best until there as a line.
+ * @param {Row[]} rows @param {Column[]} columns @param {string} name @param {boolean} isLess
+ */
+function drawCourse(rows, columns, name, isLess) {
+  const column = columns.find((one) => one.name === name);
+  const number = (/** @type {Row} */ row) => Number(String(row.key).split("/").at(-1));
+  const known = rows.filter((row) => typeof row[name] === "number");
+  if (!column || known.length < 2) return h("p", { class: "soft" }, "Two results are needed.");
+  const sorted = known.every((row) => Number.isFinite(number(row))) ? [...known].sort((one, other) => number(one) - number(other)) : known;
+  const x = scaled(1, sorted.length, false, LEFT + 8, WIDTH - 14);
+  const y = scale(column, wantsLog(column.min, column.max), HEIGHT - EDGE, 24);
+  let best = Number(sorted[0]?.[name]);
+  const line = sorted.map((row, place) => {
+    const value = Number(row[name]);
+    best = isLess ? Math.min(best, value) : Math.max(best, value);
+    return `${x.place(place + 1)},${y.place(best)}`;
+  });
+  const dots = sorted.length > MOST_DRAWN ? [] : sorted.map((row, place) => svg("circle", { cx: x.place(place + 1), cy: y.place(Number(row[name])), r: 3, class: "point", "data-key": row.key }, svg("title", {}, nameOfKey(String(row.key)))));
+  return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${name} of each job and the best so far, ${short(best)} in the end` },
+    y.ticks.map((value) => [svg("path", { d: `M ${LEFT} ${y.place(value)} H ${WIDTH - 4}`, class: "gridline" }), svg("text", { x: LEFT - 6, y: y.place(value) + 4, "text-anchor": "end" }, tick(value))]),
+    x.ticks.map((value) => svg("text", { x: x.place(value), y: HEIGHT - EDGE + 22, "text-anchor": "middle" }, tick(value))),
+    svg("path", { d: `M ${LEFT} 20 V ${HEIGHT - EDGE + 8} H ${WIDTH - 4}`, class: "axis" }), dots, svg("polyline", { points: line.join(" "), class: "line best" }));
+}
+
+/** @param {Record<string, number>} importance @param {(name: string) => void} choose */
+function drawShares(importance, choose) {
+  const shown = Object.entries(importance).slice(0, MOST_AXES);
+  if (!shown.length) return h("p", { class: "soft" }, "Eight results with parameters that vary are needed.");
+  return h("div", { class: "shares", role: "list" }, shown.map(([name, share]) => h("div", { role: "listitem" },
+    h("button", { type: "button", class: "plain", title: `draw over ${name}`, onclick: () => choose(name) }, name),
+    h("meter", { min: 0, max: 1, value: share, "aria-label": `${name}: ${Math.round(share * 100)} %` }), h("span", { class: "soft" }, `${Math.round(share * 100)} %`))));
+}
+
+/** @param {Row[]} rows @param {Column[]} columns the parameters @param {string} up @param {(name: string) => void} choose */
+function drawSlices(rows, columns, up, choose) {
+  const [width, height] = [170, 110];
+  const values = rows.map((row) => row[up]).filter((value) => typeof value === "number");
+  const y = scaled(Math.min(...values), Math.max(...values), false, height - 18, 6);
+  return columns.slice(0, MOST_AXES).map((column) => {
+    const x = scale(column, wantsLog(column.min, column.max), 6, width - 6);
+    return svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", class: "slice", "aria-label": `${up} over ${column.name}`, onclick: () => choose(column.name) },
+      svg("rect", { x: 1, y: 1, width: width - 2, height: height - 16, class: "frame" }),
+      rows.flatMap((row) => (typeof row[up] === "number" && typeof row[column.name] === "number" ? [svg("circle", { cx: x.place(Number(row[column.name])), cy: y.place(Number(row[up])), r: 2.5, class: "point" })] : [])),
+      svg("text", { x: width / 2, y: height - 3, "text-anchor": "middle", class: "name" }, column.name));
+  });
 }
 
 /** @param {Row[]} rows @param {Set<Row>} inside @param {Column[]} columns @param {Ranges} ranges @param {() => void} draw @param {Row | undefined} best @param {string} last the axis at the right */

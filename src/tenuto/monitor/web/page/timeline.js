@@ -3,7 +3,7 @@
 
 import { get } from "./api.js";
 import { h, put, say } from "./dom.js";
-import { countMarks, groupChoice, jobLink, keyLink, stateMark, throttled } from "./parts.js";
+import { choice, countMarks, groupChoice, jobLink, keyLink, stateMark, throttled } from "./parts.js";
 import { timeTicks } from "./plot.js";
 import { address, attemptWords, clock, duration, glyph, nameOfKey, short, STATES, wholeTime, zone } from "./text.js";
 
@@ -25,16 +25,17 @@ const MOST_LINES = 40;
 /** @param {Place} place @returns {Promise<View>} */
 export async function timeline({ main, query }) {
   const chosen = query.get("group") ?? "";
+  const by = query.get("by") === "task" ? "task" : "slot";
   const groups = /** @type {Groups} */ (await get("groups", { limit: 200 })).groups;
   let from = Math.round(Number(query.get("from"))) || undefined;
   let to = Math.round(Number(query.get("to"))) || undefined;
   /** @type {Timeline} */
-  let found = await get("timeline", { group: chosen, from, to, width: 400 });
+  let found = await get("timeline", { group: chosen, from, to, width: 400, by });
   /** @type {Drawing} */
   let drawing = { hits: [], waits: [], instant: () => found.from };
-  /** What is in sight, in milliseconds; the answer may be of a little more or less while another is asked for.
+  /** What is visible, in milliseconds; the answer may be of a little more or less while another is asked for.
    * @type {Span} */
-  let sight = [found.from, found.to];
+  let visible = [found.from, found.to];
   /** @type {Span | null} */
   let brush = null;
   let selected = "";
@@ -51,20 +52,20 @@ export async function timeline({ main, query }) {
   const brushed = h("section", { class: "brushed", "aria-label": "Brushed" });
   const list = h("ul", { class: "plain bars", "aria-label": "Attempts" });
 
-  const redraw = () => { drawing = drawn(canvas, box, { ...found, from: sight[0], to: sight[1] }, selected, lit, brush); };
+  const redraw = () => { drawing = drawn(canvas, box, { ...found, from: visible[0], to: visible[1] }, selected, lit, brush); };
   const describe = () => {
-    say(range, `${clock(sight[0])} – ${clock(sight[1])}, ${duration((sight[1] - sight[0]) / 1000)}`);
-    range.title = `${wholeTime(sight[0])} – ${wholeTime(sight[1])}`;
+    say(range, `${clock(visible[0])} – ${clock(visible[1])}, ${duration((visible[1] - visible[0]) / 1000)}`);
+    range.title = `${wholeTime(visible[0])} – ${wholeTime(visible[1])}`;
     put(held, found.tokens.map((token) => h("span", { "data-token": token.name }, `token ${token.name}: ${token.held} of ${token.capacity ?? "?"} held`)));
     drawList(list, found, select);
   };
   let asked = 0;
   const load = async () => {
     const mine = ++asked;
-    const answer = /** @type {Timeline} */ (await get("timeline", { group: chosen, from, to, width: 400 }));
+    const answer = /** @type {Timeline} */ (await get("timeline", { group: chosen, from, to, width: 400, by }));
     if (mine !== asked) return;
     found = answer;
-    sight = [found.from, found.to];
+    visible = [found.from, found.to];
     redraw();
     describe();
   };
@@ -114,7 +115,7 @@ export async function timeline({ main, query }) {
   const look = (low, high) => {
     const least = Math.max(10, high - low);
     [from, to] = [Math.max(0, Math.round(low)), Math.max(1, Math.round(low + least))];
-    sight = [from, to];
+    visible = [from, to];
     redraw();
     soon();
   };
@@ -122,13 +123,13 @@ export async function timeline({ main, query }) {
     if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) return;
     event.preventDefault();
     const [at, factor] = [drawing.instant(place(event)[0]), 1.2 ** Math.sign(event.deltaY)];
-    look(at - (at - sight[0]) * factor, at + (sight[1] - at) * factor);
+    look(at - (at - visible[0]) * factor, at + (visible[1] - at) * factor);
   }, { passive: false });
-  /** @type {{x: number, isBrush: boolean, sight: Span} | null} */
+  /** @type {{x: number, isBrush: boolean, visible: Span} | null} */
   let drag = null;
   canvas.addEventListener("pointerdown", (event) => {
     const [x, y] = place(event);
-    drag = { x, isBrush: y < HEAD || event.shiftKey, sight: [...sight] };
+    drag = { x, isBrush: y < HEAD || event.shiftKey, visible: [...visible] };
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener("pointermove", (event) => {
@@ -139,8 +140,8 @@ export async function timeline({ main, query }) {
         brush = [drawing.instant(Math.min(drag.x, x)), drawing.instant(Math.max(drag.x, x))];
         return redraw();
       }
-      const shift = (drawing.instant(drag.x) - drawing.instant(x)) - (sight[0] - drag.sight[0]);
-      if (shift) look(drag.sight[0] + shift, drag.sight[1] + shift);
+      const shift = (drawing.instant(drag.x) - drawing.instant(x)) - (visible[0] - drag.visible[0]);
+      if (shift) look(drag.visible[0] + shift, drag.visible[1] + shift);
       return;
     }
     const one = barAt(drawing.hits, x, y);
@@ -170,8 +171,8 @@ export async function timeline({ main, query }) {
   const zoom = (factor) => {
     if (factor < 1 && brush !== null) look(...brush);
     else {
-      const middle = (sight[0] + sight[1]) / 2;
-      const half = Math.max(5, ((sight[1] - sight[0]) / 2) * factor);
+      const middle = (visible[0] + visible[1]) / 2;
+      const half = Math.max(5, ((visible[1] - visible[0]) / 2) * factor);
       look(middle - half, middle + half);
     }
     brush = null;
@@ -180,7 +181,8 @@ export async function timeline({ main, query }) {
   put(
     main,
     h("div", { class: "bar" }, h("h1", {}, "Timeline"),
-      groupChoice(groups, chosen, (group) => { location.hash = address("timeline", { group }); }, "everything"),
+      groupChoice(groups, chosen, (group) => { location.hash = address("timeline", { group, by }); }, "everything"),
+      choice("Rows", [["slot", "by slot"], ["task", "by task"]], by, (value) => { location.hash = address("timeline", { group: chosen, by: value }); }),
       range,
       h("button", { type: "button", onclick: () => zoom(0.5) }, "zoom in"),
       h("button", { type: "button", onclick: () => zoom(2) }, "zoom out"),

@@ -48,7 +48,7 @@ export interface JobDetail extends Job, Stamp {
   directory: string | null; parameters: Record<string, unknown>; upstream: Record<string, string>;
   dependencies: Job[]; dependents: Job[]; runs: string[]; attempts: Attempt[]; most_attempts: number | null;
   events: Record<string, unknown>[]; result: unknown; earlier_logs: number; provenance: Record<string, unknown>; carbon: Energy | null;
-  commands: string[];
+  commands: string[]; lineage: { key: string; objective: number | null; diff: string }[];
 }
 export interface Why {
   key: string; because: string[]; reuse: string; code: string[]; next: string[];
@@ -74,13 +74,13 @@ export interface Timeline extends Stamp { from: number; to: number; lanes: Lane[
 export interface History extends Stamp { at: string[]; counts: Record<State, number[]> }
 export interface Column { name: string; kind: string; min: number | null; max: number | null }
 export type Cell = string | number | boolean | null;
-export interface Results extends Stamp { columns: Column[]; rows: Record<string, Cell>[]; total: number; offset: number }
+export interface Results extends Stamp { columns: Column[]; rows: Record<string, Cell>[]; total: number; offset: number; importance: Record<string, number> }
 export interface Curve {
   name: string; steps: number[]; times: (number | null)[]; values: (number | null)[]; total: number;
   last: number | null; min: number | null; max: number | null;
 }
 export interface JobCurves {
-  key: string; id: string; name: string; task: string; state: State; tags: Record<string, string>; names: string[]; curves: Curve[];
+  key: string; id: string; name: string; task: string; state: State; tags: Record<string, string>; where: string; names: string[]; curves: Curve[];
 }
 export interface Metrics extends Stamp { names: string[]; jobs: JobCurves[]; total: number }
 export interface Queue extends Stamp { services: Record<string, Cell>[]; users: Record<string, Cell>[] }

@@ -1,0 +1,5 @@
+"""`python -m proof.fleet SEED SECONDS [BUG]`: one play, told as one line of JSON."""
+
+from proof.fleet.stage import main
+
+main()

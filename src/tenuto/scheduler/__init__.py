@@ -1,0 +1,3 @@
+"""Decides when each job runs: dependencies, tokens, slots, retries, completion.
+Starts no process itself: launchers do.
+"""

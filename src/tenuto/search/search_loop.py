@@ -1,0 +1,538 @@
+"""The loop of a search, tick after tick: recover what was lost, tell what ended, decide, propose, dispatch.
+What the sampler makes of it is in `replica`; the rows are in `store`. A stage that raises stops no other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+
+from tenuto.clock import Clock
+from tenuto.database.members import MemberKind, leave, listed
+from tenuto.lifecycle.evolution import SearchEnd, SearchState
+from tenuto.search.agent import Agent
+from tenuto.search.candidate_rows import SEARCH
+from tenuto.search.claimed_rows import has_lost_rows, is_dead
+from tenuto.search.job_scheduler import Console, JobScheduler, log_trouble
+from tenuto.search.map_elites_sampler import MapElitesSampler
+from tenuto.search.opening import default_workspace, open_database
+from tenuto.search.points import Pruning
+from tenuto.search.pruning import Pruner
+from tenuto.search.queues import Queue
+from tenuto.search.replica import Replica
+from tenuto.search.rows import LogRow, SearchView, Told
+from tenuto.search.store import Store
+from tenuto.settings import Settings
+from tenuto.settings.urls import without_secrets
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.ports import Machine, Processes
+
+T = TypeVar("T")
+_RECOVER_EVERY_S = 1.0
+_SAVE_EVERY_S = 5.0
+"""How much of the time that `max_seconds` counts a kill may lose."""
+STAGES = ("ingested", "recovered", "unfinished", "scheduled", "dispatched")
+
+# How many candidates to make, and whether to end: functions of values, which read no clock and no row.
+
+MOST_SURROUNDINGS = 5
+"""Failures in a row that are the surroundings': more would burn the budget for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """When a search ends, and how much may be in flight; None: no bound."""
+
+    max_unfinished: int
+    max_total: int | None = None
+    batch: int | None = None
+    max_seconds: float | None = None
+    max_cost: float | None = None
+    target: float | None = None
+    stall: int | None = None
+    seed_population: int = 16
+    maximize: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStanding:
+    """Where a search stands."""
+
+    state: SearchState
+    scheduled: int = 0
+    told: int = 0
+    unfinished: int = 0
+    to_tell: int = 0
+    cost: float = 0.0
+    active_s: float = 0.0
+    best: float | None = None
+    succeeded: int = 0
+    failed: int = 0
+    since_better: int = 0
+    is_exhausted: bool = False
+    surroundings: int = 0
+    """The failures of the surroundings, not of candidates, that came last, in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchPlan:
+    """What to do next: how many candidates to make, and why to stop, if so."""
+
+    to_schedule: int = 0
+    stop: SearchEnd | None = None
+    ends_now: bool = False
+    """Nothing is in flight and everything was told: the search may end."""
+    pauses: bool = False
+    """The surroundings fail: a person has to mend them first."""
+
+
+def plan(view: SearchStanding, bounds: Bounds) -> DispatchPlan:
+    """What a search does next."""
+    is_quiet = view.unfinished == 0 and view.to_tell == 0
+    if view.state is SearchState.ENDED:
+        return DispatchPlan()
+    if view.state is SearchState.DRAINING:
+        return DispatchPlan(ends_now=is_quiet)
+    stop = _stop(view, bounds)
+    if stop is not None:
+        return DispatchPlan(stop=stop, ends_now=is_quiet)
+    if view.state is SearchState.PAUSED:
+        return DispatchPlan()
+    if view.surroundings >= MOST_SURROUNDINGS:
+        return DispatchPlan(pauses=True)
+    if is_quiet and bounds.max_total is not None and view.scheduled >= bounds.max_total:
+        return DispatchPlan(stop=SearchEnd.TOTAL, ends_now=True)
+    if is_quiet and view.is_exhausted:
+        return DispatchPlan(stop=SearchEnd.EXHAUSTED, ends_now=True)
+    return DispatchPlan(to_schedule=_room(view, bounds))
+
+
+def _stop(view: SearchStanding, bounds: Bounds) -> SearchEnd | None:
+    if bounds.target is not None and view.best is not None:
+        is_reached = view.best >= bounds.target if bounds.maximize else view.best <= bounds.target
+        if is_reached:
+            return SearchEnd.TARGET
+    if bounds.max_cost is not None and view.cost >= bounds.max_cost:
+        return SearchEnd.COST
+    if bounds.max_seconds is not None and view.active_s >= bounds.max_seconds:
+        return SearchEnd.TIME
+    if bounds.stall is not None and view.since_better >= bounds.stall:
+        return SearchEnd.STALL
+    if view.succeeded == 0 and view.failed >= bounds.seed_population:
+        return SearchEnd.FAILING
+    return None
+
+
+def _room(view: SearchStanding, bounds: Bounds) -> int:
+    room = bounds.max_unfinished - view.unfinished
+    if bounds.batch is not None:
+        room = min(room, bounds.batch)
+    if bounds.max_total is not None:
+        room = min(room, bounds.max_total - view.scheduled)
+    if bounds.max_cost is not None and view.told and view.cost > 0:
+        mean = view.cost / view.told
+        # As long as what is in flight is expected to leave something of the budget.
+        affordable = int((bounds.max_cost - view.cost) / mean) - view.unfinished
+        room = min(room, affordable if affordable > 0 else int(view.unfinished == 0))
+    return max(room, 0)
+
+
+class Recovery:
+    """Takes back the rows of workers that are gone, for all searches of a database."""
+
+    def __init__(self, store: Store, processes: Processes, workspace: str, max_attempts: int) -> None:
+        self._store = store
+        self._processes = processes
+        self._workspace = workspace
+        self._max_attempts = max_attempts
+
+    def is_due(self) -> bool:
+        """Whether a row may have to be taken back; a look, which changes nothing."""
+        return self._store.database.read(self._is_due)
+
+    def _is_due(self, connection: Connection) -> bool:
+        return has_lost_rows(connection) or bool(self._dead(connection))
+
+    def _dead(self, connection: Connection) -> list[str]:
+        """The workers of this workspace that are known to be dead."""
+        return [
+            member.id
+            for member in listed(connection, MemberKind.WORKER)
+            if member.workspace == self._workspace and is_dead(self._processes, member)
+        ]
+
+    def recover(self) -> int:
+        """Takes back what can be; how many rows. Costs a row no attempt if its worker died here."""
+        database = self._store.database
+        dead = database.read(self._dead)
+        count = self._store.recover(self._max_attempts, dead)
+        if dead:
+            database.write(lambda connection: leave(connection, *dead))
+        return count
+
+
+class Ingestion:
+    """Tells the candidates of one search."""
+
+    def __init__(
+        self, store: Store, replica: Replica, name: str, *, batch: int, maximize: bool, window: int | None
+    ) -> None:
+        """`window`: of a reproducible search, whose candidates are told in the order of their numbers."""
+        self._store = store
+        self._replica = replica
+        self._name = name
+        self._batch = batch
+        self._maximize = maximize
+        self._window = window
+
+    def ingest(self, *, is_asked_out: bool) -> int:
+        """Tells what ended and was not told; how many. `is_asked_out`: no number can be asked now."""
+        replica = self._replica
+        if not replica.is_read:
+            replica.read_on()
+        rows = self._next(is_asked_out)
+        while any(row.number > replica.scheduled for row in rows):
+            # Another process added them, and may have told them since this one looked: with the counter of
+            # now, and rows of before, a candidate was told twice, and its cost counted twice.
+            replica.read_on()
+            rows = self._next(is_asked_out)
+        if not rows:
+            return 0
+
+        def tell() -> Sequence[Told]:
+            told = []
+            for row in rows:
+                told.append(replica.tell(row))
+                if not replica.is_read:  # set apart: the sampler was begun anew, so the rest waits
+                    break
+            return told
+
+        try:
+            count = self._store.tell(self._name, replica.told, tell, self._maximize)
+        except BaseException:
+            replica.rebuild()  # whatever was told to it may not be stored
+            raise
+        if count is None:
+            replica.rebuild() if replica.has_unconfirmed else replica.read_on()
+            return 0
+        if replica.is_read:
+            replica.confirm(count)
+        return count
+
+    def _next(self, is_asked_out: bool) -> list[LogRow]:
+        if self._window is None:
+            return self._store.to_tell(self._name, self._batch)
+        replica = self._replica
+        number = replica.told + 1
+        if replica.scheduled < number - 1 + self._window and not is_asked_out:
+            return []
+        return self._store.to_tell(self._name, 1, number)
+
+
+def bounds_of(settings: Settings, maximize: bool) -> Bounds:
+    """The bounds that the settings alone give."""
+    search = settings.search
+    return Bounds(
+        max_unfinished=search.max_unfinished_jobs or 2 * settings.slots,
+        max_total=search.max_total_jobs,
+        batch=search.schedule_batch_size,
+        seed_population=search.seed_population,
+        maximize=maximize,
+    )
+
+
+class EvolutionScheduler:
+    """Runs one search, beside any number of others on the same one."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        console: Console,
+        sampler: MapElitesSampler,
+        experiment_id: str,
+        *,
+        store: Store | None = None,
+        queue: Queue | None = None,
+        agent: Agent | None = None,
+        bounds: Bounds | None = None,
+        pruner: Pruner | None = None,
+        workspace: Path | None = None,
+        machine: Machine | None = None,
+    ) -> None:
+        """`store`: by default where the settings say; `bounds`: by default the caps of the settings."""
+        machine = machine or this_machine()
+        workspace = workspace or default_workspace(settings)
+        store = store or Store(open_database(settings, workspace))
+        self._settings = settings
+        self._console = console
+        self._sampler = sampler
+        self._experiment_id = experiment_id
+        self._store = store
+        self._bounds = bounds or bounds_of(settings, sampler.maximize)
+        self._ingestion = Ingestion(
+            store,
+            sampler.replica,
+            experiment_id,
+            batch=settings.search.ingest_batch_size,
+            maximize=sampler.maximize,
+            window=sampler.window,
+        )
+        self._recovery = Recovery(store, machine.processes, str(workspace), settings.search.max_attempts)
+        self._pruning: Pruning | None = None
+        if pruner is not None:
+            self._pruning = Pruning(store.database, experiment_id, pruner, sampler.maximize)
+        self._agent = agent
+        self._clock: Clock = machine.clock
+        self.jobs = JobScheduler(
+            settings,
+            console,
+            sampler,
+            experiment_id,
+            store=store,
+            queue=queue,
+            max_unfinished=self._bounds.max_unfinished,
+        )
+        self._woken = threading.Event()
+        self._is_stopping = threading.Event()
+        self._is_left = False
+        self._seen: tuple[object, ...] | None = None
+        self._forgiven: int | None = None
+        self._recovered_at = float("-inf")
+        self._active_since = self._clock.monotonic()
+        self._unsaved_s = 0.0
+        self.view: SearchView | None = None
+        self.on_tick: Callable[[dict[str, int]], None] | None = None
+
+    # -- one tick ----------------------------------------------------------------------------------
+
+    def tick(self) -> dict[str, int]:
+        """What came, is told; what was lost, taken back; then the seed's three steps. How many of each."""
+        counts = dict.fromkeys(STAGES, 0)
+        self._count_time()
+        counts["recovered"] = self._stage("recovery", self._recover) or 0
+        view = self._stage("look", lambda: self._store.view(self._experiment_id))
+        self.view = view
+        if view is None or view.search.state is SearchState.ENDED:
+            return counts
+        counts["unfinished"] = view.counts.unfinished
+        if not self._is_anything_due(view):
+            return counts
+        if self._pruning is not None and view.counts.running and view.search.state is SearchState.RUNNING:
+            self._stage("pruning", self._pruning.prune)
+        if view.counts.to_tell:
+            counts["ingested"] = self._stage("ingestion", self._ingest) or 0
+        unfinished: int | None = view.counts.unfinished
+        if counts["ingested"]:  # what was told moved the search: it is counted again
+            unfinished = self._stage("count", self._count)
+        if unfinished is not None:
+            counts["unfinished"] = unfinished
+            decided = self._stage("decision", self._decide)
+            if decided is not None and decided.to_schedule and not self._is_stopping.is_set():
+                counts["scheduled"] = self._stage("schedule", lambda: self._schedule(unfinished)) or 0
+        if not self._is_stopping.is_set() and self._may_wait(unfinished):
+            counts["dispatched"] = self._stage("dispatch", self.jobs.dispatch_pending_jobs) or 0
+        self._remember(counts)
+        return counts
+
+    def _may_wait(self, unfinished: int | None) -> bool:
+        """False if this tick saw that no candidate waits to be dispatched: asking again is a transaction."""
+        return unfinished is None or self.view is None or self.view.counts.pending > 0
+
+    def _is_anything_due(self, view: SearchView) -> bool:
+        counts = view.counts
+        is_same = self._seen == (view.search.changed, view.search.state, counts)
+        is_late = self._bounds.max_seconds is not None and self._active_s(view) >= self._bounds.max_seconds
+        return (
+            not is_same
+            or bool(counts.to_tell or counts.pending)
+            or is_late
+            or bool(self.jobs.sampler_failures)
+        )
+
+    def _remember(self, counts: dict[str, int]) -> None:
+        """If this tick changed nothing, the next one need not look further until something moves."""
+        is_still = not any(counts[stage] for stage in STAGES if stage != "unfinished")
+        view = self.view
+        self._seen = (view.search.changed, view.search.state, view.counts) if view and is_still else None
+
+    def _stage(self, name: str, work: Callable[[], T]) -> T | None:
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001  told and logged; the other stages go on
+            log_trouble(f"{self._experiment_id}: {name} failed", error)
+            words = without_secrets(f"{self._experiment_id}: {name} failed: {type(error).__name__}: {error}")
+            escaped = words.replace("[", "\\[")
+            self._console.print(f"[red]{escaped}[/]")
+            return None
+
+    def _recover(self) -> int:
+        now = self._clock.monotonic()
+        if now - self._recovered_at < _RECOVER_EVERY_S:
+            return 0
+        self._recovered_at = now
+        if not self._recovery.is_due():
+            return 0
+        if self._agent is not None and self._agent.running:
+            self._agent.renew()  # before rows are taken back: this machine may have slept
+        return self._recovery.recover()
+
+    def _ingest(self) -> int:
+        asked_out = self._sampler.is_exhausted or (
+            self._bounds.max_total is not None and self._sampler.replica.scheduled >= self._bounds.max_total
+        )
+        count = self._ingestion.ingest(is_asked_out=asked_out)
+        if count:
+            self._sampler.is_exhausted = False
+        return count
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def _count(self) -> int:
+        """How many candidates are unfinished, by a new look."""
+        self.view = self._store.view(self._experiment_id)
+        return self.view.counts.unfinished if self.view is not None else 0
+
+    def _decide(self) -> DispatchPlan:
+        view = self.view
+        if view is None:
+            return DispatchPlan()
+        replica = self._sampler.replica
+        if not replica.is_read:
+            replica.read_on()
+        standing = SearchStanding(
+            view.search.state,
+            view.search.scheduled,
+            view.search.told,
+            view.counts.unfinished,
+            view.counts.to_tell,
+            view.search.cost,
+            self._active_s(view),
+            view.search.best_objective,
+            replica.tally.succeeded,
+            replica.tally.failed,
+            replica.tally.since_better,
+            self._sampler.is_exhausted,
+            self._surroundings(view, replica.tally.surroundings),
+        )
+        decided = plan(standing, self._bounds)
+        if decided.to_schedule and not view.counts.unfinished and self._is_sampler_broken():
+            return DispatchPlan()
+        self._stop(view, decided)
+        return decided
+
+    def _is_sampler_broken(self) -> bool:
+        """Pauses the search if its sampler raised again and again, and nothing can come to change that."""
+        failed, name = self.jobs.sampler_failures, self._experiment_id
+        if failed < MOST_SURROUNDINGS:
+            return False
+        self.jobs.sampler_failures = 0
+        words = (
+            f"the sampler failed {failed} times in a row: {self.jobs.sampler_error}; mend it, then run the"
+        )
+        self._store.set_state(name, SearchState.PAUSED, f"{words} search again")
+        return True
+
+    def _surroundings(self, view: SearchView, count: int) -> int:
+        """The failures of the surroundings since a person last had the chance to mend them."""
+        if self._forgiven is None or view.search.state is SearchState.PAUSED or count < self._forgiven:
+            self._forgiven = count
+        return count - self._forgiven
+
+    def _pause(self) -> None:
+        tally = self._sampler.replica.tally
+        name = self._experiment_id
+        self._store.set_state(
+            name,
+            SearchState.PAUSED,
+            f"{tally.surroundings} candidates in a row could not be tried: {tally.last_failure}; fix that, "
+            f"then run the search again, or: tenuto resume {name}",
+        )
+
+    def _stop(self, view: SearchView, decided: DispatchPlan) -> None:
+        if decided.pauses:
+            self._pause()
+        elif decided.stop in (SearchEnd.TOTAL, SearchEnd.EXHAUSTED):
+            self._store.end(self._experiment_id, decided.stop)
+        elif decided.stop is not None:
+            self._store.drain(self._experiment_id, decided.stop, self._sampler.replica.tally.last_failure)
+        elif decided.ends_now and view.search.state is SearchState.DRAINING:
+            self._store.end(self._experiment_id)
+
+    def _schedule(self, unfinished: int) -> int:
+        view = self.view
+        return self.jobs.schedule_jobs(unfinished, total_scheduled_jobs=view.search.scheduled if view else 0)
+
+    def _active_s(self, view: SearchView) -> float:
+        return view.search.active_ms / 1000 + self._unsaved_s
+
+    def _count_time(self) -> None:
+        now = self._clock.monotonic()
+        self._unsaved_s += now - self._active_since
+        self._active_since = now
+        if self._unsaved_s >= _SAVE_EVERY_S:
+            self._save_time()
+
+    def _save_time(self) -> None:
+        spent_ms = int(self._unsaved_s * 1000)
+        if spent_ms and self._stage("clock", lambda: self._spend(spent_ms)):
+            self._unsaved_s -= spent_ms / 1000
+
+    def _spend(self, spent_ms: int) -> bool:
+        self._store.spend_time(self._experiment_id, spent_ms)
+        return True
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def run_forever(self, once: bool = False) -> None:
+        """Ticks until the search ended, was removed, or `stop` was called and the agent has nothing left.
+
+        `once`: until nothing more can be done without waiting.
+        """
+        unlisten = self._store.database.wakeups.listen(SEARCH, self._woken.set)
+        try:
+            while True:
+                self._woken.clear()
+                counts = self.tick()
+                if self.on_tick is not None:
+                    self.on_tick(counts)
+                if self._is_over(once, counts):
+                    break
+                if not any(counts[stage] for stage in ("ingested", "scheduled", "dispatched")):
+                    self._woken.wait(self._settings.search.poll_interval_s)
+        finally:
+            unlisten()
+            self._count_time()
+            self._save_time()
+
+    def _is_over(self, once: bool, counts: dict[str, int]) -> bool:
+        if self._agent is not None and self._agent.error is not None:
+            return True
+        if self.view is None:
+            return self._stage("look", lambda: self._store.search(self._experiment_id)) is None
+        if self.view.search.state is SearchState.ENDED:
+            return True
+        if once:
+            return not any(counts[stage] for stage in STAGES if stage != "unfinished")
+        if self._is_left:
+            return True
+        is_idle = self._agent is None or self._agent.running == 0
+        search = self.view.search
+        if search.state is SearchState.PAUSED and search.message is not None and not self.view.counts.to_tell:
+            return is_idle  # it paused by itself: a person has to do something
+        return self._is_stopping.is_set() and is_idle and not self.view.counts.to_tell
+
+    def stop(self, at_once: bool = False) -> None:
+        """Makes and sends nothing more; `at_once`: does not wait for what runs."""
+        self._is_left = self._is_left or at_once  # two interrupts may come here in any order
+        self._is_stopping.set()
+        self._woken.set()
+
+    @property
+    def archive(self) -> Any:
+        """The archive, as far as this scheduler knows it."""
+        return self._sampler.replica.archive
