@@ -24,6 +24,7 @@ from tenuto.workspace import attempt_files, claims, job_directory, journal, tras
 from tenuto.workspace.claims import Claimer
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.event_writer import EventWriter
+from tenuto.workspace.flags import RESULT_NOT_KEPT
 from tenuto.workspace.jobslist import JobLine, JobLinks, JobsList, read_jobs
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.locks import OfdLocks
@@ -178,7 +179,8 @@ class MarkerWritten(Scenario):
             assert self._reason is None, "a failed attempt passes for done"
             assert derived.marker is not None
             result = attempt_files.read_result(place.files, place.job, derived.marker)
-            assert result == LARGE, "a job is done whose result is not there"
+            is_told = RESULT_NOT_KEPT in derived.marker.flags
+            assert result == LARGE or is_told, "a job is done whose result is not there"
             assert attempt_files.read_launch(place.files, place.job) == self._launch, (
                 "its launch record is gone"
             )

@@ -469,7 +469,8 @@ def state_after(host: FakeHost) -> JobState:
     assert found.derived.alarm is None
     if found.derived.state is JobState.DONE:
         assert isinstance(found.derived.marker, Marker)
-        assert steps.read_result(machine.files, JOB, found.derived.marker) == "x" * 3000
+        kept = steps.read_result(machine.files, JOB, found.derived.marker)
+        assert kept == "x" * 3000 or RESULT_NOT_KEPT in found.derived.marker.flags
         return JobState.DONE
     assert found.derived.action in (Action.START, Action.KEEP)
     before = steps.read_launch(machine.files, JOB)

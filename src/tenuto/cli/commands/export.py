@@ -92,7 +92,7 @@ def _files(view: WorkspaceView, run: RunView, jobs: Sequence[Row]) -> Iterator[t
         result = result_of(files, paths, job)
         stored = read_stored(files, paths)
         marker = json.loads(_read(paths.done) or b"{}")
-        marker.pop("launch", None)  # the variables of its environment are no one else's business
+        marker.pop("launch", None)  # it has the variables of the job's environment
         plain.append(
             {
                 **plain_row(job, now),
