@@ -99,7 +99,9 @@ class Place:
     def temporary_files(self) -> list[str]:
         if self.files.stat(self.job.directory) is None:
             return []
-        names = [*self.files.list(self.job.directory), *self.files.list(self.job.private)]
+        names = self.files.list(self.job.directory)
+        if self.files.stat(self.job.private) is not None:  # it goes at a good end, if it is empty
+            names += self.files.list(self.job.private)
         return [name for name in names if is_temporary(name)]
 
 
