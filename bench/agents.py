@@ -239,13 +239,13 @@ def steer_a_search(session: Session) -> None:
 
 TASKS: Mapping[str, tuple[Callable[[Session], None], Budget]] = {
     "run a sweep": (run_a_sweep, Budget(2, 3_000)),
-    "find the cause of a failure": (find_a_cause, Budget(2, 4_000)),
+    "find the cause of a failure": (find_a_cause, Budget(2, 5_000)),
     "read the log of a failure": (read_a_log, Budget(1, 1_000)),
     "retry what failed": (retry_what_failed, Budget(2, 2_000)),
     "find the best result": (find_the_best, Budget(1, 1_000)),
     "compare curves": (compare_curves, Budget(1, 3_000)),
     "stop a run": (stop_a_run, Budget(1, 1_000)),
-    "resume a run": (resume_a_run, Budget(2, 4_000)),
+    "resume a run": (resume_a_run, Budget(2, 5_000)),
     "compare two runs": (compare_runs, Budget(1, 3_000)),
     "see what would run": (see_what_would_run, Budget(1, 3_000)),
     "upload a job": (upload_a_job, Budget(1, 1_000)),

@@ -67,7 +67,7 @@ def _asks(options: Options) -> Iterator[Row]:
 
 def _agents(options: Options) -> Iterator[Row]:
     """How busy the slot of evaluations is while agents sleep ten times as long."""
-    count, load = 6 if options.scale is Scale.TINY else 40, os.getloadavg()[0]
+    count, load = 4 if options.scale is Scale.TINY else 60, os.getloadavg()[0]
     case = "programs: busy slot of evaluations, agents ten times as long"
     try:
         found = ours.run(options, "search.py", "agents", count)

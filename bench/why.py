@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tenuto.lifecycle.diagram import refreshed
+from docs.generate import refreshed
 
 HERE = Path(__file__).parent
 SWEEPS = HERE / "sweeps"

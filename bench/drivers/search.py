@@ -99,8 +99,7 @@ def asks(count, url):
     account.report(ratio=spent[0] / spent[1], ask_s=spent[0] / count)
 
 
-AGENT_S, EVALUATION_S = 4.0, 0.4
-"""A fifth of an agent's 20 s and an evaluation's 2 s."""
+AGENT_S, EVALUATION_S = 20.0, 2.0
 
 
 def agents(count, url):

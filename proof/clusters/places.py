@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tenuto.settings.clusters import ClusterSettings
@@ -110,12 +110,13 @@ class Hosts(Place):
     def lose(self, host: str) -> None:
         self._hosts.stop(host)
         mark = f"TENUTO_SSH_JOB={host}:".encode()
-        for entry in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                if mark in Path("/proc", entry, "environ").read_bytes():
-                    os.kill(int(entry), signal.SIGKILL)
-            except OSError:
-                continue
+        sessions = {session_of(pid) for pid in pids() if mark in environment_of(pid)}
+        gone = [pid for pid in pids() if session_of(pid) in sessions]
+        # All at once, as by a loss of power: a shell that saw its child killed would note the exit code.
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in gone:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
 
 
 @contextmanager
@@ -156,6 +157,22 @@ PLACES: dict[str, Callable[[], object]] = {
     "grid engine": grid_engine,
     "two hosts by ssh": hosts,
 }
+
+
+def pids() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
+def session_of(pid: int) -> int | None:
+    with suppress(OSError):
+        return os.getsid(pid)
+    return None
+
+
+def environment_of(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path("/proc", str(pid), "environ").read_bytes()
+    return b""
 
 
 def directory_of(scripts: Scripts, name: str) -> Path:

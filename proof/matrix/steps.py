@@ -178,6 +178,7 @@ def numbered(steps: Iterable[str]) -> list[str]:
 
 ADOPTING = numbered(
     [
+        "read oracle.done",  # by the index of markers: a job that is done is found so at once
         # Each look is made until two in a row show the same; after the first it asks whether a stop is
         # wished already, and when the runner began.
         *(*_LOOK, *_EVIDENCE),
@@ -294,6 +295,7 @@ RECOVERING_ELSEWHERE = [
 ]
 ADOPTING_ELSEWHERE = numbered(
     [
+        "read oracle.done",
         *(*_LOOK, *_EVIDENCE_ELSEWHERE),
         *("read stop.json", "read oracle.pid"),
         *(*_LOOK, *_EVIDENCE_ELSEWHERE),

@@ -24,7 +24,6 @@ from tenuto.workspace import attempt_files, claims, job_directory, journal, tras
 from tenuto.workspace.claims import Claimer
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.event_writer import EventWriter
-from tenuto.workspace.flags import RESULT_NOT_KEPT
 from tenuto.workspace.jobslist import JobLine, JobLinks, JobsList, read_jobs
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.locks import OfdLocks
@@ -181,11 +180,12 @@ class MarkerWritten(Scenario):
             assert self._reason is None, "a failed attempt passes for done"
             assert derived.marker is not None
             result = attempt_files.read_result(place.files, place.job, derived.marker)
-            is_told = RESULT_NOT_KEPT in derived.marker.flags
-            assert result == LARGE or is_told, "a job is done whose result is not there"
-            assert attempt_files.read_launch(place.files, place.job) == self._launch, (
-                "its launch record is gone"
-            )
+            says_so = (
+                "result_not_kept" in derived.marker.flags
+            )  # the disk did not take it, and nobody hides that
+            assert result == (None if says_so else LARGE), "a job is done whose result is not there"
+            kept = attempt_files.read_launch(place.files, place.job)
+            assert kept == self._launch, "its launch record is gone"
         elif derived.action is Action.KEEP:
             assert self._reason is not None, "a good attempt passes for failed"
             assert derived.marker == self.marker, "the marker is not what was written"

@@ -173,7 +173,7 @@ def _outputs_not_synced(patch: Patch) -> None:
 
 @_bug("nobody looks whether the parameters of a job that is done survived a power loss")
 def _params_not_mended(patch: Patch) -> None:
-    patch.set(attempts.Attempt, "fix", lambda self, found, lock=None: True)
+    patch.set(attempts.Attempt, "mend", lambda self, found, lock=None: True)
 
 
 @_bug("the failure of an earlier attempt counts as that of the current one")

@@ -13,7 +13,7 @@ import pytest
 
 from tenuto import Catalogue
 
-PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+PAGE = Path(__file__).parents[2] / "docs" / "progress.md"
 BLOCKS = re.findall(
     r"<!-- no-run: needs (\w+); .*?-->\n```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL
 )

@@ -105,7 +105,7 @@ def test_f12_a_runner_that_cannot_write_its_pid_record_says_so_and_leaves_no_mar
     assert not os.path.exists(job.paths.failed)
 
 
-def test_f12_a_result_that_does_not_fit_the_disk_is_a_failure(
+def test_f12_a_result_that_does_not_fit_the_disk_leaves_its_job_done_and_says_so(
     small_disk: Path,
     module: Callable[[str], Any],
     bench: JobBench,
@@ -121,7 +121,9 @@ def test_f12_a_result_that_does_not_fit_the_disk_is_a_failure(
     """
     job = bench.task(module(source).Large.C(), import_path=[str(tmp_path / "code"), *sys.path])
     run(finished(launcher, job))
-    assert "DISK_FULL" in (job.marker().message or "")
+    marker = job.marker()
+    assert (marker.reason, marker.result, marker.flags) == (None, None, ("result_not_kept",))
+    assert "its result could not be written" in (marker.message or "")
 
 
 def fill(disk: Path) -> None:

@@ -139,3 +139,26 @@ def test_the_tests_of_an_unpacked_sdist_pass_in_it(packages: Path, tmp_path: Pat
     said = run(*command, *rooms, cwd=root, **source)
     assert " passed" in said
     shutil.rmtree(root)
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("", "'' is no version"), ("v1", "'v1' is no version"), ("0.1.0", "commit or remove these first")],
+)
+def test_a_release_stops_at_the_first_step_that_it_does_not_pass(
+    tmp_path: Path, version: str, said: str
+) -> None:
+    (tmp_path / "deploy").mkdir()
+    shutil.copy(ROOT / "deploy" / "release.py", tmp_path / "deploy")
+    run("git", "init", "--quiet", ".", cwd=tmp_path)
+    script = tmp_path / "deploy" / "release.py"
+    assert said in run(sys.executable, script, version, cwd=tmp_path, expected=1)
+    run("git", "add", ".", cwd=tmp_path)
+    run("git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "All", cwd=tmp_path)
+    (tmp_path / "CHANGELOG.md").write_text("## [Unreleased]\n")
+    run("git", "add", ".", cwd=tmp_path)
+    run("git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "More", cwd=tmp_path)
+    if version == "0.1.0":
+        assert "has no line `## [0.1.0]" in run(sys.executable, script, version, cwd=tmp_path, expected=1)
+        run("git", "tag", "v0.1.0", cwd=tmp_path)
+        assert "exists already" in run(sys.executable, script, version, cwd=tmp_path, expected=1)

@@ -42,14 +42,14 @@ def test_2_a_variable_of_the_seed_is_a_setting_of_the_search(
 
 
 def test_2_the_database_and_the_queue_come_from_the_seeds_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATABASE_URL", "postgresql+psycopg://u:secret@h/d")
-    monkeypatch.setenv("TASKS_REDIS_URL", "redis://:secret@h:6379/1")
+    monkeypatch.setenv("DATABASE_URL", "postgresql+psycopg://u:hush@h/d")
+    monkeypatch.setenv("TASKS_REDIS_URL", "redis://:hush@h:6379/1")
     settings = search().settings
     assert settings.database.url is not None
     assert settings.queue.url is not None
-    assert settings.database.url.reveal() == "postgresql+psycopg://u:secret@h/d"
-    assert settings.queue.url.reveal() == "redis://:secret@h:6379/1"
-    assert "secret" not in f"{settings!r} {settings.database.url} {settings.queue.url}"
+    assert settings.database.url.reveal() == "postgresql+psycopg://u:hush@h/d"
+    assert settings.queue.url.reveal() == "redis://:hush@h:6379/1"
+    assert "hush" not in f"{settings!r} {settings.database.url} {settings.queue.url}"
     monkeypatch.setenv("TENUTO_DATABASE__URL", "postgresql://other/d")
     assert search().settings.database.url.reveal() == "postgresql://other/d"  # type: ignore[union-attr]
     for variable, ours in (

@@ -49,7 +49,7 @@ def run(tmp_path: Path, failures: int) -> Any:
 def test_a_search_whose_sampler_always_raises_pauses_and_says_so(tmp_path: Path) -> None:
     result = run(tmp_path, 1_000)
     assert result.is_paused_by_itself
-    assert result.message.startswith("the sampler failed 5 times in a row: ValueError: no idea; mend it")
+    assert result.message.startswith("the sampler failed 5 times in a row: ValueError: no idea; fix it")
 
 
 def test_a_search_goes_on_when_its_sampler_recovers(tmp_path: Path) -> None:

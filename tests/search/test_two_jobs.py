@@ -79,6 +79,29 @@ while len(os.listdir("{meet}")) < 3:
     assert (result.succeeded, result.failed) == (4, 0), result.rows()
 
 
+def test_agents_go_on_while_evaluations_wait(tmp_path: Path) -> None:
+    """Three agents end together: the next three are at work before the first evaluation has ended."""
+    meet = tmp_path / "meet"
+    meet.mkdir()
+    agent = f"""
+import os
+from pathlib import Path
+Path("program.py").write_text(f"A = {{int(os.environ['EVOLVE_SEED']) % 89}}.5\\nB = 1.0\\n")
+Path("{meet}", os.environ["EVOLVE_SEED"]).touch()
+"""
+    waiting = f"""
+import os, sys, time
+end = time.monotonic() + 60
+while 0 < len(os.listdir("{meet}")) < 6:
+    if time.monotonic() > end:
+        sys.exit("the next agents never began")
+    time.sleep(0.02)
+"""
+    repository(tmp_path, waiting + EVALUATOR)
+    result = programs(tmp_path, agent, max_total_jobs=7, settings=slots(3), confine="none").run(slots=1)
+    assert (result.succeeded, result.failed) == (7, 0), result.rows()
+
+
 def test_logs_and_files_are_the_evaluations_and_with_agent_the_agents(tmp_path: Path) -> None:
     repository(tmp_path)
     programs(tmp_path, CANNED, max_total_jobs=2).run(slots=1)

@@ -22,7 +22,7 @@ from tenuto.service import tables
 from tenuto.service.decisions import Quota, next_jobs
 from tenuto.service.requests import Requests
 from tenuto.service.rows import Page
-from tenuto.testing.contracts.requests import NODES, RequestsContract, add
+from tests.service.request_contract import NODES, RequestsContract, add
 
 S = ServiceState
 

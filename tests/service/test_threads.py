@@ -34,7 +34,7 @@ def test_calls_are_answered_each_with_its_own_result_or_error(threads: Threads) 
     assert [str(error) for error in answers[1::2]] == [str(n) for n in range(1, 200, 2)]
 
 
-def test_calls_that_come_alone_see_few_threads_whoever_makes_them(threads: Threads) -> None:
+def test_calls_that_come_alone_see_few_threads_from_any_caller(threads: Threads) -> None:
     other, all_at_work = Threads(4), threading.Barrier(6)
 
     async def main() -> set[int]:

@@ -571,8 +571,9 @@ class Agent:
         held = [one for one in self._held.values() if one.row.id not in ended]
         with_agents = sum(one.is_with_agent for one in held)
         evaluated = len(held) - with_agents
-        # What waits for its evaluation was proposed long ago: no more of it than keeps the slots busy.
-        is_enough = evaluated >= 2 * self._slots
+        # What waits for its evaluation was proposed long ago: no more of it than keeps the slots busy while
+        # all agents, which may end at the same time, are at work again.
+        is_enough = evaluated >= self._slots + self._settings.search.agent_slots
         agents = 0 if is_enough else self._settings.search.agent_slots - with_agents
         return self._slots - evaluated, agents
 

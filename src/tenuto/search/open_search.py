@@ -128,7 +128,7 @@ class OpenSearch:
     def max_unfinished(self) -> int:
         search = self.settings.search
         agents = search.agent_slots if isinstance(self.evolution.domain, Programs) else 0
-        return search.max_unfinished_jobs or 2 * self.settings.slots + agents
+        return search.max_unfinished_jobs or 2 * (self.settings.slots + agents)
 
     def _definition(self) -> dict[str, Any]:
         evolution = self.evolution

@@ -431,9 +431,7 @@ class EvolutionScheduler:
         if failed < MOST_SURROUNDINGS:
             return False
         self.jobs.sampler_failures = 0
-        words = (
-            f"the sampler failed {failed} times in a row: {self.jobs.sampler_error}; mend it, then run the"
-        )
+        words = f"the sampler failed {failed} times in a row: {self.jobs.sampler_error}; fix it, then run the"
         self._store.set_state(name, SearchState.PAUSED, f"{words} search again")
         return True
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -33,11 +34,11 @@ from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.http_server import Address
 from tenuto.service.names import Input, input_of, is_service
 from tenuto.service.node.node import GpuPlan, NodePlan, make_directory
+from tenuto.service.node.packer import private
 from tenuto.service.node.work import Terms, encoded_command
 from tenuto.service.nodes import Node
 from tenuto.service.parts import Offered
 from tenuto.service.places import DataPlaces
-from tenuto.service.secret_files import made_secret, secret_in
 from tenuto.service.tables import NODE_MIGRATIONS
 from tenuto.service.uploads import LONGEST_FIELD, UploadLimits
 from tenuto.settings import Settings, Url
@@ -244,6 +245,34 @@ def node_limits(settings: Settings) -> UploadLimits:
 def node_secret(node: NodeSettings, data: Path, randomness: Randomness) -> str:
     """The secret that servers must give to a node: read from its file, which is made at the first start."""
     return made_secret(node.token_file or data / NODE_SECRET, "tnn_", randomness)
+
+
+def made_secret(path: Path, prefix: str, randomness: Randomness) -> str:
+    """The secret in a file, which is made if it is not there."""
+    part = Path(f"{path}.{randomness.nonce()}")
+    try:
+        if not path.exists():
+            with open(part, "x", encoding="ascii", opener=private) as file:
+                file.write(f"{prefix}{randomness.nonce()}{randomness.nonce()}\n")
+            with suppress(FileExistsError):  # whole, or not at all; another process may have been faster
+                os.link(part, path)
+    except OSError as error:
+        raise InvalidSetting(f"the secret cannot be kept: {path}: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
+    return secret_in(path)
+
+
+def secret_in(path: Path) -> str:
+    """The secret in a file; `InvalidSetting` if there is none."""
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InvalidSetting(f"the secret cannot be read: {path}: {why}") from None
+    if not secret or not (secret.isascii() and secret.isprintable()):
+        raise InvalidSetting(f"{path} holds no secret of one line: delete it, and another one is made")
+    return secret
 
 
 def refuse_open_node(plan: NodePlan, *, is_insecure: bool) -> None:

@@ -18,6 +18,7 @@ from tenuto.errors import DatabaseError
 from tenuto.service.access import Tokens
 from tenuto.service.callbacks import CALLBACK_SECRET, CallbackHosts, CallbackSender, Secrets
 from tenuto.service.cleaner import Cleaner
+from tenuto.service.configuration import made_secret, secret_in
 from tenuto.service.data_owner import DataDirectory, OwnedData, open_data
 from tenuto.service.decisions import ServerBeats
 from tenuto.service.getter import Getter
@@ -35,7 +36,6 @@ from tenuto.service.requests import MOVES_CHANNEL, QUEUE_CHANNEL, Requests
 from tenuto.service.routes import download, info, jobs, upload, watching
 from tenuto.service.routes.common import HANDLERS, Front
 from tenuto.service.rows import UserLimits
-from tenuto.service.secret_files import made_secret, secret_in
 from tenuto.service.sender import Sender
 from tenuto.service.stage import Stage
 from tenuto.service.tables import MIGRATIONS

@@ -35,10 +35,9 @@ from tenuto.lifecycle.service import ServiceState
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.service.archive import read_archived_log, read_log
 from tenuto.service.decisions import Quota, waiting_message
-from tenuto.service.history import History
+from tenuto.service.history import History, node_panel, queue_panel
 from tenuto.service.names import OWN_DIRECTORY
 from tenuto.service.places import DataPlaces
-from tenuto.service.queue_panel import node_panel, queue_panel
 from tenuto.service.requests import MOVES_CHANNEL, Requests
 from tenuto.service.rows import JobRow
 from tenuto.settings.service import OfferedSettings
@@ -152,7 +151,7 @@ class ServiceSource:
         service, _, number = name.rpartition("#")
         if not service or not number.isdecimal() or len(number) >= 19:
             return ()
-        row = self._history.get(int(number))
+        row = self._requests.get(int(number))
         if row is None or not any(service == known for known, _, _ in self._history.services()):
             return ()
         if row.service != service:
@@ -276,7 +275,7 @@ class ServiceSource:
 
     def _job(self, key: str) -> JobRow:
         service, _, number = key.removeprefix(f"{Door.SERVICE.value}:").rpartition("/")
-        row = self._history.get(int(number)) if number.isdecimal() and len(number) < 19 else None
+        row = self._requests.get(int(number)) if number.isdecimal() and len(number) < 19 else None
         if row is None or row.service != service:
             raise NotFound(f"there is no job {key!r:.100} of a service")
         return row

@@ -20,6 +20,7 @@ from tenuto.service.configuration import (
     offered,
     refuse_strangers,
     remote_nodes,
+    secret_in,
     server_address,
 )
 from tenuto.service.guard import Proxies
@@ -29,7 +30,6 @@ from tenuto.service.log import log, log_to_stderr
 from tenuto.service.node.node import EmbeddedNode, NodePlan
 from tenuto.service.nodes import Node
 from tenuto.service.parts import Offered
-from tenuto.service.secret_files import secret_in
 from tenuto.service.server import Server, ServerPlan, server_data
 from tenuto.service.tables import MIGRATIONS
 from tenuto.settings import Settings, load_settings, process_environment
