@@ -51,3 +51,9 @@ def last_changes(directory: Path) -> dict[str, int]:
             path = os.path.join(place, name)
             found[path] = os.lstat(path).st_ctime_ns
     return found
+
+
+def footprint(root: Path) -> tuple[int, int]:
+    """The inodes below a directory, and the bytes of the disk that they take."""
+    found = {(at := path.lstat()).st_ino: at.st_blocks * 512 for path in root.rglob("*")}
+    return len(found), sum(found.values())

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench import ours
 from bench.measure import Broken, beside_reference, tree
 from bench.peers import again
-from bench.places import fresh, last_changes
+from bench.places import footprint, fresh, last_changes
 from bench.rows import OURS, Row, missing, seconds_whole, timed
 from bench.scale import Options, Sizes
 from bench.workload import Workload
@@ -45,7 +45,9 @@ def _row(options: Options, place: Path, size: int) -> Row:
     row = timed("W3", CASE, OURS, size, found, goal)
     if last_changes(place / "ws" / "jobs") != before:
         return replace(row, limit=-1.0, note="WROTE in the jobs' directories")
-    return replace(row, note="whole process; wrote nothing in the jobs' directories")
+    inodes, taken = footprint(place / "ws")
+    held = f"{inodes / size:.1f} inodes and {taken / size / 1000:.1f} kB a job"
+    return replace(row, note=f"whole process; wrote nothing in the jobs' directories; {held}")
 
 
 def peers(options: Options) -> Iterator[Row]:

@@ -1,8 +1,7 @@
 """Owns the fast making of many finished jobs: one is run, the others get what it left.
 
-prepare.py COUNT, in an empty directory; leaves in ws/ what real jobs of `Work` leave. Parameters and script
-are each job's own, written by Tenuto; all else (launch record, marker, pid record, logs, status) is a copy of
-what the first job has, with the names changed.
+prepare.py COUNT, in an empty directory; leaves in ws/ what real jobs of `Work` leave. Parameters are each
+job's own, written by Tenuto; all else is a copy of what the first job has, with the names changed.
 """
 
 import json
@@ -17,7 +16,8 @@ from tenuto import RunMode, experiment
 
 def template(job):
     """file -> content of a finished job, with its names taken out."""
-    nonce = json.loads(job.path.joinpath(".tenuto", "launch.json").read_bytes())["nonce"]
+    with open(job.paths.done, "rb") as file:
+        nonce = json.load(file)["nonce"]
     size = os.path.getsize(job.paths.params)  # a marker with another size has its job's parameters mended
     own = {job.paths.params, job.paths.script, job.paths.lock}
     found = {}
@@ -45,6 +45,8 @@ def main(count):
                     for field, value in zip((b"@job@", b"@nonce@", b"@bytes@"), names, strict=True):
                         content = content.replace(field, value)
                     file.write(content)
+            os.unlink(job.paths.script)
+            os.rmdir(job.paths.private)
 
 
 if __name__ == "__main__":

@@ -61,19 +61,25 @@ def _directory(case: Case, directory: Path, job_id: str) -> list[str]:
 
     must(_says(found.derived.marker) == case.end, f"the directory says {found.derived}")
     must(found.derived.row == ("done" if case.end == DONE else "failed"), f"it reads as {found.derived.row}")
-    must(isinstance(found.evidence.launch, LaunchRecord), f"launch.json: {found.evidence.launch}")
+    launch = found.evidence.launch
+    must(isinstance(launch, LaunchRecord), f"launch.json: {launch}")
     has_pid = read_pid(machine.files, paths, found.derived.attempt) is not None
-    if case.end != CANCELLED:  # which may come before there is a runner
+    is_tidied = (
+        case.end == DONE
+    )  # unless its runner was killed first: the files that say nothing more are gone
+    is_external = isinstance(launch, LaunchRecord) and launch.external
+    if case.end != CANCELLED and (is_external or not is_tidied):  # which may come before there is a runner
         must(has_pid, "the pid record cannot be read")
     if case.cancel == "pending":
         must(not has_pid, "a runner took it up after it was cancelled")
-    must(read_status(machine.files, paths) is not None, "status.json cannot be read")
+    must(is_tidied or read_status(machine.files, paths) is not None, "status.json cannot be read")
     must(_content(paths.params) == params, "params.json is damaged")
     for byte in (RUNNER_BYTE, DESCENDANTS_BYTE):
         must(not machine.locks.is_locked(paths.lock, byte), f"byte {byte} of the lock is held")
     if case.token:
         locks = read_locks(machine.files, paths, found.derived.attempt)
-        must(locks is not None and locks.tokens == ((TOKEN, (0, 1)),), f"locks: {locks}")
+        is_told = locks is not None and locks.tokens == ((TOKEN, (0, 1)),)
+        must(is_told or (is_tidied and locks is None), f"locks: {locks}")
     for path in Path(paths.directory).rglob("*"):
         # Of the status, which can be had from the marker, nobody clears away the copy of a killed writer.
         must(not is_temporary(path.name) or path.name.startswith("status.json"), f"{path.name} is left")

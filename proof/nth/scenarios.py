@@ -83,7 +83,7 @@ class Place:
         for log in (job.out, job.err):
             files.write(log, b"said\n")
         marker = attempt_files.preserve(files, job, Marker(launch.attempt, launch.nonce, reason), LARGE)
-        attempt_files.finish(files, job, marker, self.status(launch.attempt))
+        attempt_files.finish(files, job, marker, self.status(launch.attempt), launch=launch)
         return launch
 
     def pid(self, attempt: int) -> PidRecord:
@@ -98,7 +98,9 @@ class Place:
     def temporary_files(self) -> list[str]:
         if self.files.stat(self.job.directory) is None:
             return []
-        names = [*self.files.list(self.job.directory), *self.files.list(self.job.private)]
+        names = self.files.list(self.job.directory)
+        if self.files.stat(self.job.private) is not None:  # it goes at a good end, if it is empty
+            names += self.files.list(self.job.private)
         return [name for name in names if is_temporary(name)]
 
 
@@ -167,7 +169,8 @@ class MarkerWritten(Scenario):
         self.marker = Marker(self._launch.attempt, self._launch.nonce, self._reason)
         if self._reason is None:
             self.marker = attempt_files.preserve(place.files, place.job, self.marker, LARGE, self._durability)
-        attempt_files.finish(place.files, place.job, self.marker, place.status(1), self._durability)
+        status = place.status(1)
+        attempt_files.finish(place.files, place.job, self.marker, status, self._durability, self._launch)
 
     def check(self, place: Place, *, finished: bool) -> None:
         derived = job_directory.look(place.machine, place.job).derived
@@ -181,6 +184,8 @@ class MarkerWritten(Scenario):
                 "result_not_kept" in derived.marker.flags
             )  # the disk did not take it, and nobody hides that
             assert result == (None if says_so else LARGE), "a job is done whose result is not there"
+            kept = attempt_files.read_launch(place.files, place.job)
+            assert kept == self._launch, "its launch record is gone"
         elif derived.action is Action.KEEP:
             assert self._reason is not None, "a good attempt passes for failed"
             assert derived.marker == self.marker, "the marker is not what was written"

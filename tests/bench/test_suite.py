@@ -103,9 +103,8 @@ def test_prepared_jobs_are_like_real_ones(tmp_path: Path) -> None:
 
     assert shape(prepared) == shape(real)
     markers = [json.loads(path.read_bytes()) for path in prepared.rglob("*.done")]
-    launches = [json.loads(path.read_bytes()) for path in prepared.rglob("launch.json")]
-    assert {marker["nonce"] for marker in markers} == {launch["nonce"] for launch in launches}
-    assert len({launch["job_name"] for launch in launches}) == 3
+    assert len({marker["nonce"] for marker in markers}) == 3
+    assert len({marker["launch"]["job_name"] for marker in markers}) == 3
 
 
 DEAR = ("W1", "W2", "W4", "W8", "W11")

@@ -141,7 +141,8 @@ def test_a_workspace_that_the_real_package_wrote_is_taken_over_and_reused(tmp_pa
     (tmp_path / "ours.py").write_text(SCRIPT.format(first=install, bad="print(xp.results())"))
     ours = run(sys.executable, "ours.py", "new", cwd=tmp_path)
     assert "ended" not in ours.stdout, ours.stdout
-    launches = [json.loads(path.read_bytes()) for path in (tmp_path / "new" / "jobs").rglob("launch.json")]
+    markers = [json.loads(path.read_bytes()) for path in (tmp_path / "new" / "jobs").rglob("*.done")]
+    launches = [marker["launch"] for marker in markers]
     assert [launch["launcher"] for launch in launches] == ["adopted"] * 5, "a job was run, not found"
     shown = run(sys.executable, "-m", "tenuto", "jobs", "-w", "new", "--json", cwd=tmp_path)
     rates = [row["tags"]["lr"] for row in json.loads(shown.stdout) if row["tags"]]

@@ -23,4 +23,4 @@ def generator() -> ModuleType:
 @pytest.mark.parametrize("page", generator().PAGES)
 def test_a_page_shows_the_tables_as_they_are(page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
-    assert text == generator().fresh(page, text), f"docs/{page} is stale; run: python docs/generate.py"
+    assert text == generator().fresh(page, text), f"docs/{page} is stale; run: python -m docs.generate"

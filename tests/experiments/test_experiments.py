@@ -267,6 +267,7 @@ with experiment(HERE / "ws", "killed"):
     (job,) = place.workspace.glob("jobs/*/*")
     runs = sorted(place.workspace.glob("experiments/killed/2*"))
     assert len(runs) == 3
+    (job / ".tenuto").mkdir(exist_ok=True)  # a job that is done may lack it
     for directory in (job, job / ".tenuto", runs[-1]):
         (directory / f"locks.json.{writers[-1]}-1.tenuto-tmp").touch()
     place.release.touch()
@@ -329,8 +330,8 @@ def test_the_chosen_durability_reaches_the_runner(place: Place) -> None:
     script = place.script('with experiment(HERE / "ws", "fast"):\n    Note.C(name="a").submit()')
     done = run(python(script), place.directory, TENUTO_DURABILITY="none")
     assert done.returncode == 0, done.stderr
-    (launch,) = place.workspace.glob("jobs/*/*/.tenuto/launch.json")
-    assert json.loads(launch.read_bytes())["instructions"]["durability"] == "none"
+    (marker,) = place.workspace.glob("jobs/*/*/*.done")
+    assert json.loads(marker.read_bytes())["launch"]["instructions"]["durability"] == "none"
 
 
 def test_a_run_after_the_clock_was_ahead_is_the_last_one_and_keeps_itself(place: Place) -> None:

@@ -57,7 +57,11 @@ class Plain(Task):
 
 def launches(place: Place) -> dict[str, dict[str, Any]]:
     """task -> its launch record"""
-    found = (json.loads(path.read_text()) for path in place.directory.glob("ws/jobs/*/*/.tenuto/launch.json"))
+    jobs = place.directory / "ws" / "jobs"
+    found = [json.loads(path.read_text()) for path in jobs.glob("*/*/.tenuto/launch.json")]
+    for path in jobs.glob("*/*/*.done"):  # a job that is done has it in its marker
+        marker = json.loads(path.read_text())
+        found += [{"attempt": marker["attempt"], **marker["launch"]}] * ("launch" in marker)
     return {one["instructions"]["task_id"].split(".")[-1]: one for one in found}
 
 

@@ -130,3 +130,21 @@ def test_a_disk_that_is_full_at_the_end_is_a_sentence_and_keeps_no_lock(
     with experiment(tmp_path / "ws", "x", register_signals=False) as again:
         CommandTask.C(command=["true"]).submit()
     assert [job.state.name for job in again.jobs] == ["DONE"]
+
+
+def test_an_export_leaves_out_the_variables_of_its_jobs(place: Place) -> None:
+    """The marker of a job that is done has its launch record, with the environment of its process."""
+    place.script(
+        'with experiment(HERE / "ws", "x") as xp:\n'
+        '    xp.setenv("KEY", "p-l-a-n-t-e-d")\n'
+        '    Note.C(name="a").submit()'
+    )
+    assert run(python(place.directory / "script.py"), place.directory).returncode == 0
+    (marker,) = place.workspace.glob("jobs/*/*/*.done")
+    assert "p-l-a-n-t-e-d" in marker.read_text()
+    assert run(tenuto("export", "x", "out", "-w", "ws"), place.directory).returncode == 0
+    exported = {
+        path.name: path.read_text() for path in (place.directory / "out").rglob("*") if path.is_file()
+    }
+    assert '"nonce"' in exported["jobs.json"], "the marker is in it"
+    assert not [name for name, content in exported.items() if "p-l-a-n-t-e-d" in content]

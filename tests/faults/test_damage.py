@@ -59,6 +59,7 @@ def kinds(*but: str) -> list[Any]:
 
 def put(path: str, garbage: str) -> None:
     target = Path(path)
+    target.parent.mkdir(exist_ok=True)  # of a job that is done, the record may be a part of the marker
     if target.is_dir() and not target.is_symlink():
         shutil.rmtree(target)
     else:

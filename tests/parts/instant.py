@@ -83,7 +83,7 @@ class InstantLauncher:
         state = JobState.DONE if reason is None else JobState.ERROR
         standing = Standing(state=state, reason=reason, starttime=now, endtime=now)
         status = StatusRecord(launch.job_name, order.paths.directory, standing, launch.attempt)
-        job_directory.finish(self._machine.files, order.paths, marker, status, Durability.NONE)
+        job_directory.finish(self._machine.files, order.paths, marker, status, Durability.NONE, launch)
         return EndedProcess(self.name)
 
     def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> None:

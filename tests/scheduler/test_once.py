@@ -51,7 +51,7 @@ def runners_die_after_the_marker(world: World, monkeypatch: pytest.MonkeyPatch) 
     world.dies_at["a"] = Step.EXIT
 
     def finish(files: Files, paths: JobPaths, marker: Marker, _: StatusRecord, *how: Any) -> None:
-        write_marker(files, paths, marker, *how)
+        write_marker(files, paths, marker, *how[:1])
 
     monkeypatch.setattr(job_directory, "finish", finish)
 

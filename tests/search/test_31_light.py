@@ -58,5 +58,5 @@ def test_31_the_jobs_of_a_search_start_warm_and_load_nothing_heavy(tmp_path: Pat
     for row in map(json.loads, lines):
         loaded = set(row["metrics"]["loaded"])
         assert loaded & set(FORBIDDEN.split()) <= light, row
-        (launch,) = (tmp_path / "w" / "jobs").glob(f"*/{row['job']}/.tenuto/launch.json")
-        assert json.loads(launch.read_text())["launcher"] == "warm"
+        (marker,) = (tmp_path / "w" / "jobs").glob(f"*/{row['job']}/*.done")
+        assert json.loads(marker.read_text())["launch"]["launcher"] == "warm"

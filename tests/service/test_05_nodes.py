@@ -294,6 +294,7 @@ def test_a_restarted_node_mends_the_status_that_a_killed_runner_left(tmp_path: P
         async with asyncio.timeout(60):
             while not Path(paths.done).exists() or machine.locks.is_locked(paths.lock):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+        machine.files.make_directory(paths.private)  # a runner that was killed has not removed it
         write_status(machine.files, paths, running)
         async with local(tmp_path) as (node, _):
             assert (await ended(node, payload, tmp_path / "got.zip")).status.state is P.COMPLETED

@@ -354,7 +354,7 @@ class CopyLauncher:
         )
         standing = Standing(JobState.DONE, starttime=marker.starttime, endtime=ended)
         status = StatusRecord(told.job_id, told.task_id, standing, order.launch.attempt)
-        job_directory.finish(files, paths, marker, status, told.durability)
+        job_directory.finish(files, paths, marker, status, told.durability, order.launch)
 
     @staticmethod
     def _put(source: str, target: str) -> None:

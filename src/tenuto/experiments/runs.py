@@ -26,6 +26,7 @@ from tenuto.jobs.row import group_key
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.owner_names import Door, OwnerName
 from tenuto.workspace.carbon import plain_metrics
+from tenuto.workspace.jobslist import lines_about
 from tenuto.workspace.layout import Layout, name_of_directory
 from tenuto.workspace.ports import Machine
 
@@ -208,7 +209,9 @@ class RunsView:
     def _has(self, experiment_id: str, run_id: str, key: JobKey) -> bool:
         paths = self.layout.run(experiment_id, run_id)
         try:
-            return self._files.stat(paths.job_link(*key)) is not None
+            if self._files.stat(paths.job_link(*key)) is not None:
+                return True
+            return any(one.task_id == key.task_id for one in lines_about(self._files, paths, [key.job_id]))
         except OSError:
             return False
 

@@ -18,18 +18,18 @@ from tenuto.jobs.sight import Depth, Sight
 from tenuto.jobs.view import JobDetail, JobsView
 from tenuto.lifecycle.owner_names import Door, OwnerName, run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.jobslist import JobLine, lines_about, listed_jobs, newest_listed, read_jobs
 from tenuto.workspace.layout import JobPaths, is_job_id
 from tenuto.workspace.ports import FileKind, Files
-from tenuto.workspace.records import LaunchRecord, read_record
 from tenuto.workspace.run_paths import RunPaths
 
 
 def owner_of(files: Files, paths: JobPaths) -> OwnerName | None:
     """The owner that asked first for a job; None if its directory does not say."""
     try:
-        launch = read_record(files, paths.launch, LaunchRecord.decode)
-        named = launch.owner if isinstance(launch, LaunchRecord) else None
+        launch = read_launch(files, paths)
+        named = launch.owner if launch is not None else None
         return OwnerName.parse(named) if named else None
     except (OSError, InvalidName):
         return None

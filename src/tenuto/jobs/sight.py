@@ -143,7 +143,7 @@ def _by_marker(state: JobState, marker: Marker) -> Sight:
         marker.attempt,
         starttime=marker.starttime,
         endtime=marker.endtime,
-        marker=marker,
+        marker=marker._replace(launch={}) if marker.launch else marker,  # a list keeps very many
         result=readable(marker.result) if state is JobState.DONE else None,
         has_large_result=marker.result_stored and state is JobState.DONE,
     )

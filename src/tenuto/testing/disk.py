@@ -176,6 +176,14 @@ class FakeDisk:
         self._forget(path)
         return True
 
+    def remove_directory(self, path: str) -> bool:
+        self._step("remove_directory", path)
+        found = self._find(path)
+        if found is None or self._directory(path).entries:
+            return False
+        self._forget(path)
+        return True
+
     def remove_tree(self, path: str) -> None:
         found = self._find(path)
         if found is None:

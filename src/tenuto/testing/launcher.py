@@ -379,7 +379,8 @@ class FakeRunner:
             exit_code=marker.exit_code,
         )
         durability = self._instructions.durability
-        job_directory.finish(self._machine.files, self.order.paths, marker, status, durability)
+        launch = self.order.launch
+        job_directory.finish(self._machine.files, self.order.paths, marker, status, durability, launch)
 
     def _fail(self, error: OSError) -> None:
         """As `attempt.run`: what the disk refuses ends the attempt, with a marker if that can be written."""

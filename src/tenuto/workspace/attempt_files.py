@@ -13,7 +13,14 @@ from tenuto.light import sha256
 from tenuto.workspace.flags import RESULT_NOT_KEPT, STORED_RESULT_LIMIT
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.layout import JobPaths
-from tenuto.workspace.markers import RESULT_LIMIT, Durability, Marker, brief_record, write_marker
+from tenuto.workspace.markers import (
+    RESULT_LIMIT,
+    Durability,
+    Marker,
+    brief_record,
+    read_markers,
+    write_marker,
+)
 from tenuto.workspace.ports import FileKind, Files
 from tenuto.workspace.records import (
     Corrupt,
@@ -60,7 +67,9 @@ def request_stop(files: Files, paths: JobPaths, stop: StopRecord) -> None:
 
 
 def read_launch(files: Files, paths: JobPaths) -> LaunchRecord | None:
-    return _readable(read_record(files, paths.launch, LaunchRecord.decode))
+    """The record of the last attempt, or what the marker of one that ended well has taken up of it."""
+    found = read_record(files, paths.launch, LaunchRecord.decode)
+    return read_markers(files, paths).launched if found is None else _readable(found)
 
 
 def read_pid(files: Files, paths: JobPaths, attempt: int) -> PidRecord | None:
@@ -88,14 +97,44 @@ def finish(
     marker: Marker,
     status: StatusRecord,
     durability: Durability = Durability.MARKER,
+    launch: LaunchRecord | None = None,
 ) -> None:
     """Write the marker of an attempt, then the status: by its runner, or under the lock with no runner alive.
 
     Fails only if the marker cannot be written. Without the status (the disk is full) its readers derive it.
+    `launch`: the record of an attempt that left nothing behind which still runs. If that ended well, its
+    marker takes up the record, and what says nothing more goes.
     """
+    if marker.reason is not None or launch is None:
+        write_marker(files, paths, marker, durability)
+        with suppress(OSError):
+            files.replace(paths.status, status.encode(), durable=False)  # nearly always there, from the start
+        return
+    if not launch.external:
+        marker = marker.with_launch(launch)
     write_marker(files, paths, marker, durability)
-    with suppress(OSError):
-        files.replace(paths.status, status.encode(), durable=False)  # nearly always there, from the start
+    with suppress(OSError):  # what stays does no harm
+        _tidy(files, paths, launch, is_taken_up=bool(marker.launch))
+
+
+def _tidy(files: Files, paths: JobPaths, launch: LaunchRecord, *, is_taken_up: bool) -> None:
+    """Remove what says nothing of a job that is done, which is most of its files; the lock's stays.
+
+    Of an attempt that a cluster ran its record and its beat stay: a runner that is late asks for them.
+    """
+    gone = [paths.script, paths.status, paths.locks]
+    for log in (paths.out, paths.err):
+        found = files.stat(log)
+        if found is not None and found.size == 0:
+            gone.append(log)
+    if not launch.external:
+        gone.append(paths.pid)
+    if is_taken_up:
+        gone += (paths.launch, paths.stop)
+    for path in gone:
+        files.remove(path)
+    if is_taken_up:
+        files.remove_directory(paths.private)
 
 
 def preserve(

@@ -106,6 +106,15 @@ class DiskFiles:
             return False
         return True
 
+    def remove_directory(self, path: str) -> bool:
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise
+        return True
+
     def remove_tree(self, path: str) -> None:
         tree_removal.remove_tree(path)
 

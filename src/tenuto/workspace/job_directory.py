@@ -144,14 +144,16 @@ def read_evidence(
     locked = lock is None and machine.locks.is_locked(paths.lock, RUNNER_BYTE)
     pid = read_record(machine.files, paths.pid, PidRecord.decode)
     liveness = machine.processes.liveness(pid.identity) if isinstance(pid, PidRecord) else Liveness.UNKNOWN
+    descendants = machine.locks.is_locked(paths.lock, DESCENDANTS_BYTE)
+    markers = read_markers(machine.files, paths)
     return Evidence(
         locked=locked,
-        descendants=machine.locks.is_locked(paths.lock, DESCENDANTS_BYTE),
+        descendants=descendants,
         pid=pid,
         liveness=liveness,
-        launch=launch,
+        launch=launch or markers.launched,
         claimed=_claimed(machine, paths, launch.nonce) if is_external else Claimed.NONE,  # type: ignore[union-attr]
-        markers=read_markers(machine.files, paths),
+        markers=markers,
         cluster=cluster,
     )
 
@@ -176,7 +178,8 @@ def look(machine: Machine, paths: JobPaths, *, ask: Ask | None = None) -> Settle
     if launch is None and machine.files.stat(paths.directory) is None:
         return _NOTHING  # it was never asked for: a dozen looks less
     # A marker of the current attempt is the last word: a finished job needs no look at locks and processes.
-    marked = Evidence(launch=launch, markers=read_markers(machine.files, paths))
+    markers = read_markers(machine.files, paths)
+    marked = Evidence(launch=launch or markers.launched, markers=markers)
     final = derive_state(marked)
     if final.action is Action.KEEP:
         return Settled(marked, final)

@@ -170,8 +170,12 @@ def lines_about(files: Files, run: RunPaths, job_ids: Collection[str]) -> list[J
     return list({job.job_id: job for job in found}.values())
 
 
+MOST_LINKS = 1000
+"""Of its further jobs a run has the line alone: a link takes an inode, and a block of the disk."""
+
+
 class JobLinks:
-    """The links of one run to the directories of its jobs.
+    """The links of one run to the directories of its jobs, for people who look there.
 
     A job that the run before had, too, shares that run's link: a second name costs a disk a third of what a
     new link does, and next to nothing when old runs are removed.
@@ -185,8 +189,12 @@ class JobLinks:
         """How many jobs in a row had nothing to share."""
         self._made: set[str] = set()
         """Directories that are there: to ask again for each job takes as long as its link."""
+        self._left = MOST_LINKS
 
     def add(self, task_id: str, job_id: str) -> None:
+        if not self._left:
+            return
+        self._left -= 1
         link = self._run.job_link(task_id, job_id)
         directory = link.rpartition("/")[0]
         if directory not in self._made:

@@ -215,6 +215,11 @@ class JobPaths:
             return False
         return not rest or rest.isdigit() or rest.startswith("corrupt-")
 
+    def made_again(self) -> list[str]:
+        """The files that a job which is done may lack, since they say nothing more of it."""
+        paths = (self.launch, self.status, self.script, self.out, self.err, self.pid)
+        return [path.removeprefix(f"{self.directory}/") for path in paths]
+
     def rotated(self, log: str, number: int) -> str:
         """Where an earlier attempt's `out` or `err` goes."""
         return f"{log}.{number}"

@@ -128,7 +128,7 @@ class MarkerIndex:
         settled = (self._clock.now().timestamp() - _SETTLED_S) * 1e9
         if max(stamp.changed, stamp.marker_changed) < settled:
             task = self._of_task(layout, task_id)
-            end = KnownEnd(end.marker._replace(usage={}, provenance={}), end.life)
+            end = KnownEnd(end.marker._replace(usage={}, provenance={}, launch={}), end.life)
             with self._lock:
                 task.lines.pop(job_id.encode(), None)
                 task.fresh[job_id] = stamp, end

@@ -13,7 +13,7 @@ from tenuto.light import NamedTuple
 from tenuto.workspace.json_bytes import to_json
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Files
-from tenuto.workspace.records import Corrupt, Fields, decode_fields, read_record
+from tenuto.workspace.records import Corrupt, Fields, LaunchRecord, decode_fields, read_record
 
 MARKER_LIMIT = 4096
 """A marker fits the block set aside for it, so that a full disk can still be reported."""
@@ -55,6 +55,8 @@ class Marker(NamedTuple):
     is in `.tenuto/record.json` where `stored` says so."""
     flags: tuple[str, ...] = ()
     """`truncated` logs, `leftovers`, ..."""
+    launch: Mapping[str, Any] = {}
+    """The launch record of an attempt that ended well, in place of `launch.json`."""
     params_bytes: int | None = None
     """The size of `params.json`, by which a job that is found done is seen to have lost it with the power."""
 
@@ -70,12 +72,25 @@ class Marker(NamedTuple):
         kept = details if details._room_for_message() > _SHORTEST_MESSAGE else bare
         return to_json(kept._replace(message=_cut(self.message or "", kept._room_for_message()))._plain())
 
+    def with_launch(self, launch: LaunchRecord) -> "Marker":
+        """With the record of its attempt, if there is room for that."""
+        whole = self._replace(launch=launch.in_marker())
+        return whole if len(to_json(whole._plain())) <= MARKER_LIMIT else self
+
+    @property
+    def launched(self) -> LaunchRecord | None:
+        """The record that it has taken up."""
+        return LaunchRecord.of_marker(self.attempt, self.nonce, self.launch, self.record)
+
     def gist(self) -> "Marker":
         """Without what only a view of one job asks for: a scheduler keeps this of all that it knows."""
         own = {name: self.record[name] for name in _JUDGED if name in self.record}
         shared = _shared(self.record.get("code"), self.record.get("defaults"))
         return self._replace(
-            usage=_NO_USAGE, provenance=_NO_PROVENANCE, record={**shared, **own} if own else shared
+            usage=_NO_USAGE,
+            provenance=_NO_PROVENANCE,
+            launch=_NO_PROVENANCE,
+            record={**shared, **own} if own else shared,
         )
 
     @classmethod
@@ -99,6 +114,7 @@ class Marker(NamedTuple):
             provenance=fields.texts("provenance"),
             record=fields.mapping("record"),
             flags=fields.words("flags"),
+            launch=fields.mapping("launch"),
             params_bytes=fields.optional_integer("params_bytes"),
         )
 
@@ -114,6 +130,7 @@ class Marker(NamedTuple):
             "usage": dict(self.usage) or None,
             "provenance": dict(self.provenance) or None,
             "record": dict(self.record) or None,
+            "launch": dict(self.launch) or None,
             "flags": list(self.flags) or None,
             "result_stored": self.result_stored or None,
         }
@@ -143,6 +160,11 @@ class MarkersFound(NamedTuple):
 
     done: Marker | Corrupt | None = None
     failed: Marker | Corrupt | None = None
+
+    @property
+    def launched(self) -> LaunchRecord | None:
+        """The launch record that the marker of an attempt that ended well has taken up."""
+        return self.done.launched if isinstance(self.done, Marker) and self.done.launch else None
 
 
 def reserve_marker(files: Files, paths: JobPaths) -> None:

@@ -122,6 +122,10 @@ class Files(Protocol):
         """Remove a file or a link; False if there was none."""
         ...
 
+    def remove_directory(self, path: str) -> bool:
+        """Remove an empty directory; False if there is none, or if it is not empty."""
+        ...
+
     def remove_tree(self, path: str) -> None:
         """Remove a directory and all below it, never following a link; fine if there is none."""
         ...

@@ -46,6 +46,10 @@ class EarlierAttempt(NamedTuple):
     walltime_s: float | None = None
 
 
+_IN_BOTH = "record"
+"""What a result is made of: said by the instructions of its attempt, and then by its marker."""
+
+
 class LaunchRecord(NamedTuple):
     """`launch.json`: the intent to start an attempt, written before anything is started."""
 
@@ -86,9 +90,31 @@ class LaunchRecord(NamedTuple):
         return self.begun or self.nonce
 
     def encode(self) -> bytes:
+        return _record(self._plain())
+
+    def _plain(self) -> dict[str, Any]:
         fields = {**self._asdict(), "requested": self.requested.isoformat(), "aside": self.aside or None}
         fields["earlier"] = [{**one._asdict(), "reason": one.reason.name} for one in self.earlier] or None
-        return _record(fields)
+        return fields
+
+    def in_marker(self) -> dict[str, Any]:
+        """What the marker of this attempt does not say already."""
+        told = {name: one for name, one in self.instructions.items() if name != _IN_BOTH}
+        said = {**self._plain(), "instructions": told, "attempt": None, "nonce": None}
+        return {name: one for name, one in said.items() if one}  # what is empty is as by default
+
+    @classmethod
+    def of_marker(
+        cls, attempt: int, nonce: str, told: Mapping[str, Any], record: Mapping[str, Any]
+    ) -> "LaunchRecord | None":
+        """The record that a marker has taken up; None if it has none."""
+        if not told:
+            return None
+        try:
+            found = cls._from(Fields({**told, "attempt": attempt, "nonce": nonce}))
+        except ValueError:
+            return None
+        return found._replace(instructions={**found.instructions, _IN_BOTH: record}) if record else found
 
     @classmethod
     def decode(cls, data: bytes) -> "LaunchRecord | Corrupt":

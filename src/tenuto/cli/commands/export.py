@@ -91,13 +91,14 @@ def _files(view: WorkspaceView, run: RunView, jobs: Sequence[Row]) -> Iterator[t
         paths = layout.job(*job.job_key)
         result = result_of(files, paths, job)
         stored = read_stored(files, paths)
-        provenance = _read(paths.done)
+        marker = json.loads(_read(paths.done) or b"{}")
+        marker.pop("launch", None)  # it has the variables of the job's environment
         plain.append(
             {
                 **plain_row(job, now),
                 "parameters": dict(stored.parameters),
                 "result": result,
-                "marker": json.loads(provenance) if provenance else None,
+                "marker": marker or None,
             }
         )
         parameters = reader.parameters(job.job_key)

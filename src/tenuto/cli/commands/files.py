@@ -12,6 +12,7 @@ from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.job_files import JobFile, job_files
 from tenuto.jobs.text import safe, size_text
+from tenuto.lifecycle.states import JobState
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import FileKind
 
@@ -48,6 +49,9 @@ def command(job: str, every: bool, kind: str | None, workspace: str | None, as_j
     if shown:
         rows: list[list[Cell]] = [[_size(one), one.path] for one in shown]
         table([Column("size", right=True), Column("file", least=16)], rows)
+    if every and detail.row.state is JobState.DONE:
+        gone = ", ".join(one for one in paths.made_again() if one not in {file.path for file in found})
+        note(f"not kept of a job that is done, and made again if it runs again: {gone}")
     hidden = len(found) - len(shown)
     if hidden:
         beside = "besides" if shown else "the task left none; there are"

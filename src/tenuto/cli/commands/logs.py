@@ -19,7 +19,7 @@ from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.log import Follower, read_tail
+from tenuto.jobs.log import Follower, Tail, read_tail
 from tenuto.jobs.row import Row
 from tenuto.jobs.text import safe_lines
 from tenuto.lifecycle.states import JobState
@@ -132,6 +132,8 @@ def command(
     paths = view.layout.job(*key)
     path = paths.err if err else paths.out
     tail = read_tail(view.machine.files, path, limit=TAIL_LIMIT)
+    if tail is None and detail.row.state.finished():
+        tail = Tail("", 0, True)  # it was empty, and is gone
     found = tail.text.splitlines() if tail else []
     kept = found[max(len(found) - lines, 0) :]
     if as_json:

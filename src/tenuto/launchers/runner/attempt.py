@@ -19,7 +19,7 @@ from tenuto.launchers.payload.limits import BoundedLogs, limit_memory, open_logs
 from tenuto.launchers.payload.payload import Payload, run_payload
 from tenuto.launchers.payload.report import disk_message, open_report
 from tenuto.launchers.runner.payload_start import STOPPED, WITHDRAWN, start_patiently
-from tenuto.launchers.runner.supervisor import Supervisor
+from tenuto.launchers.runner.supervisor import LEFTOVERS_ALIVE, Supervisor
 from tenuto.launchers.runner.terms import (
     BROKEN,
     ENDED,
@@ -318,7 +318,8 @@ def _record(attempt: RunnerAttempt, marker: Marker) -> int:
         os.write(2, b"tenuto: DIR_GONE: the job's directory was deleted while it ran\n")
         return UNRECORDED
     try:
-        finish(files, paths, marker, _status(attempt, marker), attempt.instructions.durability)
+        launch = None if LEFTOVERS_ALIVE in marker.flags else attempt.launch
+        finish(files, paths, marker, _status(attempt, marker), attempt.instructions.durability, launch)
     except OSError as error:
         what = "the marker" if os.path.isdir(paths.directory) else "DIR_GONE: the job's directory"
         os.write(2, f"tenuto: {what} cannot be written: {error.strerror}\n".encode())

@@ -35,6 +35,8 @@ _PATIENCE_S = 0.5
 """For helpers that end by themselves when they see the payload gone, such as multiprocessing's tracker."""
 _SIGNALS_APART_S = 2.0
 """A cluster signals the processes of a job one after another: the payload may hear of the end first."""
+LEFTOVERS_ALIVE = "leftovers_alive"
+"""In the marker: processes of the job could not be ended."""
 _GIVE_UP_S = 10.0
 """A process that survives KILL this long hangs in the kernel; the supervisor cannot wait for it."""
 
@@ -299,7 +301,7 @@ class Supervisor:
         while self._anything_left():
             waited = self._clock.monotonic() - began
             if waited > _GIVE_UP_S:
-                self._flags.append("leftovers_alive")
+                self._flags.append(LEFTOVERS_ALIVE)
                 return
             if waited > _PATIENCE_S or self._stop is not None:
                 self._note_leftovers()
