@@ -23,7 +23,7 @@ RUN_KEYS = "experiment run state live started ended host pid jobs reused failed 
 WHY_KEYS = [
     *JOB_KEYS,
     *"directory parameters upstream dependencies dependents runs attempts most_attempts".split(),
-    *"earlier_logs provenance carbon commands because reuse nearest code next".split(),
+    *"earlier_logs provenance carbon commands lineage because reuse nearest code next".split(),
 ]
 HARMFUL = ("\x1b", "\x9b", "\x07", "\r", "\u202e")
 

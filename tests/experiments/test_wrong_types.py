@@ -24,6 +24,7 @@ import tenuto.search
 from tenuto import Config, Param, Task, experiment
 from tenuto.errors import TenutoError
 from tenuto.settings import Settings
+from tenuto.tasks.base import ConfigBase
 
 INNER = {
     "Scheduler": "takes jobs and owners of the doors: no script calls it with values of its own",
@@ -134,7 +135,7 @@ def right(annotation: Any, name: str) -> Any:
     if name == "group":
         found: Any = tuple.__new__(tenuto.catalogue.Group)  # refused before it is read
         return found
-    if "ConfigBase" in str(annotation):
+    if str(annotation) == str(type[ConfigBase]):
         return Net
     assert name in known, f"a right value for {name}: {annotation}"
     return known[name]
@@ -173,7 +174,7 @@ def made(stack: ExitStack) -> dict[str, Callable[[], Any]]:
 
 
 OF_SAMPLERS = {"begin", "vary", "definition", "draw", "near", "choices", "checked", "make", "flat", "nested"}
-OF_SAMPLERS |= {"from_units", "to_units", "unit", "number", "number_of"}
+OF_SAMPLERS |= {"from_units", "to_units", "unit", "number", "number_of", "realized", "points"}
 """Methods by which a search speaks with its samplers and spaces."""
 OF_DOORS = {"serve", "move", "adapted", "environment", "search", "unknown", "submit_", "need", "place", "of"}
 """Methods by which rooms of ours speak with each other."""

@@ -16,8 +16,8 @@ from proof.report import RESULTS, Options, circumstances
 
 PAGE = docs.PAGE.read_text(encoding="utf-8")
 
-APART = {"service", "fleet"}
-"""The proofs of the service need its servers: a kept run of the heart need not have them."""
+APART = {"service", "fleet", "clusters"}
+"""They need servers and batch systems: a kept run of the heart need not have them."""
 
 
 def test_the_page_shows_the_result_that_it_names() -> None:

@@ -61,7 +61,7 @@ def is_last_line(line: str, found: dict[str, Any]) -> bool:
     """Whether a line is the last one of a search that came to this."""
     counts = (
         f"{found['scheduled']} candidates, {found['succeeded']} succeeded, {found['failed']} failed, "
-        f"{found['reused']} reused"
+        f"{found['reused']} reused(, \\d+ (pruned|cancelled))*"
     )
     best = ""
     if found["best"] is not None:

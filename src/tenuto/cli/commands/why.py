@@ -57,9 +57,9 @@ def _plain(catalogue: Catalogue, key: str) -> dict[str, Any]:
     fields = {name: value for name, value in detail.fields.items() if name != "events"}
     for name in ("dependencies", "dependents"):
         fields[name] = [plain_row(one, now) for one in fields.get(name, ())]
+    fields.setdefault("lineage", [])
     return {
         **plain_row(detail.row, now),
-        "lineage": [],
         **fields,
         "because": list(why.because),
         "reuse": why.reuse,
