@@ -185,6 +185,9 @@ def compare_curves(session: Session) -> None:
 
 def stop_a_run(session: Session) -> None:
     session.prepare("run", "--detach", "--json", session.script(LONG))
+    end = time.monotonic() + 60  # a run comes back once it has begun, and its job may not run yet
+    while not session.prepare("jobs", "state=running", "--json"):
+        expect(time.monotonic() < end, "no job of the run runs")
     stopped = session.tenuto("kill", "--where", "state=running", "--yes", "--json")
     expect(stopped, stopped)
     (session.place / "release").touch()
