@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.cli.options import workspace_path
+from tenuto.cli.options import looks_like_workspace, workspace_path
 from tenuto.errors import NotFound
 from tenuto.experiments.workspace import last_workspace, remember_workspace
 from tenuto.settings import Settings, load_settings
+from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 
 
@@ -32,6 +33,18 @@ def test_a_workspace_is_found_one_level_down(tmp_path: Path) -> None:
     (tmp_path / "project" / "jobs").mkdir()
     assert workspace_path(None, Settings(), tmp_path / "project") == inside
     assert workspace_path(None, Settings(), inside / "jobs") == inside, "and from inside"
+
+
+@pytest.mark.parametrize("kept", [".tenuto/launch.json", "Task.done"])
+def test_a_workspace_that_lost_its_runs_is_one_by_what_a_job_keeps(tmp_path: Path, kept: str) -> None:
+    """A workspace of a node never had any; a job that is done may have its marker, and no `.tenuto`."""
+    job = Layout(str(tmp_path / "ws")).job("a.Task", "ab" * 32)
+    Path(job.directory).mkdir(parents=True)
+    Path(job.params).touch()
+    assert not looks_like_workspace(tmp_path / "ws")
+    (Path(job.directory) / kept).parent.mkdir(exist_ok=True)
+    (Path(job.directory) / kept).touch()
+    assert looks_like_workspace(tmp_path / "ws")
 
 
 def test_of_several_the_last_one_that_was_used_from_here_counts(

@@ -232,8 +232,12 @@ def test_why_and_jobs_say_what_a_job_waits_for(place: Place) -> None:
 
 @BOTH
 def test_a_job_that_is_run_again_by_command_holds_the_same_kind_of_units(place: Place, launcher: str) -> None:
+    """What it holds is in a file while it runs, which a job that is done does not keep."""
     tasks = TASKS.replace(
-        'note(f"leave', 'assert (HERE / "release").exists(), "not yet"\n        note(f"leave'
+        'note(f"leave',
+        'assert (HERE / "release").exists(), "not yet"\n'
+        '        (HERE / "held").write_bytes(Path("locks.json").read_bytes())\n'
+        '        note(f"leave',
     )
     script = place.script(
         """
@@ -248,8 +252,7 @@ def test_a_job_that_is_run_again_by_command_holds_the_same_kind_of_units(place: 
     again = run(tenuto("retry", "-w", "ws", "Use"), place.directory, **tokens_path(place))
     assert again.returncode == 0, again.stderr
     assert place.ledger()[-1] == "leave x"
-    (locks,) = place.workspace.glob("jobs/*/*/locks.json")
-    held = json.loads(locks.read_text())
+    held = json.loads((place.directory / "held").read_text())
     assert held["attempt"] == 2
     assert [(token["name"], len(token["units"])) for token in held["tokens"]] == [
         ("a", 2),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +64,23 @@ def test_a_job_that_has_ended_is_not_killed(workspace: Builder) -> None:
     done = workspace.job("done")
     assert kill(workspace.jobs, done, "enough").acted.outcome is Outcome.NOT_RUNNING
     assert kill(workspace.jobs, JobKey("my.Train", "never"), "enough").acted.outcome is Outcome.GONE
+
+
+def test_a_job_that_ends_while_it_is_killed_is_left_alone(
+    workspace: Builder, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A runner that ends well removes the directory in which the wish is written."""
+
+    def look(*asked: Any, **more: Any) -> job_directory.Settled:
+        found = seen(*asked, **more)
+        shutil.rmtree(runner.paths.private)
+        return found
+
+    seen = job_directory.look
+    monkeypatch.setattr(job_directory, "look", look)
+    acted = kill(workspace.jobs, runner.key, "enough").acted
+    assert (acted.outcome, acted.detail) == (Outcome.NOT_RUNNING, "it has just ended")
+    assert runner.process.poll() is None
 
 
 def test_a_dry_run_tells_what_would_be_killed_and_kills_nothing(workspace: Builder, runner: Runner) -> None:

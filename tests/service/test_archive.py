@@ -105,6 +105,18 @@ def test_extra_files_lie_in_their_own_folder_and_cannot_be_forged(tmp_path: Path
     assert set(made.namelist()) == {".tenuto/stdout", ".tenuto/job.json"}
 
 
+def test_a_log_that_is_expected_is_an_empty_file_where_there_is_none(tmp_path: Path) -> None:
+    """Of a job that is done an empty log is removed; scripts read both logs of every result."""
+    (tmp_path / "out").write_text("printed")
+    logs = {name: str(tmp_path / name) for name in ("out", "err", "metrics")}
+    source = Source(str(tmp_path / "none"), logs, {}, expected=("out", "err"))
+    made = zipfile.ZipFile(io.BytesIO(b"".join(zip_stream(source))))
+    assert sorted(made.namelist()) == [".tenuto/err", ".tenuto/job.json", ".tenuto/out"]
+    assert (made.read(".tenuto/out"), made.read(".tenuto/err")) == (b"printed", b"")
+    made.extractall(tmp_path / "unpacked")
+    assert (tmp_path / "unpacked" / ".tenuto" / "err").read_text() == ""
+
+
 def test_a_directory_that_changes_while_it_is_packed_gives_a_valid_zip(tmp_path: Path) -> None:
     """H09: one file shrinks, one grows, one vanishes, one is made."""
     for name in ("a", "b", "c", "d"):

@@ -99,8 +99,9 @@ def looks_like_workspace(path: Path) -> bool:
     if (path / "experiments").is_dir():
         return True
     files, layout = this_machine().files, Layout(str(path))
-    some = islice(job_keys(files, layout.jobs), MOST_LOOKED_AT)
-    return any(files.stat(layout.job(*key).private) is not None for key in some)
+    some = (layout.job(*key) for key in islice(job_keys(files, layout.jobs), MOST_LOOKED_AT))
+    # A job that is done may have nothing but its marker, its parameters and its lock.
+    return any(files.stat(path) is not None for job in some for path in (job.private, job.done))
 
 
 def workspace_path(given: str | None, settings: Settings, here: Path) -> Path:

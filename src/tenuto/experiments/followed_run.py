@@ -44,7 +44,7 @@ class FollowedRun:
         self._has_transient = False
         self._swept = self._checked = 0
         self._launches: dict[str, int | None] = {}
-        """The inode of each job's `launch.json` when the job was last looked at."""
+        """The inode of each job's `launch.json` when the job was last looked at, or of its marker."""
         self.open: dict[str, None] = {}
         """Jobs that may change without a word in the journal."""
 
@@ -178,8 +178,10 @@ class FollowedRun:
         self._sights[job_id] = sight._replace(marker=None)
 
     def _launch(self, job_id: str) -> int | None:
+        files = self._view.machine.files
         try:
-            found = self._view.machine.files.stat(self._view.layout.job(self._tasks[job_id], job_id).launch)
+            paths = self._view.layout.job(self._tasks[job_id], job_id)
+            found = files.stat(paths.launch) or files.stat(paths.done)
         except (OSError, TenutoError):
             return None  # a look says why
         return None if found is None else found.inode

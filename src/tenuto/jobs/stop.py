@@ -79,8 +79,12 @@ def kill(
         told = f"process {pid.identity.pid} is another user's: only that user can stop it"
         return Killing(JobActed(key, Outcome.REFUSED, told, now))
     stop = StopRecord(pid.attempt, JobFailureStatus.CANCELLED, machine.clock.now(), message)
-    job_directory.request_stop(machine.files, paths, stop)
-    if not runner.send_signal(signal.SIGTERM):
+    try:
+        job_directory.request_stop(machine.files, paths, stop)
+        is_told = runner.send_signal(signal.SIGTERM)
+    except FileNotFoundError:  # its runner has just tidied the directory up
+        is_told = False
+    if not is_told:
         runner.close()
         return Killing(JobActed(key, Outcome.NOT_RUNNING, "it has just ended", now))
     acted = JobActed(key, Outcome.ASKED, f"attempt {now}, process {pid.identity.pid}", now)

@@ -66,6 +66,9 @@ class Source(NamedTuple):
     bounds: Bounds = Bounds()
     with_files: bool = True
     """False: the logs and the facts alone."""
+    expected: tuple[str, ...] = ()
+    """Logs that are read of every result: one that is missing is an empty entry, since a job that is done
+    loses what is empty."""
 
 
 class Packed(NamedTuple):
@@ -139,8 +142,10 @@ def zip_stream(source: Source) -> Iterator[bytes]:
     sink = _Sink()
     skipped = _Skipped()
     dropped: dict[str, Any] = {}
+    lacking = dict.fromkeys(f"{OWN_DIRECTORY}/{name}" for name in source.expected)
     with zipfile.ZipFile(sink, "w", allowZip64=True) as archive:
         for found in _all_found(source, skipped):
+            lacking.pop(found.name, None)
             if found.gap is not None:
                 dropped[os.path.basename(found.name)] = {"bytes": found.status.st_size, "dropped": found.gap}
             try:
@@ -149,11 +154,19 @@ def zip_stream(source: Source) -> Iterator[bytes]:
                         yield piece
             finally:
                 os.close(found.descriptor)
+        for name in lacking:
+            archive.writestr(_made(name, 0o600, source.moment), b"")
         facts = {**source.facts, **skipped.facts(), **({"logs": dropped} if dropped else {})}
-        info = zipfile.ZipInfo(f"{OWN_DIRECTORY}/job.json", _zip_time(source.moment))
-        info.external_attr = 0o100644 << 16
+        info = _made(f"{OWN_DIRECTORY}/job.json", 0o644, source.moment)
         archive.writestr(info, json.dumps(facts, indent=1) + "\n", zipfile.ZIP_DEFLATED)
     yield sink.taken()
+
+
+def _made(name: str, mode: int, moment: float) -> zipfile.ZipInfo:
+    """The entry of a file that was not read from the disk."""
+    info = zipfile.ZipInfo(name, _zip_time(moment))
+    info.external_attr = (0o100000 | mode) << 16
+    return info
 
 
 def _all_found(source: Source, skipped: _Skipped) -> Iterator[_Found]:

@@ -24,6 +24,8 @@ RESULT = "result.zip"
 STARTED = "begun"
 POINTS = METRICS
 """The log of the metrics that a payload appends, in a directory of its own in `work`."""
+STREAMS = ("stdout", "stderr")
+"""The logs that each result has, of a payload that printed nothing too."""
 SMALL_BYTES = 64 << 20
 """Of a result that is packed while large ones are."""
 
@@ -53,7 +55,7 @@ class Place(NamedTuple):
     @property
     def logs(self) -> dict[str, str]:
         points = f"{self.work}/{OWN_DIRECTORY}/{POINTS}"
-        return {"stdout": self.paths.out, "stderr": self.paths.err, POINTS: points}
+        return {**dict(zip(STREAMS, (self.paths.out, self.paths.err), strict=True)), POINTS: points}
 
 
 def source(
@@ -61,7 +63,7 @@ def source(
 ) -> Source:
     """What is packed of a payload."""
     owners = None if uid is None else frozenset({uid})
-    return Source(place.work, place.logs, facts, moment, owners, log_bytes, bounds)
+    return Source(place.work, place.logs, facts, moment, owners, log_bytes, bounds, expected=STREAMS)
 
 
 def facts_of(row: PayloadRow, status: str, message: str, exit_code: int | None) -> dict[str, Any]:
