@@ -87,6 +87,21 @@ def test_line_04_a_look_after_a_hint_equals_a_fresh_load(workspace: Builder) -> 
     assert rows["bad1"].state is JobState.DONE
 
 
+def test_line_04_a_job_that_is_done_again_untold_is_seen_though_no_launch_record_is_left(
+    workspace: Builder,
+) -> None:
+    filled(workspace)
+    launch = Path(workspace.layout.job("my.Train", "done1").launch)
+    launch.unlink()
+    followed = FollowedRun(workspace.view, workspace.view.run("sweep"))
+    assert "done1" in {row.id for chunk in followed.load() for row in chunk}
+    assert followed.check(100) == []
+    workspace.job("done1", ended=NOW + timedelta(seconds=1))
+    launch.unlink()
+    (row,) = (row for row in followed.check(100) if row.id == "done1")
+    assert row.ended == NOW + timedelta(seconds=1)
+
+
 @pytest.mark.parametrize("chunk", [1, 2, 500])
 @pytest.mark.parametrize("is_transient", [False, True])
 def test_line_12_a_list_read_in_parts_gives_the_rows_of_the_whole(

@@ -42,10 +42,16 @@ class StoredWork:
     """What a job runs, as its ``params.json`` has it."""
 
     def __init__(
-        self, params: bytes, environment: Mapping[str, str] | None = None, command: Command | None = None
+        self,
+        params: bytes,
+        environment: Mapping[str, str] | None = None,
+        command: Command | None = None,
+        *,
+        keeps_logs: bool = False,
     ) -> None:
         """`params`: the content of ``params.json``. `command`: a program to run instead of a task."""
         self.environment: Mapping[str, str] = environment or {}
+        self.keeps_logs = keeps_logs
         self._params = params
         self._command = command
 
@@ -258,7 +264,9 @@ def _job(
         key.job_id,
         layout=view.layout,
         launcher=launcher,
-        work=StoredWork(params, instructions.environment, instructions.command),
+        work=StoredWork(
+            params, instructions.environment, instructions.command, keeps_logs=instructions.keeps_logs
+        ),
         clock=scheduler.machine.clock,
         dependencies=dependencies,
         tokens=tokens,

@@ -95,7 +95,8 @@ def _state(machine: Machine, paths: JobPaths) -> JobState | None:
     if _kind(machine, paths.done) is FileKind.FILE:
         return JobState.DONE
     if machine.files.stat(paths.launch) is None and not machine.locks.is_locked(paths.lock):
-        return JobState.UNSCHEDULED
+        # A runner that ended well between the two looks has removed its launch record.
+        return JobState.DONE if _kind(machine, paths.done) is FileKind.FILE else JobState.UNSCHEDULED
     return None
 
 

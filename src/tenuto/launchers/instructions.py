@@ -147,6 +147,8 @@ class Instructions(NamedTuple):
     """What the result will be made of, for its marker."""
     asked: str = ""
     """What its launcher was asked for, as a requirement: for a person's retry, not for a runner."""
+    keeps_logs: bool = False
+    """A path of the task is one of its logs: an empty one stays when the job is done."""
 
     @property
     def program(self) -> Command | None:
@@ -200,6 +202,7 @@ class Instructions(NamedTuple):
             slots=written.get("slots", 1),
             record=written.get("record", {}),
             asked=written.get("asked", ""),
+            keeps_logs=bool(written.get("keeps_logs")),
         )
 
     @classmethod

@@ -359,9 +359,7 @@ class Attempt:
                 self.job.task_id,
                 self.job.job_id,
                 limits=self.job.limits,
-                environment={**self.job.work.environment, **environment}
-                if environment
-                else self.job.work.environment,
+                environment={**self.job.work.environment, **environment},
                 durability=self.job.durability,
                 command=self.job.work.command(),
                 submitted=self.job.submittime,
@@ -371,6 +369,7 @@ class Attempt:
                 slots=self.job.slots,
                 record=self.job.record(),
                 asked=getattr(self.job.launcher, "asked", self.job.asked),
+                keeps_logs=getattr(self.job.work, "keeps_logs", False),
             ).encode(),
             empties=self.job.empties,
         )

@@ -5,6 +5,7 @@ A job decides nothing: it holds data, and passes on what happens to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from datetime import datetime
 from pathlib import Path
@@ -272,13 +273,19 @@ class Job(Entry):
 
     @property
     def stdout(self) -> Path:
-        """What the job prints."""
-        return Path(self.paths.out)
+        """What the job prints; made again, and empty, if the job is done and lost it since it was empty."""
+        return self._log(self.paths.out)
 
     @property
     def stderr(self) -> Path:
-        """What the job prints to standard error."""
-        return Path(self.paths.err)
+        """What the job prints to standard error; made again as `stdout` is."""
+        return self._log(self.paths.err)
+
+    def _log(self, path: str) -> Path:
+        if self.state is JobState.DONE and self.scheduler is not None:
+            with suppress(OSError):  # the job is another user's: then it is not there
+                self.scheduler.machine.files.open_append(path).close()
+        return Path(path)
 
     def found_params(self) -> bytes | None:
         """The stored parameters of a job that this process found, and did not start itself; else None."""

@@ -10,6 +10,7 @@ from tenuto.launchers.commands import command_of, environment_of
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.outputs import TaskOutput, way_to
 from tenuto.tasks.base import ConfigBase
+from tenuto.tasks.graph import folders
 from tenuto.tasks.identity import identity
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.serialization import dumps, job_document
@@ -50,6 +51,12 @@ class TaskWork:
 
     def command(self) -> Command | None:
         return command_of(self.task)
+
+    @property
+    def keeps_logs(self) -> bool:
+        """Whether a generated path is a log of the job: a dependent opens it, also if nothing was printed."""
+        schemas = (schema_of(type(config)) for config, _ in folders(self.task))
+        return any(one.stream is not None for schema in schemas for one in schema.generators.values())
 
     def output(self, output: TaskOutput, method: Callable[..., Any]) -> Any:
         config = self.task

@@ -191,11 +191,15 @@ class Task(Config, Generic[Out_co]):
         return self.job.path
 
     def stdout(self) -> Path:
-        """The file with what the job prints."""
+        """The file with what the job prints.
+
+        A job that is done keeps no empty file: asked for after that, it is made again; asked for before, it
+        may be gone.
+        """
         return self.job.stdout
 
     def stderr(self) -> Path:
-        """The file with what the job prints to standard error."""
+        """The file with what the job prints to standard error, as `stdout()`."""
         return self.job.stderr
 
     def result(self: Executed[Result]) -> Result:

@@ -36,6 +36,10 @@ R = TypeVar("R")
 A = TypeVar("A", PidRecord, StopRecord, LocksRecord)
 
 
+KEEPS_LOGS = "keeps_logs"
+"""In the instructions of an attempt: its logs are paths of its task, which others open."""
+
+
 def write_params(files: Files, paths: JobPaths, params: bytes) -> None:
     _put(files, paths.params, params)
 
@@ -123,7 +127,7 @@ def _tidy(files: Files, paths: JobPaths, launch: LaunchRecord, *, is_taken_up: b
     Of an attempt that a cluster ran its record and its beat stay: a runner that is late asks for them.
     """
     gone = [paths.script, paths.status, paths.locks]
-    for log in (paths.out, paths.err):
+    for log in () if launch.instructions.get(KEEPS_LOGS) else (paths.out, paths.err):
         found = files.stat(log)
         if found is not None and found.size == 0:
             gone.append(log)
