@@ -20,7 +20,7 @@ from typing import Any
 
 _WRITING = os.O_WRONLY | os.O_RDWR
 _GETLK, _SETLK = 36, 37
-_by_path = ("mkdir", "unlink", "rename", "chdir")
+_by_path = ("mkdir", "rmdir", "unlink", "rename", "chdir")
 _by_descriptor = ("write", "fsync", "ftruncate", "posix_fallocate", "close", "pwrite")
 _plain = ("fork", "posix_spawn", "setsid", "setpgid", "dup2", "pidfd_open", "waitid", "execvp", "_exit")
 
@@ -114,7 +114,10 @@ class Watcher:
 
     def _watch_path(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def watched(path: Any, *arguments: Any, **options: Any) -> Any:
-            self.sees(f"{name} {_name(arguments[0] if name == 'rename' else path)}")
+            if name != "rmdir" or not os.fspath(path).startswith(
+                "/sys"
+            ):  # a control group: not on each machine
+                self.sees(f"{name} {_name(arguments[0] if name == 'rename' else path)}")
             return function(path, *arguments, **options)
 
         return watched

@@ -51,6 +51,11 @@ SCHEDULER_AGAIN = [
     *"posix_spawn, pidfd_open, close oracle.lock #2, close oracle.lock #3, waitid, _exit".split(", "),
 ]
 """The same where an attempt before has failed."""
+_CLEARING = [
+    # The good marker is durable: what says nothing more of the job goes; the logs, as they are empty.
+    *"unlink oracle.py, unlink status.json, unlink locks.json".split(", "),
+    *"unlink oracle.out, unlink oracle.err".split(", "),
+]
 RUNNER = [
     "begin",
     *"lock0 lock, lock1 descendants, setsid".split(", "),
@@ -61,11 +66,11 @@ RUNNER = [
     *"open .turns, lock245 .turns".split(", "),
     # 9 the payload
     *"fork, close descendants, setpgid".split(", "),
-    # 10 the marker, then the status
+    # 10 the marker, then the files that it outdoes; here it has the launch record, too
     *"open oracle.reserve, write oracle.reserve, ftruncate oracle.reserve".split(", "),
     *"fsync oracle.reserve, close oracle.reserve, rename oracle.done".split(", "),
-    *"open status.json.tmp, write status.json.tmp".split(", "),
-    *"close status.json.tmp, rename status.json".split(", "),
+    *_CLEARING,
+    *"unlink oracle.pid, unlink launch.json, unlink stop.json, rmdir .tenuto".split(", "),
     "_exit",
 ]
 PAYLOAD = [
@@ -248,15 +253,18 @@ _RUNNING = [
     *"open oracle.reserve, write oracle.reserve, ftruncate oracle.reserve".split(", "),
     *"fsync oracle.reserve, close oracle.reserve, rename oracle.done".split(", "),
 ]
-_TELLING = [
-    *"open status.json.tmp, write status.json.tmp, close status.json.tmp, rename status.json".split(", "),
-    *"open bell, write bell, close bell".split(", "),
-]
+_RINGING = "open bell, write bell, close bell".split(", ")
+_TELLING = [*_CLEARING, *_RINGING]
 EXTERNAL_RUNNER = numbered(["begin", *_CLAIMING, *_RUNNING, "read job", *_TELLING, "_exit"])
 """Here the looks count as well: at the manifest, and whether the attempt is still the current one."""
-FAILING_RUNNER = [
-    "rename oracle.failed" if step == "rename oracle.done" else step for step in EXTERNAL_RUNNER
-]
+FAILING_RUNNER = numbered(
+    [
+        *("begin", *_CLAIMING, *_RUNNING[:-1], "rename oracle.failed", "read job"),
+        *"open status.json.tmp, write status.json.tmp, close status.json.tmp, rename status.json".split(", "),
+        *(*_RINGING, "_exit"),
+    ]
+)
+"""One that did not end well keeps its files, and has a status."""
 STOPPED_RUNNER = [
     step
     for ended in FAILING_RUNNER

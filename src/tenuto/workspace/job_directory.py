@@ -136,8 +136,8 @@ def read_evidence(
 
     `lock`: the caller's own, which is no evidence. `ask`: called for an attempt that a cluster has.
     """
-    # Cluster and lock are asked before the markers are read: a runner writes its marker before its lock falls
-    # and its job ends. The other way round, a job that ends in between would show neither, and count as lost.
+    # Cluster, lock and claim are read before the markers: a runner writes its marker before its lock falls
+    # and its job ends. The other way round, one that ends in between would show neither, and count as lost.
     launch = read_record(machine.files, paths.launch, LaunchRecord.decode)
     is_external = isinstance(launch, LaunchRecord) and launch.external
     cluster = ask(paths, launch) if ask is not None and is_external else _NO_REPORT  # type: ignore[arg-type]
@@ -145,6 +145,7 @@ def read_evidence(
     pid = read_record(machine.files, paths.pid, PidRecord.decode)
     liveness = machine.processes.liveness(pid.identity) if isinstance(pid, PidRecord) else Liveness.UNKNOWN
     descendants = machine.locks.is_locked(paths.lock, DESCENDANTS_BYTE)
+    claimed = _claimed(machine, paths, launch.nonce) if is_external else Claimed.NONE  # type: ignore[union-attr]
     markers = read_markers(machine.files, paths)
     return Evidence(
         locked=locked,
@@ -152,7 +153,7 @@ def read_evidence(
         pid=pid,
         liveness=liveness,
         launch=launch or markers.launched,
-        claimed=_claimed(machine, paths, launch.nonce) if is_external else Claimed.NONE,  # type: ignore[union-attr]
+        claimed=claimed,
         markers=markers,
         cluster=cluster,
     )
