@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from array import array
+from base64 import b64decode
 from urllib.parse import quote
 
 import pytest
@@ -52,6 +54,40 @@ def test_one_job_shows_all_and_what_is_no_number_is_null(served: Served, keys: l
     assert {one["name"]: one["values"][0] for one in job["curves"]} == {"loss": 1.0, "accuracy": None}
     newer = served.client().get(f"/api/metrics?key={quote(keys[1])}&name=loss&since=97.5").json
     assert newer["jobs"][0]["curves"][0]["steps"] == [98, 99]
+
+
+@pytest.mark.parametrize(
+    ("values", "bits"),
+    [
+        ([0.1, math.nan, 0.3], 32),
+        ([1e9, 1e9 + 0.25, 1e9 + 0.5], 64),
+        ([1.0, 1e300, 1e-300], 64),
+        ([0.0, 0.0, 0.0], 64),
+    ],
+)
+@pytest.mark.parametrize("steps", [[5, 7, 9], [1, 2, 10**15], [3, 4, 6]])
+def test_a_plot_gets_packed_points_without_times(
+    served: Served, source: FakeSource, keys: list[str], values: list[float], bits: int, steps: list[int]
+) -> None:
+    points = zip(steps, (10.0, None, 30.5), values, strict=True)
+    source.curves[keys[1]] = {"loss": [MetricPoint(*point) for point in points]}
+    address = f"/api/metrics?key={quote(keys[1])}&packed="
+    (curve,) = served.client().get(f"{address}steps").json["jobs"][0]["curves"]
+    packed = curve["packed"]
+    assert (curve["steps"], curve["times"], curve["values"], curve["total"]) == ([], [], [], 3)
+    assert (packed["bits"], packed["times"], packed["newest"]) == (bits, None, 30.5)
+    found = array("f" if bits == 32 else "d", b64decode(packed["values"]))
+    assert list(found) == pytest.approx(values, rel=1e-6 if bits == 32 else 0, abs=0, nan_ok=True)
+    assert (packed["even"], packed["steps"]) == ((True, [5, 2]) if steps[0] == 5 else (False, steps))
+    (timed,) = served.client().get(f"{address}times").json["jobs"][0]["curves"]
+    times = list(array("d", b64decode(timed["packed"]["times"])))
+    assert times == pytest.approx([10.0, math.nan, 30.5], nan_ok=True)
+
+
+def test_a_packed_curve_may_have_no_points(served: Served, keys: list[str]) -> None:
+    asked = f"/api/metrics?key={quote(keys[1])}&name=loss&since=1000&packed=steps"
+    (curve,) = served.client().get(asked).json["jobs"][0]["curves"]
+    assert (curve["packed"]["steps"], curve["packed"]["values"], curve["packed"]["newest"]) == ([], "", None)
 
 
 @pytest.mark.parametrize(

@@ -526,7 +526,8 @@ def plain_curves(
 def _plain_curve(name: str, points: Sequence[MetricPoint], most: int, since: float | None) -> shapes.Curve:
     new = [one for one in points if one.time is None or one.time > since] if since is not None else points
     shown = thinned(new, most)
-    finite = [one.value for one in points if isfinite(one.value)]
+    values = [one.value for one in points]
+    finite = values if all(map(isfinite, values)) else [one for one in values if isfinite(one)]
     return {
         "name": name,
         "steps": [one.step for one in shown],

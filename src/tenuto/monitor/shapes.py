@@ -271,6 +271,23 @@ class Curve(TypedDict):
     last: float | None
     min: float | None
     max: float | None
+    packed: NotRequired[Packed]
+    """With `packed=`: the points, and `steps`, `times` and `values` are empty."""
+
+
+class Packed(TypedDict):
+    """The points of a curve for a plot: numbers of 4 or 8 bytes, the lowest first, in base64."""
+
+    steps: list[int]
+    """All of them; of evenly spaced ones the first and the distance."""
+    even: bool
+    values: str
+    """NaN where the value is no finite number."""
+    bits: int
+    """32, or 64 where 32 could be told from the number."""
+    times: str | None
+    """64 bits each, NaN where it is unknown; None unless they were asked for."""
+    newest: float | None
 
 
 class JobCurves(TypedDict):

@@ -208,6 +208,39 @@ def test_curves_of_many_jobs_and_of_one_are_drawn_live(serve: Serve, visitor: Vi
     expect(page.locator("section[aria-label=loss] .plot")).to_have_attribute("data-drawn", "1")
 
 
+def test_a_curve_that_grows_is_drawn_on_and_not_anew(serve: Serve, visitor: Visitor) -> None:
+    source = group_source()
+    key = source.put(fake_row(GROUP, "t.T", "00000001", JobState.RUNNING, attempt=1)).key
+    grow = [MetricPoint(step, 1e9 + step, 1 + step % 7) for step in range(400)]
+    source.curves[key] = {"reward": grow[:300]}
+    page = visitor.enter(serve(source), f"#/curves?group={GROUP}")
+    expect(page.locator(".plot")).to_have_attribute("data-drawn", "1")
+    page.evaluate("""() => {
+      window.drawn = [];
+      const pen = CanvasRenderingContext2D.prototype;
+      const [line, copy] = [pen.lineTo, pen.drawImage];
+      let count = 0;
+      pen.lineTo = function (...at) { count += 1; line.apply(this, at); };
+      pen.drawImage = function (...what) { window.drawn.push(count); count = 0; copy.apply(this, what); };
+    }""")
+    drawn_so_often = """(count) => new Promise((done) => {
+      const look = () => window.drawn.length >= count ? done(window.drawn) : setTimeout(look, 10);
+      look();
+    })"""
+    drawn = []
+    for count in (301, 302, 303):
+        source.curves[key] = {"reward": grow[:count]}
+        drawn = page.evaluate(drawn_so_often, count - 300)
+    assert drawn[0] > 200, "the scale had no room for more"
+    assert drawn[1:] == [1, 1]
+    painted = """() => {
+      const canvas = document.querySelector(".plot canvas");
+      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      return data.filter((_, at) => at % 4 === 3).reduce((sum, alpha) => sum + (alpha > 100 ? 1 : 0), 0);
+    }"""
+    assert page.evaluate(painted) > 1_000
+
+
 def test_the_use_of_a_job_and_its_host_is_drawn_beside_its_metrics(serve: Serve, visitor: Visitor) -> None:
     source = group_source()
     row = running_job(source)

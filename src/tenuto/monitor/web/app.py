@@ -24,6 +24,7 @@ from tenuto.monitor.provider import MOST_ROWS, MOST_TARGETS, LocalProvider
 from tenuto.monitor.web.answers import Json, refusal, refused_by
 from tenuto.monitor.web.guard import SESSION, Guard
 from tenuto.monitor.web.notes import LONGEST_NOTE, Notes
+from tenuto.monitor.web.packed import pack
 from tenuto.monitor.web.registrations import Address, Registration, new_code
 from tenuto.monitor.web.sessions import LONGEST_S, Sessions
 from tenuto.monitor.web.stream import Hub, parse_log
@@ -297,8 +298,12 @@ def _add_views(app: FastAPI, provider: LocalProvider) -> None:
         points: Annotated[int, Query(ge=FEWEST_POINTS, le=MOST_POINTS)] = 1000,
         since: Annotated[float | None, Query(allow_inf_nan=False)] = None,
         limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 200,
+        packed: MaybeText = None,
     ) -> Response:
-        return Json(provider.metrics(key, group, filter, name, points, since, limit))
+        found = provider.metrics(key, group, filter, name, points, since, limit)
+        if packed is not None:
+            pack(found, with_times=packed == "times")
+        return Json(found)
 
 
 def _add_panels(app: FastAPI, provider: LocalProvider) -> None:

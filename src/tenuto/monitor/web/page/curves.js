@@ -11,14 +11,18 @@ import { address, duration, nameOfKey, percent, short, size } from "./text.js";
 /** @import { Scale } from "./plot.js" */
 /** @typedef {{key: string, label: string, colour: string, x: number[], y: (number | null)[], raw: (number | null)[], range?: Range}} Line */
 /** @typedef {[left: number, right: number, low: number, high: number]} Range */
+/** @typedef {{count: number, x: number | undefined, y: number | null | undefined}} End */
 /** @typedef {{isLogX?: boolean, isLogY?: boolean, smoothing?: number, byTime?: boolean, name?: string}} Look */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [62, 10, 10, 26];
 const SLICE_MS = 12;
+const FIRST_SLICE_MS = 60; // nothing is seen yet, so nothing stutters
+const ROOM = 0.1; // of a range that grew, for what comes next: while it suffices, only new points are painted
 const NEAR = 40;
 const MOST_JOBS = 200;
 const MOST_POINTS = 1000;
 const MOST_LISTED = 50;
+const LISTED_MS = 400; // nobody reads numbers that change faster
 export const SYSTEM = "system/";
 /** How values of what runners measured read: bytes, and parts of 1. @type {Map<string, (value: number | null) => string>} */
 const UNITS = new Map([["memory", size], ["gpu_memory", size], ["gpu", percent], ["host_cpu", percent], ["host_memory", percent]].map(([name, unit]) => [SYSTEM + name, /** @type {(value: number | null) => string} */ (unit)]));
@@ -61,6 +65,12 @@ export class CurvePlot {
     this.words = h("p", { class: "tip soft", role: "status" });
     this.element = h("div", { class: "plot" }, this.canvas, this.above, this.words);
     this.hidden = document.createElement("canvas");
+    // Painted by the processor, at once: else all is painted late, in one long frame.
+    this.pen = /** @type {CanvasRenderingContext2D} */ (this.hidden.getContext("2d", { willReadFrequently: true }));
+    /** What the hidden canvas shows. @type {{as: string, ends: Map<string, End>} | null} */
+    this.painted = null;
+    /** @type {{look: string, range: Range} | null} */
+    this.frame = null;
     this.above.addEventListener("pointermove", (event) => this.hover(event));
     this.above.addEventListener("pointerleave", () => this.point(null, -1));
     this.above.addEventListener("click", () => { if (this.near && open) open(this.near.key); });
@@ -81,21 +91,30 @@ export class CurvePlot {
     else this.draw();
   }
 
-  /** Paints all lines, some milliseconds a frame; what was there before stays until they are done. */
+  /** Paints what is new, or all lines, some milliseconds a frame; what was there before stays until they are done. */
   draw() {
     const mine = ++this.version;
     [this.isPainting, this.isDirty] = [true, false];
     const width = Math.max(this.element.clientWidth, 200);
     const ratio = devicePixelRatio || 1;
-    this.hidden.width = width * ratio;
-    this.hidden.height = this.height * ratio;
-    const pen = /** @type {CanvasRenderingContext2D} */ (this.hidden.getContext("2d"));
-    pen.scale(ratio, ratio);
+    const pen = this.pen;
     const [x, y] = this.scales(width);
     this.x = x;
     this.y = y;
     const style = getComputedStyle(this.element);
-    this.axes(pen, x, y, width, (name) => style.getPropertyValue(`--${name}`));
+    const as = JSON.stringify([width, ratio, this.look, x.low, x.high, y.low, y.high, style.color, this.lines.at(-1)?.key, this.lines.length]);
+    const before = this.painted;
+    const old = before?.as === as && this.lines.every((line) => goesOn(line, before.ends.get(`${line.key} ${line.colour}`))) ? before.ends : null;
+    const sliceMs = before ? SLICE_MS : FIRST_SLICE_MS;
+    this.painted = null;
+    if (!old) {
+      this.hidden.width = width * ratio;
+      this.hidden.height = this.height * ratio;
+      pen.scale(ratio, ratio);
+      this.axes(pen, x, y, width, (name) => style.getPropertyValue(`--${name}`));
+    }
+    /** @type {Map<string, End>} */
+    const ends = new Map();
     pen.save();
     pen.beginPath();
     pen.rect(LEFT, TOP - 2, width - LEFT - RIGHT, this.height - TOP - BOTTOM + 4);
@@ -106,16 +125,22 @@ export class CurvePlot {
     let next = 0;
     const slice = () => {
       if (mine !== this.version) return;
-      const until = performance.now() + SLICE_MS;
+      const until = performance.now() + sliceMs;
       while (next < lines.length && performance.now() < until) {
         const line = lines[next++];
         if (!line) continue;
         const isBest = next === lines.length && lines.length > 1;
-        if (line.raw !== line.y && !many) this.stroke(pen, line.x, line.raw, line.colour, 1, 0.25);
-        this.stroke(pen, line.x, line.y, line.colour, isBest ? 2.5 : many ? 1 : 1.6, isBest || !many ? 1 : 0.55);
+        const name = `${line.key} ${line.colour}`;
+        const count = line.x.length;
+        const from = Math.max(0, (old?.get(name)?.count ?? 0) - 1);
+        ends.set(name, { count, x: line.x[count - 1], y: line.y[count - 1] });
+        if (old && from === count - 1) continue;
+        if (line.raw !== line.y && !many) this.stroke(pen, line.x, line.raw, line.colour, 1, 0.25, from);
+        this.stroke(pen, line.x, line.y, line.colour, isBest ? 2.5 : many ? 1 : 1.6, isBest || !many ? 1 : 0.55, from);
       }
       if (next < lines.length) return void requestAnimationFrame(slice);
       pen.restore();
+      this.painted = { as, ends };
       this.swap(ratio, width);
       this.element.dataset.drawn = String(lines.length);
       this.isPainting = false;
@@ -134,7 +159,7 @@ export class CurvePlot {
         canvas.style.width = `${width}px`;
       }
     }
-    const shown = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
+    const shown = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d", { willReadFrequently: true }));
     shown.clearRect(0, 0, this.canvas.width, this.canvas.height);
     shown.drawImage(this.hidden, 0, 0);
     this.ratio = ratio;
@@ -149,12 +174,32 @@ export class CurvePlot {
       [low, high] = [Math.min(low, range[2]), Math.max(high, range[3])];
     }
     if (left > right) [left, right, low, high] = [0, 1, 0, 1];
+    [left, right, low, high] = this.roomy([left, right, low, high]);
     if (this.look.name?.startsWith(SYSTEM) && !this.look.isLogY) [low, high] = [0, UNITS.get(this.look.name) === percent ? 1 : high];
     if (low === high) [low, high] = this.look.isLogY ? [low / 2, high * 2] : [low - Math.abs(low || 1) / 2, high + Math.abs(high || 1) / 2];
     return [
       scale(left, right > left ? right : left + 1, this.look.isLogX ?? false, LEFT, width - RIGHT, Math.max(2, Math.floor(width / 110))),
       scale(low, high, this.look.isLogY ?? false, this.height - BOTTOM, TOP, Math.max(2, Math.floor(this.height / 45))),
     ];
+  }
+
+  /**
+   * The range that is shown already, while it holds what is there; one with some room where that grew.
+   * @param {Range} range @returns {Range}
+   */
+  roomy(range) {
+    const look = JSON.stringify([this.look, this.lines.length]);
+    const before = this.frame?.look === look ? this.frame.range : null;
+    const [left, right, low, high] = range;
+    const isHeld = before && before[0] === left && before[1] >= right && before[2] <= low && before[3] >= high;
+    if (isHeld && right - left > 0.75 * (before[1] - left) && (this.look.isLogY || high - low > 0.75 * (before[3] - before[2]))) return before;
+    if (before && before[0] === left && right >= before[1]) {
+      if (right > before[1]) range[1] = this.look.isLogX ? right * (1 + ROOM) : right + (right - left) * ROOM;
+      if (low < before[2]) range[2] = this.look.isLogY ? low * (1 - ROOM) : low >= 0 ? Math.max(0, low - (high - low) * ROOM) : low - (high - low) * ROOM;
+      if (high > before[3]) range[3] = this.look.isLogY ? high * (1 + ROOM) : high + (high - low) * ROOM;
+    }
+    this.frame = { look, range };
+    return range;
   }
 
   /** @param {CanvasRenderingContext2D} pen @param {Scale} x @param {Scale} y @param {number} width @param {(name: string) => string} colour */
@@ -184,9 +229,9 @@ export class CurvePlot {
 
   /**
    * One line; it is interrupted where a value is missing or has no place. Points on one pixel are drawn once.
-   * @param {CanvasRenderingContext2D} pen @param {number[]} xs @param {(number | null)[]} ys @param {string} colour @param {number} wide @param {number} alpha
+   * @param {CanvasRenderingContext2D} pen @param {number[]} xs @param {(number | null)[]} ys @param {string} colour @param {number} wide @param {number} alpha @param {number} [from] the first point
    */
-  stroke(pen, xs, ys, colour, wide, alpha) {
+  stroke(pen, xs, ys, colour, wide, alpha, from = 0) {
     const [x, y] = [this.x, this.y];
     if (!x || !y) return;
     pen.strokeStyle = pen.fillStyle = colour;
@@ -195,7 +240,7 @@ export class CurvePlot {
     pen.beginPath();
     let [isOpen, lastX, lastY, run] = [false, -1e9, -1e9, 0];
     const near = this.lines.length > 12 ? 1.2 : 0.4; // of many faint lines nobody sees half a pixel
-    for (let at = 0; at < xs.length; at++) {
+    for (let at = from; at < xs.length; at++) {
       const value = ys[at];
       if (value === null || value === undefined || (y.isLog && value <= 0) || (x.isLog && (xs[at] ?? 0) <= 0)) {
         if (run === 1) pen.fillRect(lastX - 1.5, lastY - 1.5, 3, 3);
@@ -253,6 +298,9 @@ export class CurvePlot {
     say(this.words, `${line.label}  ${where}: ${valueText(this.look.name, value ?? null)}${line.raw !== line.y ? ` (raw ${valueText(this.look.name, line.raw[at] ?? null)})` : ""}`);
   }
 }
+
+/** True if a line has all that was painted of it, as far as its end tells. @param {Line} line @param {End | undefined} end */
+const goesOn = (line, end) => end !== undefined && end.count > 0 && line.x[end.count - 1] === end.x && line.y[end.count - 1] === end.y;
 
 /** @param {Line} line @param {Look} look @returns {Range} where its points lie, but for those that a logarithm has no place for */
 function rangeOf(line, look) {
@@ -367,6 +415,15 @@ export async function curves({ main, query }) {
     const paint = painter(known, chosen.colour);
     const lines = known.map((job) => lineOf(/** @type {Curve} */ (curveOf(job)), chosen, job.key, labelOf(job), paint(job)));
     plot.show([...lines].reverse(), chosen);
+    body.hidden = !known.length;
+    put(nothing, !known.length && empty(names.length ? "No job logged this metric." : "No job logged a metric yet. In execute():", 'from tenuto import log_metrics\nlog_metrics({"loss": 0.31}, step=epoch)'));
+    listed = () => tell(known, less, paint);
+    listSoon();
+  };
+  let listed = () => {};
+  const listSoon = throttled(() => listed(), LISTED_MS);
+  /** @param {JobCurves[]} known @param {boolean} less @param {(job: JobCurves) => string} paint */
+  const tell = (known, less, paint) => {
     say(count, `${short(known.length)}${total > known.length ? ` of ${short(total)}` : ""} jobs`);
     keyed(list, known.slice(0, MOST_LISTED), (job) => `${job.key} ${curveOf(job)?.last} ${job.state} ${chosen.name}`, (job) => {
       const mark = h("span", { class: "swatch", "aria-hidden": "true" });
@@ -375,20 +432,23 @@ export async function curves({ main, query }) {
       return h("li", {}, mark, stateMark(job.state, h("a", { href: address("job", { key: job.key }), "data-key": job.key }, nameOfKey(job.key))),
         h("span", { class: "soft" }, ` ${tagsOf(job)} `), h("b", {}, valueText(chosen.name, best(curve, less) ?? null)), h("span", { class: "soft" }, `last ${valueText(chosen.name, curve?.last ?? null)}`));
     });
-    put(nothing, !known.length && empty(names.length ? "No job logged this metric." : "No job logged a metric yet. In execute():", 'from tenuto import log_metrics\nlog_metrics({"loss": 0.31}, step=epoch)'));
-    body.hidden = !known.length;
+  };
+  const anew = () => {
+    jobs.clear();
+    newest = 0;
+    void load().then(draw);
   };
   const choose = () => {
     if (!names.includes(chosen.name)) chosen.name = names[0] ?? "";
     const tags = [...new Set([...jobs.values()].flatMap((job) => Object.keys(job.tags)))];
     /** @param {"isLogX" | "isLogY" | "byTime"} name @param {string} words */
     const box = (name, words) => {
-      const input = h("input", { type: "checkbox", checked: chosen[name], onchange: () => { chosen[name] = input.checked; draw(); } });
+      const input = h("input", { type: "checkbox", checked: chosen[name], onchange: () => { chosen[name] = input.checked; if (name === "byTime") anew(); else draw(); } });
       return h("label", { class: "choice" }, input, words);
     };
     const slider = h("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: chosen.smoothing, oninput: () => { chosen.smoothing = Number(slider.value); draw(); } });
     put(controls,
-      choice("Metric", names.map((name) => [name, name]), chosen.name, (value) => { chosen.name = value; jobs.clear(); newest = 0; void load().then(draw); }),
+      choice("Metric", names.map((name) => [name, name]), chosen.name, (value) => { chosen.name = value; anew(); }),
       choice("Colour", [["", "by job"], ...tags.map((tag) => /** @type {[string, string]} */ ([tag, tag]))], chosen.colour, (value) => { chosen.colour = value; draw(); }),
       box("isLogX", "log x"), box("isLogY", "log y"), box("byTime", "by time"), h("label", { class: "choice" }, h("span", {}, "Smoothing"), slider), count);
   };
@@ -399,12 +459,14 @@ export async function curves({ main, query }) {
       names = /** @type {Metrics} */ (await get("metrics", { group, filter, points: 4, limit: 1 })).names;
       chosen.name = names[0] ?? "";
     }
-    const found = /** @type {Metrics} */ (await get("metrics", { ...asked, name: chosen.name, points: MOST_POINTS, limit: MOST_JOBS }));
+    const [name, byTime] = [chosen.name, chosen.byTime];
+    const found = /** @type {Metrics} */ (await get("metrics", { ...asked, name, points: MOST_POINTS, limit: MOST_JOBS, packed: byTime ? "times" : "steps" }));
+    if (name !== chosen.name || byTime !== chosen.byTime) return; // another look was chosen meanwhile, and asks for itself
     if (!keys) [names, total] = [found.names, found.total];
     for (const job of found.jobs) {
+      for (const curve of job.curves) newest = Math.max(newest, unpack(curve));
       const before = keys && newest ? jobs.get(job.key) : undefined;
       jobs.set(job.key, before ? { ...job, curves: job.curves.map((curve) => joined(before.curves.find((one) => one.name === curve.name), curve)) } : job);
-      for (const curve of job.curves) for (const time of curve.times) if (time !== null && time > newest) newest = time;
     }
   };
   await load();
@@ -433,6 +495,26 @@ export async function curves({ main, query }) {
   };
 }
 
+/** Fills in the points that came packed. @param {Curve} curve @returns {number} the newest time */
+function unpack(curve) {
+  const packed = curve.packed;
+  if (!packed) return 0;
+  curve.values = numbers(packed.values, packed.bits);
+  const [first = 0, distance = 0] = packed.steps;
+  curve.steps = packed.even ? curve.values.map((_, at) => first + at * distance) : packed.steps;
+  curve.times = packed.times === null ? [] : numbers(packed.times, 64);
+  return packed.newest ?? 0;
+}
+
+/** @param {string} text @param {number} bits @returns {(number | null)[]} null where it is no number */
+function numbers(text, bits) {
+  const letters = atob(text);
+  const bytes = new Uint8Array(letters.length);
+  for (let at = 0; at < bytes.length; at++) bytes[at] = letters.charCodeAt(at);
+  const found = bits === 32 ? new Float32Array(bytes.buffer) : new Float64Array(bytes.buffer);
+  return Array.from(found, (value) => (Number.isNaN(value) ? null : value));
+}
+
 /**
  * The points of a curve, and those that came since; a step that comes twice counts the later one.
  * @param {Curve | undefined} before @param {Curve} after @returns {Curve}
@@ -440,9 +522,12 @@ export async function curves({ main, query }) {
 function joined(before, after) {
   if (!before || !after.steps.length) return before ? { ...after, steps: before.steps, times: before.times, values: before.values } : after;
   const first = after.steps[0] ?? 0;
-  const kept = before.steps.findIndex((step) => step >= first);
-  const end = kept < 0 ? before.steps.length : kept;
-  return { ...after, steps: [...before.steps.slice(0, end), ...after.steps], times: [...before.times.slice(0, end), ...after.times], values: [...before.values.slice(0, end), ...after.values] };
+  let end = before.steps.length;
+  while (end && (before.steps[end - 1] ?? 0) >= first) end -= 1;
+  const isLonger = end === before.steps.length; // then nothing is copied: hundreds of curves grow, many times a second
+  /** @template Item @param {Item[]} old @param {Item[]} more */
+  const both = (old, more) => (isLonger ? (old.push(...more), old) : [...old.slice(0, end), ...more]);
+  return { ...after, steps: both(before.steps, after.steps), times: both(before.times, after.times), values: both(before.values, after.values) };
 }
 
 /** @param {Curve | undefined} curve @param {boolean} less */

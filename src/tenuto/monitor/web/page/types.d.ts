@@ -77,8 +77,9 @@ export type Cell = string | number | boolean | null;
 export interface Results extends Stamp { columns: Column[]; rows: Record<string, Cell>[]; total: number; offset: number; importance: Record<string, number> }
 export interface Curve {
   name: string; steps: number[]; times: (number | null)[]; values: (number | null)[]; total: number;
-  last: number | null; min: number | null; max: number | null;
+  last: number | null; min: number | null; max: number | null; packed?: Packed;
 }
+export interface Packed { steps: number[]; even: boolean; values: string; bits: number; times: string | null; newest: number | null }
 export interface JobCurves {
   key: string; id: string; name: string; task: string; state: State; tags: Record<string, string>; where: string; names: string[]; curves: Curve[];
 }
