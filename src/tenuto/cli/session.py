@@ -30,7 +30,6 @@ from tenuto.experiments.checked_arguments import (
     RunMode,
     imposed_fail_fast,
     imposed_mode,
-    imposed_rerun,
     imposed_rerun_filter,
 )
 from tenuto.experiments.display import LiveProgress, PlainProgress, signs_for, steers_terminal, tag_text
@@ -48,6 +47,7 @@ from tenuto.jobs.screen import Screen, let_go_of
 from tenuto.jobs.text import counted, duration, safe, safe_lines, truncate
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.settings import Settings, load_settings, process_environment
+from tenuto.settings.tree import imposed_rerun
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 

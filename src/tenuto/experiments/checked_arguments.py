@@ -31,8 +31,6 @@ class RunMode(Enum):
     PREPARE = "only `Prepare` work is done, here and now"
 
 
-imposed_rerun: ContextVar[bool | None] = ContextVar("tenuto_rerun_changed", default=None)
-"""Whether the command line has jobs run again whose code has changed; None: as the script says."""
 imposed_rerun_filter: ContextVar[str | None] = ContextVar("tenuto_rerun", default=None)
 """The jobs that the command line has run again; None: as the script says."""
 imposed_mode: ContextVar[RunMode | None] = ContextVar("tenuto_run_mode", default=None)

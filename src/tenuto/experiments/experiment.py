@@ -14,7 +14,6 @@ from tenuto.experiments.checked_arguments import (
     RunMode,
     imposed_fail_fast,
     imposed_mode,
-    imposed_rerun,
     imposed_rerun_filter,
     launcher_of,
     paths_of,
@@ -44,6 +43,7 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import CounterToken, GpuToken
 from tenuto.settings import Settings, process_environment
+from tenuto.settings.tree import imposed_rerun
 from tenuto.tasks.arguments import (
     flag,
     function,

@@ -571,18 +571,37 @@ OTHER_DEFAULTS = (
 )
 
 
+RERUNS = "rerun_changed"
+"""In stored parameters, true: what other code made is made again."""
+
+
+def is_of_other_code(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether the check doubts what a record, or stored parameters, tell, given the parameters of now."""
+    return check(MadeOf.of(then, dict), MadeOf.of(now, dict)).finding is not Validness.VALID
+
+
 class StoredValidity:
     """The check of jobs that are made of stored parameters, as those of a search are."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
+        self.doubted: set[str] = set()
+        """The keys of jobs that were reused though other code made their results."""
 
     def is_valid(self, job: Job, marker: Marker) -> bool:
-        """True, or `DefaultChanged` for the result of other values than those that are stored."""
-        now = job.work.params(job.layout, job.paths)
-        then = marker.record.get("defaults")
-        if then is not None and then != (json.loads(now).get("defaults") or ""):
-            self._refuse_other(job, now)
+        """True if the result of a job that was found done can be reused, False if it is to be run again.
+
+        Raises `DefaultChanged` for the result of other values than those that are stored.
+        """
+        params = job.work.params(job.layout, job.paths)
+        now, then = json.loads(params), marker.record.get("defaults")
+        if then is not None and then != (now.get("defaults") or ""):
+            self._refuse_other(job, params)
+        if not is_of_other_code(marker.record, now):
+            return True
+        if RERUNS in now:
+            return False
+        self.doubted.add(job.key)
         return True
 
     def begins_anew(self, job: Job, launch: LaunchRecord, *, runs: bool) -> bool:

@@ -118,7 +118,7 @@ def answers(found: Derived, answered: int, *, once: bool = False, again: bool = 
     if found.action is not Action.KEEP:
         return False
     # Not `>`: when a person deletes the directory, the attempts are counted from 1 again.
-    return once or (found.state is JobState.DONE and not again) or found.attempt != answered
+    return ((once or found.state is JobState.DONE) and not again) or found.attempt != answered
 
 
 def is_told(found: Derived, answered: int, *, once: bool = False, was_stopped: bool = False) -> bool:

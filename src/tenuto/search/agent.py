@@ -23,6 +23,7 @@ from tenuto.database import Database
 from tenuto.database.members import Member, MemberKind, join, leave, see
 from tenuto.errors import DatabaseError, SchedulerClosed, SerializationError, WorkspaceError
 from tenuto.jobs.metrics import MetricsReader
+from tenuto.jobs.validity import StoredValidity
 from tenuto.launchers.results import decoded, opened, readable
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.states import JobFailureStatus, JobState
@@ -34,7 +35,7 @@ from tenuto.search.candidate_jobs import LEASE_FILE, AgentChange, CandidateJobs,
 from tenuto.search.candidate_rows import WORK
 from tenuto.search.claimed_rows import LOST, SURROUNDINGS, Wish, process_text
 from tenuto.search.commits import SurroundingsFailed
-from tenuto.search.kept_outcomes import as_given, judge, mean_of, read_kept
+from tenuto.search.kept_outcomes import as_given, doubted, judge, mean_of, read_kept
 from tenuto.search.outcome import Outcome, as_outcome, plain
 from tenuto.search.points import PointStore
 from tenuto.search.programs import PROGRAM_TASK
@@ -80,6 +81,8 @@ def end_of(files: Files, job: Job, row: Claimed, change: AgentChange | None = No
         if change is not None:
             returned, is_reused = _evaluated(returned, change, row)
         found = judge(returned, row.definition)
+        if isinstance(job.reuse, StoredValidity) and job.key in job.reuse.doubted:
+            found = doubted(found)
         return End(row.id, row.attempt, *found, job.attempt, directory, is_reused)
     reason = job.standing.reason or JobFailureStatus.FAILED
     status = EvolutionStatus.CANCELLED if reason is JobFailureStatus.CANCELLED else EvolutionStatus.FAILED

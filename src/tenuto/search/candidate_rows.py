@@ -7,7 +7,7 @@ Statements of every candidate are built once: SQLAlchemy takes longer to build o
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -31,9 +31,9 @@ from sqlalchemy import (
 
 from tenuto.database import RowTable, announce, now_ms
 from tenuto.errors import DefaultChanged
-from tenuto.jobs.validity import OTHER_DEFAULTS, other_defaults
+from tenuto.jobs.validity import OTHER_DEFAULTS, RERUNS, is_of_other_code, other_defaults
 from tenuto.lifecycle.evolution import EVOLUTION_TRANSITIONS, EvolutionStatus, SearchEnd, SearchState
-from tenuto.search.kept_outcomes import judge_anew
+from tenuto.search.kept_outcomes import doubted, judge_anew
 from tenuto.search.rows import (
     Added,
     CandidateCounts,
@@ -287,8 +287,8 @@ def add_candidate(
     if new.outcome is not None:
         status, message = _give(connection, new)
     elif is_reused:
-        _refuse_other_values(connection, new)
-        status, message = _take_over(connection, name, new.id, row.outcome)
+        status, message = _take_over(connection, name, new, row.outcome)
+        is_reused = status is not S.PENDING
     record(connection, name, [(number, 0)], status, message)
     if not is_ordered or is_reused:
         wake_search(connection, name)  # what is new, the scheduler that adds it promotes itself
@@ -383,19 +383,24 @@ def _insertion(is_bounded: bool) -> Any:
     return insert(evolution_jobs).from_select(list(columns), rows).returning(jobs.outcome)
 
 
-def _refuse_other_values(connection: Connection, new: NewCandidate) -> None:
-    """`DefaultChanged` if the outcome that is taken over was one of other values, at defaults of then."""
+def _known_elsewhere(connection: Connection, new: NewCandidate, now: Mapping[str, Any]) -> Any:
+    """The row whose outcome is taken over, one of the same code if there is any; None if it is gone.
+
+    Raises `DefaultChanged` if it was one of other values, at defaults of then.
+    """
     query = (
-        select(jobs.params)
+        select(jobs.params, jobs.outcome, jobs.directory)
         .where(
             is_status(S.SUCCEEDED), jobs.task_id == new.task_id, jobs.job_id == new.job_id, jobs.id != new.id
         )
         .where(jobs.failure.is_(None))
+        .order_by(jobs.params.contains(f'"{now.get("code")}"').desc())
         .limit(1)
     )
-    then = connection.execute(query).scalar_one_or_none()
-    if then is not None and other_defaults(then, new.params):
+    then = connection.execute(query).one_or_none()
+    if then is not None and other_defaults(then.params, new.params):
         raise DefaultChanged(f"{new.task_id} {new.job_id[:8]} {OTHER_DEFAULTS}")
+    return then
 
 
 def _give(connection: Connection, new: NewCandidate) -> tuple[EvolutionStatus, str]:
@@ -406,16 +411,29 @@ def _give(connection: Connection, new: NewCandidate) -> tuple[EvolutionStatus, s
     return S.SUCCEEDED, "given with its outcome"
 
 
-def _take_over(connection: Connection, name: str, row: str, text: str) -> tuple[EvolutionStatus, str]:
-    """Reads the outcome that a new row has of another search as its own search does; the status and why."""
+def _take_over(
+    connection: Connection, name: str, new: NewCandidate, text: str
+) -> tuple[EvolutionStatus, str | None]:
+    """Reads the outcome that a new row has of another search as its own search does; the status and why.
+
+    PENDING, as if nothing were known: other code made it, and such outcomes are evaluated anew.
+    """
+    now = json.loads(new.params)
+    then = _known_elsewhere(connection, new, now)
+    is_older = then is not None and is_of_other_code(json.loads(then.params), now)
+    if is_older and RERUNS in now:
+        values: dict[str, Any] = dict.fromkeys(("outcome", "objective", "directory", "cost", "completed_at"))
+        values |= {"status": S.PENDING.value, "reused": False}
+        connection.execute(update(evolution_jobs).where(jobs.id == new.id).values(values))
+        return S.PENDING, None
     query = select(searches.c.definition).where(searches.c.id == name)
-    found = judge_anew(text, json.loads(connection.execute(query).scalar_one()))
-    kept = {"status": found.status.value, "failure": found.failure, "message": found.message}
-    connection.execute(
-        update(evolution_jobs)
-        .where(jobs.id == row)
-        .values(outcome=found.outcome, objective=found.objective, **kept)
-    )
+    found = judge_anew(then.outcome if then else text, json.loads(connection.execute(query).scalar_one()))
+    if is_older:
+        found = doubted(found)
+    values = {"status": found.status.value, "failure": found.failure, "message": found.message}
+    values |= {"outcome": found.outcome, "objective": found.objective}
+    values |= {"directory": then.directory} if then else {}
+    connection.execute(update(evolution_jobs).where(jobs.id == new.id).values(values))
     return found.status, found.message or "known from before"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tenuto.errors import SearchError
 from tenuto.jobs.submission import dependencies_of, tokens_of
-from tenuto.jobs.validity import check_classes
+from tenuto.jobs.validity import RERUNS, check_classes
 from tenuto.search.commits import EvolveCommit
 from tenuto.search.program_commands import files_outside
 from tenuto.search.program_tasks import check_repository, complete_values, evaluator_files, program_task
@@ -25,6 +25,7 @@ from tenuto.search.repository import Repository
 from tenuto.search.rows import LogRow, NewCandidate, SearchRow
 from tenuto.search.spaces import Domain, Objects, Space
 from tenuto.tasks.base import ConfigBase
+from tenuto.tasks.code import classes_of, file_digests
 from tenuto.tasks.config import copyconfig
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class, seal
@@ -44,6 +45,8 @@ class Candidates:
         self, task: Any, domain: Domain, layout: Layout, *, search: str = "", maximize: bool = True
     ) -> None:
         """`task`: a class of tasks, a config whose other parameters are set, or a `Repository`."""
+        self.rerun_changed = False
+        """Outcomes that other code made are not taken over."""
         self._search = search
         self._maximize = maximize
         self.salt = ""
@@ -118,6 +121,9 @@ class Candidates:
             job_id = sha256(f"{self.salt}/{job_id}".encode()).hexdigest()
         paths = self._layout.job(self.task_id, job_id)
         document = job_document(task, paths.directory, self._layout.partials, sys.path)
+        if not isinstance(self.domain, Programs):  # whose code is the program: a part of the identity
+            document["code"] = file_digests.code(classes_of(task)).digest
+            document |= {RERUNS: True} if self.rerun_changed else {}
         return NewCandidate(
             uuid.uuid4().hex,
             number,

@@ -59,6 +59,17 @@ def judge(returned: Any, definition: Mapping[str, Any]) -> Judgement:
     return Judgement(EvolutionStatus.FAILED, text, outcome.objective, outcome.cost, failure, message)
 
 
+OTHER_CODE = "OTHER_CODE"
+"""In the column `failure` of a row that SUCCEEDED: other code made its outcome, so no other search has it."""
+
+
+def doubted(found: Judgement) -> Judgement:
+    """A judgement of what other code returned, which says so."""
+    if found.status is not EvolutionStatus.SUCCEEDED:
+        return found
+    return found._replace(failure=OTHER_CODE, message="its code has changed since it was evaluated")
+
+
 def mean_of(outcomes: Sequence[Outcome], definition: Mapping[str, Any]) -> Judgement:
     """What several evaluations of one candidate are worth together: means, the spread, and all values."""
     first = outcomes[0]

@@ -32,6 +32,7 @@ from tenuto.search.search_loop import Bounds, EvolutionScheduler
 from tenuto.search.store import Store
 from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_SECTIONS
+from tenuto.settings.tree import imposed_rerun
 from tenuto.tasks.ports import current_job
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
@@ -45,6 +46,9 @@ _REPEATS = ("repeats", "repeat_best")
 def settings_of(evolution: Evolution) -> Settings:
     """The settings, with the arguments of a search."""
     settings = evolution.given_settings or load_settings(foreign=SEARCH_SECTIONS)
+    imposed = imposed_rerun.get()
+    if imposed is not None:
+        settings = dataclasses.replace(settings, rerun_changed=imposed)
     given = {
         "max_unfinished_jobs": evolution.max_unfinished_jobs,
         "max_total_jobs": evolution.max_total_jobs,
@@ -85,6 +89,7 @@ class OpenSearch:
         self.candidates = Candidates(
             evolution.task, evolution.domain, layout, search=evolution.name, maximize=evolution.maximize
         )
+        self.candidates.rerun_changed = self.settings.rerun_changed
         self.candidates.check(self.machine.files)
         self.window = self.max_unfinished if evolution.reproducible else None
         self.definition = self._definition()

@@ -13,7 +13,7 @@ from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.search.archive import Archive, Verdict
 from tenuto.search.candidates import Candidates
 from tenuto.search.claimed_rows import SURROUNDINGS
-from tenuto.search.kept_outcomes import read_kept
+from tenuto.search.kept_outcomes import OTHER_CODE, read_kept
 from tenuto.search.outcome import Outcome, point
 from tenuto.search.points import PRUNED
 from tenuto.search.proposals import InFlight, Proposal, Sampler, archive_of, chance, proposals
@@ -34,6 +34,8 @@ class Tally:
     cancelled: int = 0
     pruned: int = 0
     reused: int = 0
+    older: int = 0
+    """The outcomes that other code made."""
     since_better: int = 0
     last_failure: str | None = None
     surroundings: int = 0
@@ -167,6 +169,7 @@ class Replica:
             tally.since_better = 0 if verdict in (Verdict.NEW, Verdict.BETTER) else tally.since_better + 1
             tally.succeeded += 1
             tally.reused += row.reused
+            tally.older += row.failure == OTHER_CODE
         elif row.failure == PRUNED:
             tally.pruned += 1
         elif row.status is EvolutionStatus.CANCELLED:

@@ -18,6 +18,7 @@ from tenuto.errors import NotFound
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.archive_panel import told_cells
 from tenuto.search.candidate_rows import best_candidate
+from tenuto.search.kept_outcomes import OTHER_CODE
 from tenuto.search.points import PRUNED
 from tenuto.search.rows import SearchRow
 from tenuto.search.store import Store
@@ -46,6 +47,7 @@ class SearchOverview:
     cost: float
     best: dict[str, Any] | None
     clipped: int
+    other_code: int
     cells: int | None
     filled: int | None
     qd_score: float | None
@@ -66,7 +68,7 @@ def overview(store: Store, name: str) -> SearchOverview:
     if row is None:
         raise NotFound(f"there is no search {name!r}")
     counts = store.statuses(name)
-    reused, pruned, started = _more(store, name)
+    reused, pruned, other_code, started = _more(store, name)
     shape, offset = _archive_of(row.definition)
     filled, score = _filled(store, row, offset)
     S = EvolutionStatus
@@ -89,6 +91,7 @@ def overview(store: Store, name: str) -> SearchOverview:
         row.cost,
         _best(store, row),
         row.clipped,
+        other_code,
         math.prod(shape) if shape else None,
         filled if shape else None,
         score if shape else None,
@@ -99,14 +102,15 @@ def overview(store: Store, name: str) -> SearchOverview:
     )
 
 
-def _more(store: Store, name: str) -> tuple[int, int, float | None]:
+def _more(store: Store, name: str) -> tuple[int, int, int, float | None]:
     query = select(
         func.count().filter(jobs.reused),
         func.count().filter(jobs.failure == PRUNED),
+        func.count().filter(jobs.failure == OTHER_CODE),
         func.min(jobs.started_at),
     ).where(jobs.search_id == name)
-    reused, pruned, started = store.database.read(lambda c: c.execute(query).one())
-    return int(reused), int(pruned), None if started is None else started / 1000
+    reused, pruned, other, started = store.database.read(lambda c: c.execute(query).one())
+    return int(reused), int(pruned), int(other), None if started is None else started / 1000
 
 
 def _archive_of(definition: dict[str, Any]) -> tuple[tuple[int, ...], float]:

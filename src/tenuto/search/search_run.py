@@ -260,6 +260,13 @@ class SearchRun:
             result = opened.result(interrupts.count > 0)
             self._follow_best()
             self._reporter.ended(self._progress(), result)
+            older = opened.sampler.replica.tally.older
+            if older:
+                self._reporter.say(
+                    f"{opened.name}: {older} of the outcomes {'was' if older == 1 else 'were'} made by other "
+                    f"code (--rerun-changed of tenuto run, or rerun_changed in the settings, evaluates such "
+                    f"candidates of a new search again)"
+                )
         state = result.reason or result.state
         text = f"{result.succeeded} succeeded, {result.failed} failed"
         if result.best is not None:

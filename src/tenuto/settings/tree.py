@@ -134,6 +134,8 @@ class NotifySettings:
 
 imposed_notify: ContextVar[NotifySettings | None] = ContextVar("tenuto_notify", default=None)
 """What a command line says of notices, in place of the settings."""
+imposed_rerun: ContextVar[bool | None] = ContextVar("tenuto_rerun_changed", default=None)
+"""Whether the command line has jobs run again whose code has changed; None: as the script says."""
 
 
 @unique
