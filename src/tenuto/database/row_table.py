@@ -66,7 +66,7 @@ class RowTable(Generic[S]):
         check_move(self._transitions, state, to)
 
     def movable(self, to: S, *more: ColumnElement[bool]) -> Update:
-        """Moves all rows that the table of states lets go there, of those that meet the conditions."""
+        """The update of every row that meets the conditions and may move there by the table of states."""
         allowed = self._state.in_([state.value for state in origins(self._transitions, to)])
         return update(self._table).where(allowed, *more).values({self._state.name: to.value})
 

@@ -61,7 +61,7 @@ def load_call(experiment: ExperimentFile) -> tuple[Callable[[Any, Any], object],
 
 
 def _configuration(experiment: ExperimentFile, cls: Any, given: Mapping[str, Any], key: str) -> Any:
-    """A dataclass made of what a file says, and those that are its fields."""
+    """A dataclass, and each dataclass among its fields, made from the values of a file."""
     if not hasattr(cls, "__dataclass_fields__"):
         return cls(**given)
     hints = typing.get_type_hints(cls)

@@ -135,7 +135,7 @@ class MetricsReader:
 
 
 def is_wanted(name: str, names: Sequence[str]) -> bool:
-    """True for the metrics that are named; without names for those that the job logged itself."""
+    """True if `names` has the metric; without names, if the job itself logged it."""
     return name in names if names else not name.startswith(SYSTEM)
 
 

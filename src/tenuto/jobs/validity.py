@@ -302,7 +302,7 @@ class Validity:
                 self._refuse(job, "runs", compared(now, document(then), {}).changed)
 
     def dropped(self, job: Job) -> Iterable[Job]:
-        """The done jobs, those that others need first, whose removed files a job that runs depends on."""
+        """Done jobs whose removed files a job that runs depends on; a job comes before its dependents."""
         for origin in dict.fromkeys(_upstream(job)):
             marker = origin.marker
             if marker is not None and marker.record.get("dropped") and marker.nonce != origin.rerun_of:

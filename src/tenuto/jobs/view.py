@@ -173,7 +173,7 @@ class JobsView:
         )
 
     def parameters(self, row: Row) -> Mapping[str, Any]:
-        """The parameters of a job, and of those that it used, and what it gave, by the names of filters."""
+        """By the names of filters: parameters of a job and of the jobs that it used, and its result."""
         files = self._files
         returned = result_of(files, self.layout.job(*row.job_key), row)
         return {**ResultReader(files, self.layout).parameters(row.job_key), **flat_result(returned)}

@@ -56,7 +56,7 @@ class ParetoFront:
     def add(
         self, number: int, values: Any, objectives: Sequence[float], measures: Sequence[float] = ()
     ) -> Verdict:
-        """Takes a candidate in if none of the front is as good, and drops those that it is better than."""
+        """Add a candidate unless a member of the front is as good; the front drops members that it beats."""
         mine = tuple(sign * one for sign, one in zip(self._signs, objectives, strict=True))
         if any(all(a >= b for a, b in zip(other, mine, strict=True)) for other in self._elites):
             return Verdict.WORSE

@@ -73,7 +73,7 @@ class JobWatch:
     def wait(self, timeout_s: float) -> News:
         """Returns when the kernel tells of a change, or after `timeout_s`; sooner where it cannot tell."""
         if self._watch_more():
-            return News.STATE  # what was there before the watch was not told
+            return News.STATE  # the watch tells no change from before it began
         if self._watches is None or not self.is_told:
             time.sleep(min(timeout_s, POLL_S))
             return News.NOTHING

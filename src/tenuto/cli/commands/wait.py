@@ -75,7 +75,7 @@ class Awaited(NamedTuple):
 
     group: Group
     keys: frozenset[str] | None = None
-    """Of the jobs; None: all of the group, also those that come."""
+    """Keys of the jobs; None: every job of the group, later ones too."""
 
 
 class Waiting:
