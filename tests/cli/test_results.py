@@ -81,6 +81,16 @@ def test_parameters_of_the_jobs_that_a_job_used_are_columns(swept: Shell) -> Non
     assert [line.split()[1] for line in lines] == ["0.2", "0.3"]
 
 
+def test_the_task_is_a_column_to_group_and_to_sort_by(swept: Shell) -> None:
+    """The table shows it, but `--group task` knew no such column."""
+    groups = swept.json("results", "--group", "task", "--agg", "count")
+    assert {row["task"]: row["jobs"] for row in groups} == {
+        row["task"]: sum(one["task"] == row["task"] for one in swept.json("results")) for row in groups
+    }
+    assert len(groups) == 2
+    assert "task" in swept.run("results", "--columns", "task", "--sort=-task").stdout
+
+
 def test_results_choose_and_sort_jobs(swept: Shell) -> None:
     jobs = swept.json("jobs", "result.accuracy>0.75", "--sort=-result.accuracy")
     assert [job["result"]["accuracy"] for job in jobs] == [0.9, 0.8]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from textwrap import dedent
 
@@ -124,6 +125,9 @@ def test_runs_from_before_a_move_stay_readable(place: Place) -> None:
         assert "script.Learn" in why, why
     graph = run(tenuto("graph", "-r", f"x/{old}", "-w", "ws"), place.directory).stdout
     assert "Learn" in graph, graph
+    links = [path for path in place.workspace.glob("jobs/*/*") if path.is_symlink()]
+    assert len(links) == 4
+    assert not any(os.path.isabs(os.readlink(path)) for path in links)  # a workspace can be moved
     for path in place.workspace.glob("experiments/x/2*"):
         if path.name != old:
             shutil.rmtree(path)

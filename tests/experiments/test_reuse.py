@@ -685,6 +685,32 @@ def test_declared_outputs_are_checked(place: Place) -> None:
     assert not (job / "model.pt").exists()
 
 
+KEPT_APART = """
+import numpy
+class Make(Task):
+    def execute(self):
+        return {"deep": [numpy.arange(1000)], "loss": 1.0}
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        make = Make.C().submit()
+    print(make.result()["deep"][0].sum())
+"""
+
+
+@pytest.mark.parametrize("how", ["gone", "cut short"])
+def test_a_result_whose_file_is_gone_is_made_again(place: Place, how: str) -> None:
+    """The job was reused, and `result()` raised: for ever, since it was done."""
+    write(place, {"script.py": KEPT_APART})
+    assert out(place) == "499500\n"
+    (file,) = place.workspace.glob("jobs/*/*/Make.result-1.npy")
+    assert record(place, "Make")["outputs"] == {"Make.result-1.npy": file.stat().st_size}
+    if how == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:100])
+    assert out(place) == "499500\n"
+
+
 DROPPED = """
 import numpy
 class Base(Task):

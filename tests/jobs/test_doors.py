@@ -19,6 +19,7 @@ from tenuto.jobs.view import JobsView
 from tenuto.launchers.commands import command_of
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.scheduler import Scheduler
@@ -26,6 +27,7 @@ from tenuto.scheduler.tokens import CounterToken, declare
 from tenuto.tasks.live import seal
 from tenuto.tasks.ports import SubmitOptions
 from tenuto.testing.owner import FakeOwner
+from tenuto.workspace.event_writer import file_numbers
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 
@@ -120,6 +122,19 @@ def test_a_failed_job_is_run_again_only_if_its_attempt_is_the_one_that_was_seen(
     assert job.wait(WAIT_S) is JobState.DONE
     (refused,) = prepare(door.view, [key], door.scheduler, door.launcher).refused
     assert (refused.outcome, refused.detail) == (Outcome.REFUSED, "it is done")
+
+
+def test_the_events_of_the_last_retries_are_kept(door: Door) -> None:
+    """Each retry left a file for ever, in a directory that every follower of a run lists."""
+    key = door.run(door.job("false"))
+    place = door.layout.retry_journal
+    for _ in range(103):
+        retrying = Retrying(door.view, lambda event: None)
+        now = door.machine.clock.now()
+        retrying.hear(
+            JobProgressEvent(timestamp=now, job_id=key.job_id, task_id=key.task_id, attempt=1, progress=0.5)
+        )
+    assert file_numbers(door.machine.files, place) == list(range(2, 103))
 
 
 def test_a_job_without_a_directory_is_gone(door: Door) -> None:

@@ -446,6 +446,7 @@ def test_arrays_and_frames_lie_in_files_of_their_own_format(tmp_path: Path) -> N
     ("value", "reason"),
     [
         (object(), "object is of no kind that is kept"),
+        (numpy.ma.array([1, 2], mask=[0, 1]), "MaskedArray is of no kind that is kept: return plain values"),
         (open, "builtin_function_or_method is of no kind"),
         (numpy.array([object()]), "an array of Python objects cannot be kept without pickle"),
         (pandas.DataFrame({"a": [1, "x"]}), "Arrow has no such column"),

@@ -821,6 +821,17 @@ def test_a_wrong_way_to_vary_is_refused(more: Any, message: str) -> None:
         grid(Fitting, {"lr": [0.1, 0.2], "net.width": [1]}, **more)
 
 
+def test_seeds_are_given_once() -> None:
+    """The values of `__seed__` were replaced, and its tags stayed."""
+
+    class Seeded(Task):
+        __seed__: Param[int]
+
+    for vary, fixed in (({"__seed__": [1, 2]}, {}), ({}, {"__seed__": 1})):
+        with pytest.raises(ParameterError, match="give one of the two"):
+            grid(Seeded, vary, seeds=3, **fixed)
+
+
 def test_only_tasks_have_seeds() -> None:
     with pytest.raises(ParameterError, match="Forest is no task"):
         grid(Forest, {"trees": [1]}, seeds=2)

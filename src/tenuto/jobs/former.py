@@ -5,6 +5,7 @@ It looks at directories and moves them; what a former name is comes from `tasks.
 from __future__ import annotations
 
 import json
+import os.path
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.deprecation import former_keys
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import JobPaths, Layout
-from tenuto.workspace.ports import FileKind, Machine
+from tenuto.workspace.ports import FileKind, Files, Machine
 
 _LARGEST = 64 << 20
 _LINKED = ("done", "out", "err", "py")
@@ -102,7 +103,7 @@ def move(machine: Machine, layout: Layout, one: PlannedMove, *, really: bool) ->
     there, place = files.stat(old.directory), files.stat(new.directory)
     if there is None and place is not None and MovedJobs(files, layout).present(one.former) == one.now:
         if really:  # killed before it left the link
-            files.symlink(new.directory, old.directory)
+            _leave_link(files, new.directory, old.directory)
             files.remove(one.record)
         return moved
     if there is None or there.kind is not FileKind.DIRECTORY:
@@ -130,6 +131,11 @@ def move(machine: Machine, layout: Layout, one: PlannedMove, *, really: bool) ->
         if is_back:
             files.remove(new.directory)
         files.rename(old.directory, new.directory)
-        files.symlink(new.directory, old.directory)
+        _leave_link(files, new.directory, old.directory)
     files.remove(one.record)
     return moved
+
+
+def _leave_link(files: Files, directory: str, former: str) -> None:
+    """Relative, so that it holds where the workspace is moved to."""
+    files.symlink(os.path.relpath(directory, os.path.dirname(former)), former)

@@ -43,10 +43,11 @@ class ResultRow(NamedTuple):
         return {**self.metrics, **flat_result(self.result)}
 
     def get(self, column: str) -> Any:
-        """The cell of a column: of metrics or result, else the tag, else the parameter of that name."""
+        """The cell of a column: of metrics or result, else the tag, the parameter, or the task itself."""
         if column in self.metrics or is_result(column):
             return self.values.get(column)
-        return self.job.tags.get(column, self.parameters.get(column))
+        own = self.job.task if column == "task" else None
+        return self.job.tags.get(column, self.parameters.get(column, own))
 
 
 def is_result(name: str) -> bool:

@@ -33,7 +33,7 @@ from tenuto.scheduler.tokens import TokenDependency, from_record
 from tenuto.settings import Settings
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace import job_directory
-from tenuto.workspace.event_writer import EventWriter
+from tenuto.workspace.event_writer import EventWriter, file_numbers
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.records import LaunchRecord
 
@@ -69,6 +69,10 @@ _UNSEEN: Seen = {}
 NEVER_STARTED = "it was never started, so its parameters are not kept: run the experiment again"
 
 
+_MOST_JOURNALS = 100
+"""Retries whose events are kept: the directory is listed by all who follow runs."""
+
+
 class Retrying:
     """The owner of jobs that a person runs again: no door's.
 
@@ -80,6 +84,9 @@ class Retrying:
 
     def __init__(self, view: JobsView, subscriber: Subscriber) -> None:
         machine = view.machine
+        for number in file_numbers(machine.files, view.layout.retry_journal)[:-_MOST_JOURNALS]:
+            with suppress(FileNotFoundError):  # another retry removes them, too
+                machine.files.remove(view.layout.retry_journal.path(number))
         self._writer = EventWriter(machine.files, view.layout.retry_journal, machine.randomness.nonce())
         self._subscriber = subscriber
 

@@ -30,7 +30,7 @@ from tenuto.tasks.location import known_file, nameless_source, shown_file
 from tenuto.tasks.methods import caches
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.serialization import PARAMS_FILE, document, loads
-from tenuto.tasks.stored_values import ChangedValue, compared, defaults_digest
+from tenuto.tasks.stored_values import ChangedValue, compared, defaults_digest, have_same_values
 from tenuto.workspace.attempt_files import read_made_of
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.layout import JobPaths, Layout
@@ -552,16 +552,7 @@ def _jobs(number: int) -> str:
 def other_defaults(then: bytes | str, now: bytes | str) -> bool:
     """True if two documents of one identity have other values, at defaults that do not count."""
     one, other = json.loads(then), json.loads(now)
-    if one.get("defaults") == other.get("defaults"):
-        return False
-    known = [
-        (left["values"][name], right["values"][name])
-        for left, right in zip(one["objects"], other["objects"], strict=False)
-        if "values" in left and "values" in right and left.get("type") == right.get("type")
-        for name in left["values"].keys() & right["values"].keys()
-        if name not in (*left.get("uncounted", ()), *right.get("uncounted", ()))
-    ]
-    return any(left != right for left, right in known)
+    return one.get("defaults") != other.get("defaults") and not have_same_values(other, one)
 
 
 OTHER_DEFAULTS = (

@@ -111,12 +111,10 @@ def is_text(text: str) -> bool:
 
 def _refusal(value: Any) -> str:
     kind = type(value)
-    base = next((one for one in kind.__mro__[1:-1] if one.__module__ != kind.__module__), None)
+    base = next((one for one in kind.__mro__[1:-1] if one.__module__ == "builtins"), None)
     if base is None:
-        return f"{kind.__qualname__} is of no kind that is kept"
-    return (
-        f"{kind.__qualname__} would come back as {base.__qualname__}: return one, as in {base.__name__}(...)"
-    )
+        return f"{kind.__qualname__} is of no kind that is kept: return plain values, arrays or frames of it"
+    return f"{kind.__qualname__} would come back as {base.__name__}: return one, as in {base.__name__}(...)"
 
 
 def _mapping(value: Mapping[Any, Any], inner: Callable[[Any], Any]) -> Any:

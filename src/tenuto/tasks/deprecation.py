@@ -17,7 +17,7 @@ from tenuto.tasks.base import ConfigBase, caller, caller_depth, class_name, stat
 from tenuto.tasks.config import Config, Replacing, copyconfig
 from tenuto.tasks.identity import former_digest, former_identity
 from tenuto.tasks.live import live_class
-from tenuto.tasks.schema import DeprecatedParameter, Replacement, Schema, schema_of
+from tenuto.tasks.schema import DeprecatedParameter, Replacement, Schema, deprecated, schema_of
 
 T = TypeVar("T")
 
@@ -123,6 +123,7 @@ def _deprecate_class(cls: Any, replace: bool, target: Any = None) -> Any:
         convert = _as_successor
     if not converts and successor is not None:
         _predecessors.setdefault(successor, []).insert(0, cls)
+    deprecated.append(cls)
     type.__setattr__(cls, "__deprecated__", Replacement(successor, convert, replace))
     return cls
 

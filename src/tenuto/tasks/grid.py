@@ -14,7 +14,7 @@ from tenuto.tasks.arguments import refused, whole_number
 from tenuto.tasks.base import ConfigBase, brief, caller, class_name, is_config
 from tenuto.tasks.config import Config, copyconfig
 from tenuto.tasks.schema import schema_of
-from tenuto.tasks.seeds import give_seed
+from tenuto.tasks.seeds import SEED, give_seed
 from tenuto.tasks.tags import add_tag
 
 C = TypeVar("C", bound=Config)
@@ -43,6 +43,8 @@ def grid(
     that leads through no config.
     """
     _check(template, vary, fixed)
+    if seeds is not None and (SEED in vary or SEED in fixed):
+        raise ParameterError(f"grid: {SEED!r} is given, and seeds= too, at {caller()}: give one of the two")
     given = {name: _made(value) for name, value in fixed.items()}
     base: C = template.C(**given) if isinstance(template, type) else copyconfig(template, **given)
     choices = {name: _values(base, name, values) for name, values in vary.items()}

@@ -154,6 +154,15 @@ class Replacement(NamedTuple):
     replace: bool
 
 
+deprecated: list[type] = []
+"""The classes that stand for newer ones."""
+
+
+def is_of_deprecated(*ids: Any) -> bool:
+    """Whether one of these is the id of a class that stands for a newer one."""
+    return any(schema_of(one).id in ids for one in deprecated)
+
+
 def _placed(cls: type, generator: PathGenerator) -> PathGenerator:
     """What a `Prepare` config makes lies in a directory of its own, and in no job's."""
     if not getattr(cls, "__is_prepare__", False) or generator.partial is not None:

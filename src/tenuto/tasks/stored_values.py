@@ -8,16 +8,16 @@ changes, or the data moves, two different tasks therefore share an identity.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tenuto.light import NamedTuple, sha256
 from tenuto.tasks.base import ConfigBase, brief, is_config
-from tenuto.tasks.graph import configs_in, edges, postorder
+from tenuto.tasks.graph import edges, postorder
 from tenuto.tasks.hints import Role
 from tenuto.tasks.identity import encode, identity_plan
 from tenuto.tasks.live import live_class
-from tenuto.tasks.schema import Schema, schema_of
+from tenuto.tasks.schema import Schema, is_of_deprecated, schema_of
 from tenuto.tasks.values import to_json
 
 Stored = Mapping[str, Any]
@@ -94,23 +94,22 @@ class ChangedValue(NamedTuple):
     """A counted parameter whose value is not the one that the job was run with."""
 
     path: str
-    now: Any
-    then: Any
-    """In its stored form."""
+    now: str
+    then: str
     default_of: str
     """The parameter whose default has changed, as ``Class.name``: this one, or one that holds its config."""
     is_inside: bool
 
     def __str__(self) -> str:
-        return f"{self.path} was {_shown(self.then)} and is {brief(self.now)} now"
+        return f"{self.path} was {self.then} and is {self.now} now"
 
     def remedy(self) -> str:
         """The line by which the old results stay those of the old value."""
         owner, _, name = self.default_of.rpartition(".")
-        new, old = brief(self.now), _shown(self.then)
+        new, old = self.now, self.then
         if self.is_inside:
             new, old = "<as it is now>", f"<as it was, where {self.path} is {old}>"
-        keyword = "ignore_value" if isinstance(self.now, bool) and not self.is_inside else "ignore_default"
+        keyword = "ignore_value" if self.now in ("True", "False") and not self.is_inside else "ignore_default"
         return f"in {owner} `{name}: ... = field(default={new}, {keyword}={old})`"
 
 
@@ -137,19 +136,28 @@ def compared(
     changed: list[ChangedValue] = []
     renewed: dict[str, dict[str, Any]] = {}
     objects = stored["objects"]
-    pending = [_Place(*found) for found in _pairs(task, stored["value"], "")]
+    root = stored["value"]
+    pending = [_Place("", task, root.get("$ref"), "", True)] if isinstance(root, dict) else []
     seen: set[tuple[int, int]] = set()
     while pending:
         place = pending.pop()
-        _, config, number, _ = place
-        if (id(config), number) in seen or not 0 <= number < len(objects):
+        config, number = place.config, place.number
+        if type(number) is not int or not 0 <= number < len(objects) or (id(config), number) in seen:
             continue
         seen.add((id(config), number))
         written = objects[number]
         schema = schema_of(live_class(type(config)))
-        if "upstream" in written or written.get("type") != schema.id:
+        if "upstream" in written:
             continue
-        news = _News(schema, written, place, excluded)
+        if written.get("type") != schema.id:
+            # Of one identity, it is a default, or its class was renamed.
+            was = written.get("type")
+            if place.counts and place.default_of and not is_of_deprecated(was, schema.id):
+                changed.append(
+                    ChangedValue(place.path, _named(schema.id), _named(was), place.default_of, is_inside=True)
+                )
+            continue
+        news = _News(schema, objects, place, excluded)
         changed += news.changed
         pending += news.inner
         if any(news.renew(generated).values()):
@@ -157,47 +165,78 @@ def compared(
     return Comparison(tuple(changed), renewed)
 
 
+def have_same_values(now: Stored, then: Stored) -> bool:
+    """Whether two documents of one identity have the same counted values, at ignored defaults, too."""
+    objects = now["objects"], then["objects"]
+    pending = [(now["value"], then["value"])]
+    seen: set[tuple[int, int]] = set()
+    while pending:
+        try:
+            found = {(here, there) for _, here, there in _paired(*pending.pop(), "", *objects)}
+        except _Differ:
+            return False
+        for here, there in found - seen:
+            one, other = objects[0][here], objects[1][there]
+            if "upstream" in other or one.get("meta"):
+                continue
+            if one.get("type") != other.get("type"):
+                if not is_of_deprecated(one.get("type"), other.get("type")):
+                    return False
+                continue
+            uncounted = {*one.get("uncounted", ()), *other.get("uncounted", ())}
+            shared = one["values"].keys() & other["values"].keys() - uncounted
+            pending += [(one["values"][name], other["values"][name]) for name in shared]
+        seen |= found
+    return True
+
+
 class _Place(NamedTuple):
     """A config, and the number of the object that is stored in its place."""
 
     path: str
     config: Any
-    number: int
-    default_of: str | None = None
-    """The outermost parameter that has it by default: what lies in there does not count."""
+    number: Any
+    default_of: str
+    """The outermost parameter that has it by default: what lies in there does not count for the identity."""
+    counts: bool
+    """False for a `Meta`, and for what lies in one."""
 
 
 class _News:
     """What is new of one config."""
 
-    def __init__(self, schema: Schema, written: Stored, at: _Place, excluded: frozenset[str]) -> None:
-        path, config, _, outer = at
+    def __init__(self, schema: Schema, objects: Sequence[Any], at: _Place, excluded: frozenset[str]) -> None:
         self.changed: list[ChangedValue] = []
         self.inner: list[_Place] = []
         self._values: dict[str, Any] = {}
         self._schema = schema
-        self._config = config
-        self._written = written
-        stored = written.get("values", {})
+        self._config = config = at.config
+        self._written = objects[at.number]
+        stored, at_default = self._written.get("values", {}), _at_default(config, schema)
         for name, parameter in schema.parameters.items():
             if name not in config.__dict__ or parameter.role is Role.CONSTANT or parameter.groups & excluded:
                 continue
-            value, place = config.__dict__[name], f"{path}.{name}" if path else name
+            value, path = config.__dict__[name], f"{at.path}.{name}" if at.path else name
             own = f"{schema.cls.__qualname__}.{name}"
-            if any(configs_in(value)):
-                default_of = outer or (own if name in _at_default(config, schema) else None)
-                pairs = _pairs(value, stored.get(name), place)
-                self.inner += [_Place(*found, default_of) for found in pairs]
-                continue
-            now = to_json(value, _no_reference)
-            if name in stored and _normal(now) == _normal(stored[name]):
-                continue
-            if not parameter.counted:
-                self._values[name] = now
-            elif name in stored:
-                self.changed.append(ChangedValue(place, value, stored[name], outer or own, outer is not None))
-        for task, number in zip(config._state.init_tasks, written.get("init_tasks", []), strict=False):
-            self.inner.append(_Place(f"{path}.<init_tasks>" if path else "<init_tasks>", task, number))
+            default_of = at.default_of or (own if name in at_default else "")
+            counts = at.counts and _counts(value, parameter.counted)
+            held: list[Any] = []
+            now = to_json(value, lambda one, held=held: held.append(one) or len(held) - 1)  # type: ignore[misc]
+            try:
+                for place, here, there in _paired(now, stored.get(name, _Differ), path, held, objects):
+                    inner = held[here]
+                    self.inner.append(_Place(place, inner, there, default_of, counts and _counts(inner)))
+            except _Differ:
+                if not counts and not held:
+                    self._values[name] = now
+                elif counts and name in stored and (default_of or not held):
+                    both = _shown(now, held), _shown(stored[name], objects)
+                    self.changed.append(ChangedValue(path, *both, default_of or own, at.default_of != ""))
+        for task, number in zip(
+            at.config._state.init_tasks, self._written.get("init_tasks", []), strict=False
+        ):
+            path = f"{at.path}.<init_tasks>" if at.path else "<init_tasks>"
+            self.inner.append(_Place(path, task, number, "", at.counts))
 
     def renew(self, generated: Mapping[tuple[int, str], str]) -> dict[str, Any]:
         known = {**self._written.get("values", {}), **self._written.get("generated", {})}
@@ -209,47 +248,89 @@ class _News:
         return {"values": self._values, "generated": paths}
 
 
-def _pairs(value: Any, stored: Any, path: str) -> Iterator[tuple[str, Any, int]]:
-    """The configs in a value, each with the number of the object that is stored at the same place."""
-    if is_config(value):
-        number = stored.get("$ref") if isinstance(stored, dict) else None
-        if type(number) is int:
-            yield path, value, number
-    elif isinstance(value, list | tuple):
-        items = stored.get("$tuple") if isinstance(stored, dict) else stored
-        for position, (item, other) in enumerate(zip(value, items or (), strict=False)):
-            yield from _pairs(item, other, f"{path}[{position}]")
-    elif isinstance(value, dict) and isinstance(stored, dict):
-        for key, item in value.items():
-            yield from _pairs(item, stored.get(key), f"{path}[{key!r}]")
+def _counts(value: Any, counted: bool = True) -> bool:
+    is_meta = value._state.is_meta if is_config(value) else None
+    return counted if is_meta is None else not is_meta
 
 
-def _normal(stored: Any) -> str:
-    """A stored value as text, in which the order of a set or a dict does not matter, and 1 is not True."""
-    return json.dumps(_sorted(stored), sort_keys=True)
+class _Differ(Exception):
+    """Two values differ, whatever the configs in them are."""
 
 
-def _sorted(stored: Any) -> Any:
+def _paired(
+    now: Any, then: Any, path: str, held: Sequence[Any], objects: Sequence[Any]
+) -> Iterator[tuple[str, int, Any]]:
+    """The configs at the same places of two values in their stored form, by their numbers in `held` and in
+    `objects`; raises `_Differ` if the values are otherwise not the same. 1 is not True, and not 1.0.
+    """
+    inner: Iterable[tuple[str, Any, Any]] = ()
+    if isinstance(now, dict) and isinstance(then, dict) and now.keys() == then.keys():
+        if "$ref" in now:
+            yield path, now["$ref"], then["$ref"]
+        elif "$enum" in now:  # the file of its class may have moved
+            inner = [(path, [*now["$enum"][:2], now["$enum"][3]], [*then["$enum"][:2], then["$enum"][3]])]
+        elif "$dict" in now:
+            inner = [(path, _by_key(now["$dict"]), _by_key(then["$dict"]))]
+        elif "$set" in now:
+            inner = [(path, _in_order(now["$set"], held), _in_order(then["$set"], objects))]
+        else:
+            inner = [(path if key[:1] == "$" else f"{path}[{key!r}]", now[key], then[key]) for key in now]
+    elif isinstance(now, list) and isinstance(then, list) and len(now) == len(then):
+        inner = [(f"{path}[{at}]", *both) for at, both in enumerate(zip(now, then, strict=True))]
+    elif type(now) is not type(then) or now != then:
+        raise _Differ
+    for place, here, there in inner:
+        yield from _paired(here, there, place, held, objects)
+
+
+def _by_key(pairs: list[Any]) -> dict[str, Any]:
+    return {json.dumps(key): value for key, value in pairs}
+
+
+def _in_order(items: list[Any], objects: Sequence[Any]) -> list[Any]:
+    """The items of a set, in an order in which the numbers of configs do not matter."""
+
+    def form(item: Any) -> str:
+        if not isinstance(item, dict) or "$ref" not in item:
+            return json.dumps(item, sort_keys=True)
+        found = objects[item["$ref"]]
+        if is_config(found):
+            schema = schema_of(live_class(type(found)))
+            counted = [one for one in found.__dict__ if schema.parameters[one].counted]
+            values = {name: to_json(found.__dict__[name], lambda _: 0) for name in counted}
+            return json.dumps([schema.id, values], sort_keys=True)
+        values, uncounted = found.get("values", {}), found.get("uncounted", ())
+        known = {name: value for name, value in values.items() if name not in uncounted}
+        return json.dumps([found.get("type"), known], sort_keys=True)
+
+    return sorted(items, key=form)
+
+
+def _shown(stored: Any, objects: Sequence[Any]) -> str:
+    """A value in its stored form, as a person writes it; cut."""
     if isinstance(stored, list):
-        return [_sorted(item) for item in stored]
-    if isinstance(stored, dict):
-        kept = {key: _sorted(item) for key, item in stored.items()}
-        for kind in ("$set", "$dict"):
-            if isinstance(kept.get(kind), list):
-                kept[kind] = sorted(kept[kind], key=_normal)
-        return kept
-    return stored
+        text = f"[{', '.join(_shown(item, objects) for item in stored)}]"
+    elif not isinstance(stored, dict):
+        text = brief(stored)
+    elif len(stored) == 1 and (kind := next(iter(stored)))[:1] == "$":
+        content = stored[kind]
+        if kind == "$ref":
+            found = objects[content]
+            text = _named(schema_of(live_class(type(found))).id if is_config(found) else found.get("type"))
+        elif kind == "$enum":
+            text = f"{content[1]}.{content[3]}"
+        else:
+            text = _shown(content, objects) if isinstance(content, list) else brief(content)
+            text = f"({text[1:-1]})" if kind == "$tuple" else text
+    else:
+        text = ", ".join(f"{key!r}: {_shown(item, objects)}" for key, item in stored.items())
+        text = f"{{{text}}}"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _no_reference(config: ConfigBase) -> int:
-    raise TypeError(f"{config!r} is no plain value")
+_LONGEST = 80
 
 
-def _shown(stored: Any) -> str:
-    if isinstance(stored, dict) and len(stored) == 1:
-        ((kind, content),) = stored.items()
-        if kind == "$enum":
-            return f"{content[1]}.{content[3]}"
-        if kind.startswith("$"):
-            return brief(content)
-    return brief(stored)
+def _named(task_id: Any) -> str:
+    """A config of a class, as a person writes it."""
+    return f"{str(task_id).rpartition('.')[2]}.C()"

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -286,11 +286,23 @@ def _with_outputs(attempt: RunnerAttempt, marker: Marker, result: Any) -> Marker
     files, paths, durability = attempt.machine.files, attempt.paths, attempt.instructions.durability
     if marker.reason is not None or _is_deleted(attempt):
         return marker._replace(record=brief_record(marker.record))
+    if kept_apart := dict.fromkeys(_result_files(result)):
+        outputs = {**marker.record.get("outputs", {}), **kept_apart}
+        marker = marker._replace(record={**marker.record, "outputs": outputs})
     try:
         return keep_record(files, paths, preserve(files, paths, marker, result, durability), durability)
     except OSError as error:
         message = f"what it left cannot be kept: {disk_message(error)}"
         return marker._replace(reason=JobFailureStatus.FAILED, message=message)
+
+
+def _result_files(form: Any) -> Iterator[str]:
+    """The files of a result in the form that `launchers.results` gave it: outputs like the declared ones."""
+    if isinstance(form, dict) and isinstance(kept := form.get("$file"), dict):
+        yield kept["name"]
+    elif isinstance(form, dict | list):
+        for item in form.values() if isinstance(form, dict) else form:
+            yield from _result_files(item)
 
 
 def _is_deleted(attempt: RunnerAttempt) -> bool:
