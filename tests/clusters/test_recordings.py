@@ -225,6 +225,27 @@ def test_a_generic_system_without_words_is_refused() -> None:
         dialect("generic")
 
 
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ({"submit_id": r"job (\d+"}, r"submit_id: 'job \(\\\\d\+' is no pattern: missing \)"),
+        ({"submit_id": r"job \d+"}, r"submit_id: .* has no group"),
+        (
+            {"submit": ("qsub", "[", "-t", "1-{count}", "{script}")},
+            r"submit: `\[` and `\]` must come in pairs",
+        ),
+        ({"cancel": ("qdel", "]", "{ids}", "[")}, r"cancel: `\[` and `\]` must come in pairs"),
+        ({"options": {"mem": "-l mem={mib}M"}}, r"options: 'mem' is none of time, cores, memory, "),
+        ({"variables": {"jobs": "JOB_ID"}}, r"variables: 'jobs' is none of job, array, "),
+        ({"variables": {"first": "one"}}, r"variables: first must be a number from 0 up, not 'one'"),
+        ({"states": {"R": "runs"}}, r"states: 'runs' is no meaning of a state"),
+    ],
+)
+def test_words_by_which_a_job_would_be_lost_sight_of_are_refused(words: Any, problem: str) -> None:
+    with pytest.raises(InvalidSetting, match=rf"^clusters\.generic\.{problem}"):
+        dialect("generic", **{"submit": ("qsub", "{script}"), **words})
+
+
 FEDERATION = """#!/bin/sh
 echo "$(basename $0) $SLURM_CLUSTERS: $*" >> {directory}/calls
 case "$(basename $0) $SLURM_CLUSTERS" in

@@ -38,6 +38,11 @@ ASK_S = 60.0
 IDS_A_CALL = 200
 NEVER = "will not start"
 _MIB = 1 << 20
+_OPTIONS = (
+    *("time", "cores", "memory", "nodes", "gpus", "gpu_type", "node_gpus", "node_gpu_type"),
+    *("partition", "account", "qos", "constraint"),
+)
+_VARIABLES = ("job", "array", "index", "first", "task")
 _LARGEST_ARRAY = 1001
 """Of a system that does not say."""
 
@@ -260,16 +265,36 @@ class Dialect:
         self.options = {**self.options, **(settings.options or {})}
         self.variables = {**self.variables, **(settings.variables or {})}
         self.states = {**self.states, **(settings.states or {})}
-        unknown = sorted(set(self.states.values()) - {*MEANINGS})
-        if unknown:
-            raise InvalidSetting(
-                f"clusters.{name}.states: {unknown[0]!r} is no meaning of a state: {', '.join(MEANINGS)}"
-            )
-        if settings.throttle is not None and not self.throttle_words:
-            raise InvalidSetting(f"clusters.{name}.throttle: {self.title} has no word for it")
         if not self.submit_words:
             raise InvalidSetting(f"clusters.{name}.submit is missing: the words that submit a job")
+        if problem := self._unfit_word():
+            raise InvalidSetting(f"clusters.{name}.{problem}")
         self._meaning = cache(self._read_meaning)
+
+    def _unfit_word(self) -> str | None:
+        """What is wrong with the words of the settings: a job that was queued by them would be lost sight of."""
+        try:
+            if not re.compile(self.submit_id).groups:
+                return f"submit_id: {self.submit_id!r} has no group `( )`, which is the id"
+        except re.error as error:
+            return f"submit_id: {self.submit_id!r} is no pattern: {error}"
+        for key, words in (("submit", self.submit_words), ("cancel", self.cancel_words)):
+            brackets = [word for word in words if word in ("[", "]")]
+            if brackets != ["[", "]"] * (len(brackets) // 2):
+                return f"{key}: `[` and `]` must come in pairs, with spaces around"
+        for key, given, known in (
+            ("options", self.options, _OPTIONS),
+            ("variables", self.variables, _VARIABLES),
+        ):
+            if strange := sorted({*given} - {*known}):
+                return f"{key}: {strange[0]!r} is none of {', '.join(known)}"
+        if not str(self.variables.get("first", 0)).isdecimal():
+            return f"variables: first must be a number from 0 up, not {self.variables['first']!r}"
+        if strange := sorted(set(self.states.values()) - {*MEANINGS}):
+            return f"states: {strange[0]!r} is no meaning of a state: {', '.join(MEANINGS)}"
+        if self.settings.throttle is not None and not self.throttle_words:
+            return f"throttle: {self.title} has no word for it"
+        return None
 
     # What people ask
 

@@ -31,7 +31,8 @@ from tenuto.launchers.cluster.tracked import Answer, ClusterProcess, Handed
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.manifest import Header
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement, unfit
+from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement, time_text, unfit
+from tenuto.launchers.runner.terms import LAST_WORDS_S
 from tenuto.settings import load_settings
 from tenuto.settings.clusters import ClusterSettings, PartitionSettings
 from tenuto.tasks.arguments import guarded
@@ -164,9 +165,9 @@ class ClusterLauncher:
         """This launcher, asking the system for what a requirement says; else `LauncherNotFound`."""
         options, offered = self.options, self._offered()
         problem = self.dialect.unsayable(alternative)
-        if offered and self._may_choose():
+        if offered:
             options = replace(options, partition=self._partition(self._needs(alternative), offered))
-        elif problem is not None and not offered:
+        elif problem is not None:
             raise LauncherNotFound(problem)
         options = options.adapted(alternative, self._kept)
         if options.partition in offered and offered[options.partition or ""].gpus:
@@ -209,7 +210,8 @@ class ClusterLauncher:
 
     def _offered(self) -> dict[str, Host]:
         """The partitions that jobs may use, as far as the settings tell of them."""
-        offered = {name: host_of(told) for name, told in (self.settings.partitions or {}).items()}
+        told = (self.settings.partitions or {}).items()
+        offered = {name: host_of(partition, self.grace_s) for name, partition in told}
         own = self.options.partition
         return offered if self._may_choose() else {name: offered[name] for name in offered if name == own}
 
@@ -233,7 +235,9 @@ class ClusterLauncher:
         if found:
             return max(found, key=lambda name: found[name].score)
         why = "; ".join(f"{name}: {unfit(alternative, host)}" for name, host in hosts.items())
-        raise LauncherNotFound(f"no partition of {self.name} fits: {why}")
+        kept = time_text(self.grace_s + LAST_WORDS_S)
+        kept = "" if alternative.duration_s is None else f" (of its time {kept} are for the end of a job)"
+        raise LauncherNotFound(f"no partition of {self.name} fits: {why}{kept}")
 
     @property
     def asked(self) -> str:
@@ -313,10 +317,11 @@ def limits_of(options: ClusterOptions, grace_s: float) -> Limits:
     return Limits(memory_bytes=options.memory_bytes, grace_s=grace_s)
 
 
-def host_of(told: PartitionSettings) -> Host:
-    """A partition, as the settings tell of it."""
+def host_of(told: PartitionSettings, grace_s: float) -> Host:
+    """A partition, as the settings tell of it; what is asked for on top of a duration must fit there, too."""
     gpus = (Gpu(told.gpu_kind, told.gpu_memory_bytes, told.gpu_type),) * told.gpus
-    return Host(told.cores, told.memory_bytes, gpus, told.time_s, priority=told.priority, nodes=told.nodes)
+    longest_s = None if told.time_s is None else max(told.time_s - grace_s - LAST_WORDS_S, 1.0)
+    return Host(told.cores, told.memory_bytes, gpus, longest_s, priority=told.priority, nodes=told.nodes)
 
 
 def match_of(alternative: Alternative, host: Host) -> Match | None:
