@@ -272,7 +272,7 @@ class Dialect:
         self._meaning = cache(self._read_meaning)
 
     def _unfit_word(self) -> str | None:
-        """What is wrong with the words of the settings: a job that was queued by them would be lost sight of."""
+        """What is wrong with the words of the settings, by which a queued job would be lost sight of."""
         try:
             if not re.compile(self.submit_id).groups:
                 return f"submit_id: {self.submit_id!r} has no group `( )`, which is the id"

@@ -138,8 +138,13 @@ class ClusterFollower:
             attempt.is_submitting = True
             return attempt
 
-    def submitted(self, attempt: TrackedAttempt, found: SubmittedAttempt | None) -> None:
-        """The answer for an attempt: where the system has it, or None if it refused it."""
+    def submitted(
+        self, attempt: TrackedAttempt, found: SubmittedAttempt | None, doubtful: str | None = None
+    ) -> None:
+        """The answer for an attempt: where the system has it, or None if it refused it.
+
+        `doubtful`: the name of the submission's jobs, if the system may have them twice.
+        """
         with self._tracked.lock:
             attempt.is_submitting = False
             attempt.since = self.machine.clock.monotonic()
@@ -147,7 +152,7 @@ class ClusterFollower:
             if found is not None:
                 self._take_found(attempt, found)
                 if not found.is_pilot:
-                    self._open_places.add(found.place, attempt.launch.nonce)
+                    self._open_places.add(found.place, attempt.launch.nonce, doubtful)
         self._poller.interval.soon(self.machine.clock.monotonic())
         self.hurry()
 

@@ -423,10 +423,11 @@ class ClusterSubmitter:
         arguments = self._dialect.arguments(options, self._grace_s)
         job = JobScript(name, len(orders), arguments, script, place.directory)
         pause_s = FIRST_PAUSE_S
+        take = partial(self._take, place, header, orders, answer)
         while True:
             said = self._dialect.submit(job)
             if said.outcome is SubmissionOutcome.TAKEN:
-                self._take(said.text or None, place, header, orders, answer)
+                take(said.text or None, None if pause_s == FIRST_PAUSE_S else name)
                 return
             if said.outcome is SubmissionOutcome.REFUSED:
                 files.remove_tree(place.directory)
@@ -445,10 +446,10 @@ class ClusterSubmitter:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             queued = self._queued(place)
             if queued is not None:
-                self._take(queued, place, header, orders, answer)
+                take(queued, name)
                 return
             if all(self._is_claimed(handed) for handed in orders):
-                self._take(None, place, header, orders, answer)  # all of them were given up meanwhile
+                take(None, name)  # all of them were given up meanwhile
                 return
 
     def _header(self, orders: Sequence[Handed]) -> Header:
@@ -469,8 +470,15 @@ class ClusterSubmitter:
         return is_claimed(self._follower.machine, handed.attempt.paths, handed.order.nonce)
 
     def _take(
-        self, job: str | None, place: Place, header: Header, orders: Sequence[Handed], answer: Answer
+        self,
+        place: Place,
+        header: Header,
+        orders: Sequence[Handed],
+        answer: Answer,
+        job: str | None,
+        doubtful: str | None,
     ) -> None:
+        """`doubtful`: the name of its jobs, if the system may have them twice: an answer was lost."""
         self._follower.limit.queue(place, len(orders), job)
         if job is not None:
             # A command that found every job of it ended may have cleared the directory away by now.
@@ -479,7 +487,8 @@ class ClusterSubmitter:
         is_array = len(orders) > 1
         for index, handed in enumerate(orders):
             own = None if job is None else self._dialect.task_id(job, index, is_array=is_array)
-            self._follower.submitted(handed.attempt, SubmittedAttempt(place, index, is_array, own, header))
+            found = SubmittedAttempt(place, index, is_array, own, header)
+            self._follower.submitted(handed.attempt, found, doubtful)
             answer(handed, self._follower.process_of(handed.attempt))
 
     def _give_up(self, orders: Sequence[Handed], error: Exception, answer: Answer) -> None:

@@ -1,8 +1,8 @@
 """The directory of one submission: manifest, script, complaints of runners, and id; and how long it stays.
 Written in the order in which a crash does no harm; read back by a scheduler that comes later.
-A directory is removed when every attempt in it has left its marker. One of another process is kept until the
-system shows none of its tasks: a task that starts reads its manifest, and would wait a minute for one that is
-gone. One whose attempt left no marker is kept, for the complaints in it, until the job has another attempt.
+A directory is removed when every attempt in it has left its marker. One of another process, and one that may
+have been queued twice, is kept until the system shows none of its tasks: a task that starts reads its manifest,
+and would wait a minute for one that is gone, or fail for want of a place for its output. One whose attempt left no marker is kept, for the complaints in it, until the job has another attempt.
 """
 
 from __future__ import annotations
@@ -255,14 +255,16 @@ class OpenPlaces:
         self._lock = threading.Lock()
         self._open: dict[Place, set[str]] = {}
         self._names: dict[Place, str] = {}
-        """What other processes submitted, and the name of its jobs."""
+        """What other processes submitted, or this one perhaps twice, and the name of its jobs."""
         self._over: dict[Place, float] = {}
-        """What other processes submitted that is over, and since when."""
+        """What of that is over, and since when."""
 
-    def add(self, place: Place, nonce: str) -> None:
-        """An attempt was submitted."""
+    def add(self, place: Place, nonce: str, doubtful: str | None = None) -> None:
+        """An attempt was submitted. `doubtful`: the name of its jobs, if the system may have them twice."""
         with self._lock:
             self._open.setdefault(place, set()).add(nonce)
+            if doubtful is not None:
+                self._names[place] = doubtful
 
     def settle(self, place: Place, nonce: str) -> None:
         """An attempt has left its marker."""
