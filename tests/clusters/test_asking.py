@@ -230,6 +230,12 @@ def test_a_system_that_cannot_be_asked_for_nodes_says_so(name: str) -> None:
         spoken.arguments(ClusterOptions(nodes=2))
 
 
+def test_what_a_system_has_no_word_for_is_refused_before_any_job_is() -> None:
+    settings = ClusterSettings(dialect="ssh", hosts=("a:4",), account="lab")
+    with pytest.raises(LauncherNotFound, match=r"ssh cannot be asked for account: say how in clusters.ssh"):
+        ClusterLauncher("ssh", settings=settings, cluster=ClusterFollower(settings, name="ssh"))
+
+
 def test_options_of_tasks_that_no_nodes_can_share_are_refused() -> None:
     with pytest.raises(InvalidSetting, match="tasks must be a multiple of nodes"):
         ClusterOptions(nodes=2, tasks=3)

@@ -270,6 +270,8 @@ class Dialect:
         if problem := self._unfit_word():
             raise InvalidSetting(f"clusters.{name}.{problem}")
         self._meaning = cache(self._read_meaning)
+        self._has_run = False
+        """True once a command of the system ran: one that is missing then may be there again in a while."""
 
     def _unfit_word(self) -> str | None:
         """What is wrong with the words of the settings, by which a queued job would be lost sight of."""
@@ -419,10 +421,17 @@ class Dialect:
         values["{throttle}"] = " ".join(throttle)
         lists = {"{options}": job.options, "{throttle}": throttle}
         command = said(self.submit_words, values, lists, in_brackets=job.jobs > 1)
+        return self._submitted(command, job.script)
+
+    def _submitted(self, command: list[str], given: str) -> SubmissionAnswer:
+        """Runs a command that submits; what the system does not answer may be queued all the same."""
         try:
-            done = self.run(command, SUBMIT_S, job.script)
+            done = self.run(command, SUBMIT_S, given)
         except ClusterError as error:
-            return SubmissionAnswer(SubmissionOutcome.LATER, str(error))
+            is_missing = isinstance(error.__cause__, FileNotFoundError) and not self._has_run
+            return SubmissionAnswer(
+                SubmissionOutcome.REFUSED if is_missing else SubmissionOutcome.LATER, str(error)
+            )
         if done.returncode == 0:
             found = re.search(self.submit_id, done.stdout)
             return SubmissionAnswer(SubmissionOutcome.TAKEN, self.normal(found[1]) if found else "")
@@ -617,7 +626,7 @@ class Dialect:
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command; `ClusterError` if it cannot be run, or gives no answer."""
         try:
-            return subprocess.run(
+            done = subprocess.run(
                 command,
                 input=given or "",
                 env=self.environment(),
@@ -630,7 +639,9 @@ class Dialect:
         except subprocess.TimeoutExpired:
             raise ClusterError(f"{command[0]} gave no answer for {timeout_s:g} s") from None
         except OSError as error:
-            raise ClusterError(f"{command[0]} cannot be run: {error.strerror}") from None
+            raise ClusterError(f"{command[0]} cannot be run: {error.strerror}") from error
+        self._has_run = True
+        return done
 
     def outcome(self, complaint: str) -> SubmissionOutcome:
         """What a complaint means for a submission."""

@@ -120,6 +120,7 @@ class ClusterLauncher:
         self._most_jobs = min(self.settings.max_jobs, self.dialect.most_jobs())
         self.slots = slots_of(self.options, self.settings, self._most_jobs)
         self.dialect.check(self.options)
+        self.arguments()  # what the system has no word for is refused before any job is
         self.limits: Limits | None = limits_of(self.options, self.grace_s)
         self._said: frozenset[str] = frozenset() if options is None else options.said()
         """The options that a script chose, by their names,"""

@@ -139,7 +139,8 @@ class SshDialect(Dialect):
                 return SubmissionAnswer(SubmissionOutcome.TAKEN, f"{host.name}:{done.stdout.strip()}")
             if done is not None and done.returncode != _NO_CONNECTION:
                 return SubmissionAnswer(SubmissionOutcome.REFUSED, first_line(done.stderr))
-            problem = f"{host.name} gives no answer"
+            told = first_line(done.stderr) if done is not None else ""
+            problem = f"{host.name} gives no answer" + (told and f": {told}")
             if done is None:  # it may have begun there: nothing else is tried before that is known
                 return SubmissionAnswer(SubmissionOutcome.LATER, problem)
             self._free(host, job.directory)
