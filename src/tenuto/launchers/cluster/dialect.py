@@ -7,6 +7,7 @@ from __future__ import annotations
 import getpass
 import json
 import math
+import os
 import re
 import subprocess
 import threading
@@ -43,6 +44,10 @@ _OPTIONS = (
     *("partition", "account", "qos", "constraint"),
 )
 _VARIABLES = ("job", "array", "index", "first", "task")
+_SIGNALLED = 128
+"""From here on the exit code of a shell tells of a signal."""
+NAMED_BY = 8
+"""Digits of a submission's id that are in the name of its jobs."""
 _LARGEST_ARRAY = 1001
 """Of a system that does not say."""
 
@@ -223,7 +228,7 @@ class Dialect:
     """Tells how the jobs `{ids}`, or `{comma_ids}`, ended."""
     end_late_s = 0.0
     """How late that may be known."""
-    states: Mapping[str, str] = {}
+    states: Mapping[str, str] = {"exited": "exited"}
     """State -> a word of `MEANINGS`."""
     cancel_words: tuple[str, ...] = ()
     """Ends the jobs `{ids}`; words in `[ ]`: only those that wait."""
@@ -239,6 +244,8 @@ class Dialect:
     """Options of a job without a time limit: have its runner told of one by the signal USR1."""
     keeps_shell = False
     """True: the script waits for its runner, since the system says the same of all that was killed."""
+    leaves_code = False
+    """True: the script waits for its runner, and leaves the exit code in a file: the system tells of none."""
     ours: tuple[str, ...] = ()
     """Options that the launcher itself sets, or that would change what an answer means."""
     never_starts: tuple[str, ...] = ()
@@ -518,11 +525,13 @@ class Dialect:
     def look_up(self, jobs: Mapping[str, str]) -> dict[str, QueueRow]:
         """How jobs ended that are no longer listed; a job that is not in the answer is forgotten.
 
-        `jobs`: id -> directory of its submission, empty if that is not known.
+        `jobs`: id -> where its script leaves its exit code, if the system tells of none.
         """
+        if not self.end_words:
+            return {job: row for job, path in jobs.items() if (row := _left(job, path)) is not None}
         wanted = list(jobs)
         found: dict[str, QueueRow] = {}
-        for first in range(0, len(wanted) if self.end_words else 0, IDS_A_CALL):
+        for first in range(0, len(wanted), IDS_A_CALL):
             ids = [self.native(job) for job in wanted[first : first + IDS_A_CALL]]
             command = said(self.end_words, {"{comma_ids}": ",".join(ids)}, {"{ids}": ids})
             read = self.read_end if self.settings.end is None else self.read_end_lines
@@ -701,6 +710,19 @@ def exit_code(text: str) -> int | None:
     """Of `3`, or of `3:0`, where the second number is that of a signal."""
     code, _, number = text.partition(":")
     return int(code) if code.isdecimal() and number in ("", "0") else None
+
+
+def _left(job: str, path: str) -> QueueRow | None:
+    """The end of a job whose script has left its exit code in a file."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            code, ended = stream.read().strip(), os.fstat(stream.fileno()).st_mtime
+    except (OSError, ValueError):
+        return None
+    if not code.isdecimal():
+        return None
+    own = int(code) if int(code) < _SIGNALLED else None
+    return QueueRow(job, "exited", "", ended, own, f"-{path.split('/')[-2][:NAMED_BY]}")
 
 
 def leading_number(text: str, default: int) -> int:

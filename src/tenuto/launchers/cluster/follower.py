@@ -410,6 +410,7 @@ class Poller:
             attempt.is_new = attempt.is_to_be_judged = True
             if attempt.job is None:
                 attempt.take(None)  # the process that submits it may not have written its id yet
+        self._look_up([attempt for attempt in active if attempt.job is not None])
         self.interval.asked(self._clock.monotonic(), is_news=any(a.has_begun for a in active))
 
     def recall(self, attempts: Iterable[TrackedAttempt], now: float) -> None:
@@ -476,13 +477,13 @@ class Poller:
                 self._clock.monotonic()
             )  # a command that asks for two seconds needs two answers
         lost = [a for a in active if a.missing >= MISSING_ANSWERS and not a.is_forgotten]
-        lost = [attempt for attempt in lost if attempt.job is not None]
-        if lost:
-            self._look_up(lost)
+        self._look_up([attempt for attempt in lost if attempt.job is not None])
 
     def _look_up(self, lost: list[TrackedAttempt]) -> None:
         """Asks for jobs that the list no longer shows: the system may remember how they ended."""
-        jobs = {str(a.job): a.found.place.directory if a.found is not None else "" for a in lost}
+        if not lost:
+            return
+        jobs = {str(a.job): a.found.place.code(a.found.position) if a.found is not None else "" for a in lost}
 
         def take(found: dict[str, QueueRow], began: float) -> None:
             for attempt in lost:
