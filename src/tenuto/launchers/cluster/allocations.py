@@ -214,7 +214,7 @@ class Pilots:
             self._answer_all(LaunchRefused(message))
 
     def _clear_away(self, now: float) -> None:
-        """Removes the directories of pilots that ended well, once none of their orders needs the exit code."""
+        """Removes the directories of pilots that ended well, once no order needs the exit code in them."""
         for flight in list(self._ended):
             flight.renew(now)
             if not flight.sent:

@@ -36,6 +36,7 @@ from tenuto.launchers.cluster.tracked import (
     TrackedAttempt,
 )
 from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.observation import AWAITED
 from tenuto.settings import load_settings
 from tenuto.settings.clusters import ClusterSettings
 from tenuto.workspace.derive import ClusterReport
@@ -291,10 +292,11 @@ class ClusterFollower:
             attempt.tell_listeners()
 
     def _warn_of(self, message: str) -> None:
-        """Says once, and at once, why jobs will not start: a driver may have no terminal to show them at."""
-        if NEVER in message and message not in self._warned:
-            self._warned.add(message)
-            logger.warning("a job is in trouble: %s", message, extra={"action": "cluster_never_starts"})
+        """Says once, and at once, what a driver without a terminal would not show: a job waits for long."""
+        key = AWAITED if AWAITED in message else message
+        if (NEVER in message or key is AWAITED) and key not in self._warned:
+            self._warned.add(key)
+            logger.warning("a job is in trouble: %s", message, extra={"action": "cluster_trouble"})
 
     def _wait(self, signals: RunnerSignals) -> None:
         closely = [min(CLOSELY_S, a.beat_s / 2) for a in self._tracked.all() if a.is_watched_closely]
