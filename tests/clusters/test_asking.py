@@ -65,6 +65,33 @@ def test_what_no_partition_has_is_refused_with_the_reason_of_each(tmp_path: Path
         launcher.adapted(Requirement.parse("cuda(mem=96G)").alternatives[0])
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("cuda(mem=48G)", r"v100: cuda\(mem=48G\) is asked for, and it has"),
+        ("cuda*5", r"v100: cuda\*5 is asked for"),
+        ("cpu(cores=33)", "v100: 33 cores are asked for, and it offers 32"),
+        ("duration=2d", "v100: 2d are asked for, and it allows"),
+    ],
+)
+def test_a_partition_that_a_script_chose_must_have_what_the_job_needs(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    chosen = launcher_of(settings_of(tmp_path, PARTITIONS), ClusterOptions(partition="v100"))
+    assert chosen.adapted(Requirement.parse("cuda(mem=24G)").alternatives[0]).options.partition == "v100"
+    with pytest.raises(LauncherNotFound, match=rf"no partition of slurm fits: {why}"):
+        chosen.adapted(Requirement.parse(text).alternatives[0])
+
+
+def test_a_duration_fits_a_partition_with_what_is_asked_for_on_top(tmp_path: Path) -> None:
+    launcher = launcher_of(settings_of(tmp_path, '[slurm.partitions.short]\ntime = "1h"\n'))
+    longest = launcher.adapted(Requirement.parse("duration=59m20s").alternatives[0])
+    assert longest.arguments() == ["--time=60", "--partition=short"]
+    with pytest.raises(LauncherNotFound, match=r"allows 59m20s \(of its time 40s are for the end of a job\)"):
+        launcher.adapted(Requirement.parse("duration=1h").alternatives[0])
+    assert launcher.held(Requirement.parse("duration=8h").alternatives[0]).duration_s == 3560.0
+
+
 @pytest.mark.parametrize("line", ["gpu = 4", 'time = "2x"', "cores = 0", 'gpu_kind = "mps"'])
 def test_a_partition_that_makes_no_sense_is_refused(tmp_path: Path, line: str) -> None:
     with pytest.raises(InvalidSetting, match=re.escape("slurm.partitions: expected tables of cores")):
@@ -183,6 +210,7 @@ def test_needs_that_grow_stay_in_a_partition_that_a_script_chose(tmp_path: Path)
             "-l walltime=01:00:40 -l select=2:ncpus=12:mpiprocs=4:mem=4096mb:ngpus=4:gpu_model=a100",
         ),
         ("pbs", "cpu(cores=2, mem=1G)", "-l ncpus=2 -l mem=1024mb"),
+        ("pbs", "cuda(type=a100)*2", "-l select=1:ncpus=1:mpiprocs=1:ngpus=2:gpu_model=a100"),
         ("lsf", "nodes=2 & tasks=8 & cpu(cores=3)", "-n 24 -R span[ptile=12]"),
         ("lsf", "cuda(type=a100)*2", "-gpu num=2:gmodel=a100"),
     ],
@@ -200,6 +228,12 @@ def test_a_system_that_cannot_be_asked_for_nodes_says_so(name: str) -> None:
     spoken = dialect_of(name, ClusterSettings(dialect=name, hosts=hosts))
     with pytest.raises(LauncherNotFound, match=rf"cannot be asked for nodes: say how in clusters.{name}.opt"):
         spoken.arguments(ClusterOptions(nodes=2))
+
+
+def test_what_a_system_has_no_word_for_is_refused_before_any_job_is() -> None:
+    settings = ClusterSettings(dialect="ssh", hosts=("a:4",), account="lab")
+    with pytest.raises(LauncherNotFound, match=r"ssh cannot be asked for account: say how in clusters.ssh"):
+        ClusterLauncher("ssh", settings=settings, cluster=ClusterFollower(settings, name="ssh"))
 
 
 def test_options_of_tasks_that_no_nodes_can_share_are_refused() -> None:

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from tenuto.errors import InvalidSetting, LauncherNotFound
-from tenuto.launchers.cluster.dialect import ClusterError, ClusterOptions, Dialect, JobScript, dialect_of
+from tenuto.launchers.cluster.dialect import (
+    ClusterError,
+    ClusterOptions,
+    Dialect,
+    JobScript,
+    SubmissionOutcome,
+    dialect_of,
+)
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.settings.clusters import DIALECTS, ClusterSettings
 from tenuto.workspace.derive_table import ClusterSays
@@ -223,6 +230,45 @@ def test_hosts_that_make_no_sense_are_refused(hosts: Any) -> None:
 def test_a_generic_system_without_words_is_refused() -> None:
     with pytest.raises(InvalidSetting, match=r"clusters.generic.submit is missing"):
         dialect("generic")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ({"submit_id": r"job (\d+"}, r"submit_id: 'job \(\\\\d\+' is no pattern: missing \)"),
+        ({"submit_id": r"job \d+"}, r"submit_id: .* has no group"),
+        (
+            {"submit": ("qsub", "[", "-t", "1-{count}", "{script}")},
+            r"submit: `\[` and `\]` must come in pairs",
+        ),
+        ({"cancel": ("qdel", "]", "{ids}", "[")}, r"cancel: `\[` and `\]` must come in pairs"),
+        ({"options": {"mem": "-l mem={mib}M"}}, r"options: 'mem' is none of time, cores, memory, "),
+        ({"variables": {"jobs": "JOB_ID"}}, r"variables: 'jobs' is none of job, array, "),
+        ({"variables": {"first": "one"}}, r"variables: first must be a number from 0 up, not 'one'"),
+        ({"states": {"R": "runs"}}, r"states: 'runs' is no meaning of a state"),
+    ],
+)
+def test_words_by_which_a_job_would_be_lost_sight_of_are_refused(words: Any, problem: str) -> None:
+    with pytest.raises(InvalidSetting, match=rf"^clusters\.generic\.{problem}"):
+        dialect("generic", **{"submit": ("qsub", "{script}"), **words})
+
+
+@pytest.mark.parametrize(("name", "command"), [("lsf", "bsub"), ("condor", "condor_submit"), ("pbs", "qsub")])
+def test_a_command_that_was_never_there_refuses_a_job_and_one_that_is_away_delays_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, command: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    spoken, job = dialect(name), JobScript("T-01234567", 1, [], "#!/bin/sh\n", "/ws/x")
+    refused = spoken.submit(job)
+    assert (refused.outcome, refused.text) == (
+        SubmissionOutcome.REFUSED,
+        f"{command} cannot be run: No such file or directory",
+    )
+    (tmp_path / command).write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / command).chmod(0o755)
+    spoken.submit(job)
+    (tmp_path / command).unlink()
+    assert spoken.submit(job).outcome is SubmissionOutcome.LATER
 
 
 FEDERATION = """#!/bin/sh

@@ -50,7 +50,12 @@ def test_an_attempt_that_began_and_waits_again_is_over_after_the_fence() -> None
     watched = Watched()
     assert watched.report(Seen.PENDING).says is ClusterSays.RUNNING, "the list may be a moment old"
     watched.host.clock.advance(PATIENCE_S)
-    assert watched.report(Seen.PENDING).unsure
+    unsure = watched.report(Seen.PENDING)
+    assert unsure.unsure
+    assert unsure.message == (
+        "its end is not certain yet: as its list says; "
+        f"it counts once its runner was silent for {FENCE_BEATS} beats of 30 s"
+    )
     watched.host.disk.touch(JOB.pid)
     watched.host.clock.advance((FENCE_BEATS - 1) * BEAT_S)
     assert watched.report(Seen.PENDING).unsure, "a beat was seen meanwhile"

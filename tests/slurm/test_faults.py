@@ -72,6 +72,21 @@ def test_an_order_that_is_queued_twice_runs_once(driver: Driver) -> None:
     assert driver.began() == ["n"]
 
 
+def test_an_order_that_is_left_over_in_the_queue_is_taken_out_and_does_not_fail(driver: Driver) -> None:
+    driver.shim("sbatch", LOSES_ONE_ANSWER)
+    driver.shim("squeue", '[ "$(grep -c ^sbatch "$HERE/calls")" -ge 2 ] || exit 0')
+    driver.close_queue()
+    process = driver.start(driver.script(NOTE))
+    (_, held) = eventually(
+        lambda: len(twice := driver.in_state("PENDING")) == 2 and twice, "it to be queued twice"
+    )
+    driver.slurm.run("scontrol", "hold", held)
+    driver.open_queue()
+    driver.ended(process)
+    assert sorted(state for _, state in driver.queue()) == ["CANCELLED", "COMPLETED"]
+    assert driver.began() == ["n"]
+
+
 OFTEN = """
 from tenuto.launchers.cluster import follower
 

@@ -39,8 +39,10 @@ def test_jobs_of_a_node_that_lost_power_run_again_elsewhere(own_driver: Driver) 
     own_driver.slurm.crash("node.n1")
     eventually(lambda: _is_down(own_driver.slurm, "n1"), "the node to be given up", 90)
     own_driver.release()
-    process.communicate(timeout=120)
-    assert process.returncode == 0
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert "its end is not certain yet: Slurm says NODE_FAIL of job" in said
+    assert "it counts once its runner was silent for 3 beats of" in said
     attempts = {job["id"]: job["attempt"] for job in own_driver.jobs()}
     assert sorted(attempts.values()) == [1, 2]
     assert [line.split()[0] for line in own_driver.ledger()].count(lost) == 2

@@ -142,6 +142,17 @@ def test_the_queue_is_read_row_by_row(shim: Shim) -> None:
     ]
 
 
+def test_what_a_partition_offers_is_told_with_its_gpus(shim: Shim) -> None:
+    shim("scontrol", "echo 'SLURM_VERSION = 22.05'")
+    shim(
+        "sinfo",
+        "echo 'a100|64|512000|2-00:00:00|gpu:a100:4|up|8'\necho 'long|16|64000|10-00:00:00|(null)|up|2'",
+    )
+    assert SLURM.offers() == (
+        "Slurm 22.05: a100 (8 nodes, 64 cores, 2-00:00:00, gpu:a100:4), long (2 nodes, 16 cores, 10-00:00:00)"
+    )
+
+
 def test_a_failing_queue_tells_nothing(shim: Shim) -> None:
     shim("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(ClusterError, match="Unable to contact"):

@@ -21,6 +21,8 @@ from tenuto.workspace.records import LaunchRecord
 
 CLOCKS_DIFFER_S = 60.0
 """How far the clocks of two hosts may be apart."""
+AWAITED = "it counts once its runner was silent"
+"""What is said of an end that the cluster cannot confirm."""
 TOLD_BEATS = 10
 """How many beats must be missing before a person is told of it."""
 SUBMISSION_PATIENCE_S = 60.0
@@ -108,11 +110,13 @@ class Observer:
         is_missing = found.seen is Seen.MISSING
         if not has_begun:
             patience_s = SUBMISSION_PATIENCE_S if is_missing else PATIENCE_S
-            return ended if self._has_waited(launch.nonce, patience_s, found) else _UNSURE
+            return ended if self._has_waited(launch.nonce, patience_s, found) else _unsure(found.message)
         if is_missing or not found.confirmed or found.exit_code == STALE:
-            return ended._replace(blameless=True) if self._is_fenced(paths, launch.nonce) else _UNSURE
+            if self._is_fenced(paths, launch.nonce):
+                return ended._replace(blameless=True)
+            return _unsure(f"{found.message or ''}; {AWAITED} for {FENCE_BEATS} beats of {self._beat_s:g} s")
         patience_s = marker_patience_s(found.exit_code)
-        return ended if self._has_waited(launch.nonce, patience_s, found) else _UNSURE
+        return ended if self._has_waited(launch.nonce, patience_s, found) else _unsure(found.message)
 
     def _silence(self, paths: JobPaths, launch: LaunchRecord) -> ClusterReport | None:
         """What is said of a runner that its cluster believes to run, and that is silent for ten beats."""
@@ -144,4 +148,5 @@ class Observer:
         return fence.has_passed()
 
 
-_UNSURE = ClusterReport(message="its end is not certain yet", unsure=True)
+def _unsure(told: str | None) -> ClusterReport:
+    return ClusterReport(message=f"its end is not certain yet: {told or 'it left no marker'}", unsure=True)

@@ -118,7 +118,7 @@ def _answered(launcher: Launcher, number: str, wait_s: float) -> list[Finding]:
             "python",
             facts["python"] == here,
             f"{facts['python']}, {facts['executable']}",
-            f"this one is {here}: set slurm.python, or load the same module there",
+            f"this one is {here}: set {launcher.name}.python, or load the same module there",
         ),
         Finding("tenuto", True, facts["tenuto"]),
         Finding(

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from contextlib import suppress
 from typing import NamedTuple
 
 from tenuto.errors import LaunchRefused, TenutoError
+from tenuto.launchers.kernel import die_with_parent
 from tenuto.launchers.manifest import read_header
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.launchers.runner.terms import SPARE_S
@@ -115,6 +117,12 @@ class PilotProcess:
             if job.nonce in nonces:
                 job.kill()
         nonces.clear()
+
+    def end_at_once(self) -> None:
+        """Kills the runners of all jobs, and ends this process: its allocation was taken away."""
+        for job in self._running.values():
+            job.kill()
+        os._exit(ENDED_BY_TERM)
 
     async def _beat(self) -> None:
         """Touches the pid records of the running jobs, as often as the driver expects it."""
@@ -263,6 +271,8 @@ def _append(path: str, text: str, flags: int = os.O_CREAT) -> None:
         os.close(fd)
 
 
+ENDED_BY_TERM = 143
+KEPT = "kept"
 END = ["end"]
 """The last line."""
 KILL = "kill"
@@ -354,12 +364,19 @@ class Orders:
             self._came.set()
 
 
-def main() -> None:
+def main(manifest: str, kept: str = "") -> None:
+    """`kept`: that the batch system kills its shell, and not what has a session of its own."""
+
     async def allocated() -> None:
-        await PilotProcess(this_machine(), sys.argv[1]).run()
+        pilot = PilotProcess(this_machine(), manifest)
+        if kept:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pilot.end_at_once)
+            os.setsid()  # else the pilot would be killed with its shell, and its runners go on
+            die_with_parent(signal.SIGTERM)
+        await pilot.run()
 
     asyncio.run(allocated())
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field, replace
 
 from tenuto.errors import LaunchRefused
 from tenuto.launchers.cluster import submission
-from tenuto.launchers.cluster.allocation import END, AllocationOrder, append, needed_s
+from tenuto.launchers.cluster.allocation import END, KEPT, AllocationOrder, append, needed_s
 from tenuto.launchers.cluster.dialect import (
+    ClusterError,
     ClusterOptions,
     CommandThreads,
     JobScript,
+    QueueRow,
     SubmissionAnswer,
     SubmissionOutcome,
 )
@@ -39,6 +41,8 @@ MOST_SUPPLY = 8
 """How many it has of jobs so short that it would run them all before more can come,"""
 SUPPLY_S = 0.5
 """which is as many as ended within so long."""
+FORGOTTEN_S = 60.0
+"""How long a pilot is unknown to the system before it counts as ended."""
 MOST_PENDING = 2
 MOST_BARREN = 3
 """Pilots in a row that ended without having run anything, before it is given up."""
@@ -83,6 +87,10 @@ class Pilot:
     """When it was first seen running, by the monotonic clock."""
     is_over: bool = False
     """True once it was told that nothing more comes."""
+    ask_at: float = 0.0
+    """When the system is asked for it by its id, unless its list shows it."""
+    gone_at: float = math.inf
+    """When it counts as ended, since the system has forgotten it."""
 
     def renew(self, now: float) -> None:
         """Takes note of the orders that have ended."""
@@ -138,6 +146,8 @@ class Pilots:
         self._options = options
         self._waiting: deque[tuple[Handed, ClusterOptions, Answer]] = deque()
         self._flights: list[Pilot] = []
+        self._ended: list[Pilot] = []
+        """Pilots that ended well, and whose orders may not know it yet."""
         self._barren = 0
         self._unset: Pilot | None = None
         """The pilot that ended last, if its setup failed."""
@@ -156,7 +166,7 @@ class Pilots:
     def pump_soon(self) -> None:
         """Sends what can be sent, in a thread of its own."""
         with self._lock:
-            if self._is_due or not (self._waiting or self._flights):
+            if self._is_due or not (self._waiting or self._flights or self._ended):
                 return
             self._is_due = True
         self._calls.submit(self._pump)
@@ -183,27 +193,50 @@ class Pilots:
         now = self._follower.machine.clock.monotonic()
         for flight in list(self._flights):
             flight.renew(now)
-            row = self._follower.row_of(flight.job)
-            if (
-                row is not None
-                and flight.began is None
-                and self._follower.dialect.meaning(row.state).says is ClusterSays.RUNNING
-            ):
+            row = self._row(flight, now)
+            says = self._says(row)
+            if flight.began is None and says is ClusterSays.RUNNING:
                 flight.began = now
-            if row is None or self._follower.dialect.meaning(row.state).says is not ClusterSays.ENDED:
+            if says is not ClusterSays.ENDED and now < flight.gone_at:
                 continue
             self._flights.remove(flight)
-            self._unset = flight if row.exit_code == SETUP_FAILED else None
+            self._unset = flight if row is not None and row.exit_code == SETUP_FAILED else None
             is_barren = flight.is_barren or self._unset is not None
             self._barren = self._barren + 1 if is_barren else 0
             if not is_barren:
-                self._follower.machine.files.remove_tree(flight.place.directory)
+                self._ended.append(flight)
+        self._clear_away(now)
         if self._barren >= MOST_BARREN and self._unset is not None:
             self._supply(self._unset, math.inf)  # they fail as those do that it was sent
         elif self._barren >= MOST_BARREN:
             place = Place.of_pilot(Layout(self._root).launchers, "", self._follower.name).directory
             message = f"{MOST_BARREN} pilots in a row ended without having run anything: see {place}"
             self._answer_all(LaunchRefused(message))
+
+    def _clear_away(self, now: float) -> None:
+        """Removes the directories of pilots that ended well, once no order needs the exit code in them."""
+        for flight in list(self._ended):
+            flight.renew(now)
+            if not flight.sent:
+                self._ended.remove(flight)
+                with suppress(OSError):
+                    self._follower.machine.files.remove_tree(flight.place.directory)
+
+    def _row(self, flight: Pilot, now: float) -> QueueRow | None:
+        """What the system says of a pilot: one that its list does not show has ended, or is not shown yet."""
+        row, dialect = self._follower.row_of(flight.job), self._follower.dialect
+        if row is None and now >= flight.ask_at:
+            flight.ask_at = now + self._settings.poll_s
+            with suppress(ClusterError):
+                row = dialect.look_up({flight.job: flight.place.code(0)}).get(flight.job)
+                if row is None and dialect.has_list and flight.gone_at == math.inf:
+                    flight.gone_at = now + dialect.end_late_s + FORGOTTEN_S
+        if row is not None:
+            flight.gone_at = math.inf
+        return row
+
+    def _says(self, row: QueueRow | None) -> ClusterSays:
+        return ClusterSays.NOTHING if row is None else self._follower.dialect.meaning(row.state).says
 
     def _send(self) -> None:
         """Keeps each pilot supplied, those that run first."""
@@ -270,8 +303,8 @@ class Pilots:
                 append(flight.place.manifest, END)
 
     def _is_pending(self, flight: Pilot) -> bool:
-        row = self._follower.row_of(flight.job)
-        return row is None or self._follower.dialect.meaning(row.state).says is ClusterSays.PENDING
+        says = self._says(self._follower.row_of(flight.job))
+        return flight.began is None and says in (ClusterSays.NOTHING, ClusterSays.PENDING)
 
     def _submit(self) -> Pilot | SubmissionAnswer:
         files, settings = self._follower.machine.files, self._settings
@@ -289,6 +322,7 @@ class Pilots:
             idle_s=settings.pilot_idle_s,
         )
         runner = [self._python, "-P", "-m", "tenuto.launchers.cluster.allocation", place.manifest]
+        runner += [KEPT] * dialect.keeps_shell
         script = submission.script_around(dialect, place, shlex.join(runner))
         submission.write(files, place, header, (), script)
         options = replace(self._options, cpus=settings.pilot_cpus, time_s=settings.pilot_time_s)
@@ -300,7 +334,9 @@ class Pilots:
                 files.remove_tree(place.directory)
             return answer
         submission.write_answer(files, place, answer.text)
-        return Pilot(place, dialect.task_id(answer.text, 0, is_array=False), header)
+        pilot = Pilot(place, dialect.task_id(answer.text, 0, is_array=False), header)
+        pilot.ask_at = self._follower.machine.clock.monotonic() + settings.poll_s
+        return pilot
 
     def _answer_all(self, error: Exception) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import getpass
 import json
 import math
+import os
 import re
 import subprocess
 import threading
@@ -38,6 +39,15 @@ ASK_S = 60.0
 IDS_A_CALL = 200
 NEVER = "will not start"
 _MIB = 1 << 20
+_OPTIONS = (
+    *("time", "cores", "memory", "nodes", "gpus", "gpu_type", "node_gpus", "node_gpu_type"),
+    *("partition", "account", "qos", "constraint"),
+)
+_VARIABLES = ("job", "array", "index", "first", "task")
+_SIGNALLED = 128
+"""From here on the exit code of a shell tells of a signal."""
+NAMED_BY = 8
+"""Digits of a submission's id that are in the name of its jobs."""
 _LARGEST_ARRAY = 1001
 """Of a system that does not say."""
 
@@ -218,7 +228,7 @@ class Dialect:
     """Tells how the jobs `{ids}`, or `{comma_ids}`, ended."""
     end_late_s = 0.0
     """How late that may be known."""
-    states: Mapping[str, str] = {}
+    states: Mapping[str, str] = {"exited": "exited"}
     """State -> a word of `MEANINGS`."""
     cancel_words: tuple[str, ...] = ()
     """Ends the jobs `{ids}`; words in `[ ]`: only those that wait."""
@@ -234,6 +244,8 @@ class Dialect:
     """Options of a job without a time limit: have its runner told of one by the signal USR1."""
     keeps_shell = False
     """True: the script waits for its runner, since the system says the same of all that was killed."""
+    leaves_code = False
+    """True: the script waits for its runner, and leaves the exit code in a file: the system tells of none."""
     ours: tuple[str, ...] = ()
     """Options that the launcher itself sets, or that would change what an answer means."""
     never_starts: tuple[str, ...] = ()
@@ -260,16 +272,38 @@ class Dialect:
         self.options = {**self.options, **(settings.options or {})}
         self.variables = {**self.variables, **(settings.variables or {})}
         self.states = {**self.states, **(settings.states or {})}
-        unknown = sorted(set(self.states.values()) - {*MEANINGS})
-        if unknown:
-            raise InvalidSetting(
-                f"clusters.{name}.states: {unknown[0]!r} is no meaning of a state: {', '.join(MEANINGS)}"
-            )
-        if settings.throttle is not None and not self.throttle_words:
-            raise InvalidSetting(f"clusters.{name}.throttle: {self.title} has no word for it")
         if not self.submit_words:
             raise InvalidSetting(f"clusters.{name}.submit is missing: the words that submit a job")
+        if problem := self._unfit_word():
+            raise InvalidSetting(f"clusters.{name}.{problem}")
         self._meaning = cache(self._read_meaning)
+        self._has_run = False
+        """True once a command of the system ran: one that is missing then may be there again in a while."""
+
+    def _unfit_word(self) -> str | None:
+        """What is wrong with the words of the settings, by which a queued job would be lost sight of."""
+        try:
+            if not re.compile(self.submit_id).groups:
+                return f"submit_id: {self.submit_id!r} has no group `( )`, which is the id"
+        except re.error as error:
+            return f"submit_id: {self.submit_id!r} is no pattern: {error}"
+        for key, words in (("submit", self.submit_words), ("cancel", self.cancel_words)):
+            brackets = [word for word in words if word in ("[", "]")]
+            if brackets != ["[", "]"] * (len(brackets) // 2):
+                return f"{key}: `[` and `]` must come in pairs, with spaces around"
+        for key, given, known in (
+            ("options", self.options, _OPTIONS),
+            ("variables", self.variables, _VARIABLES),
+        ):
+            if strange := sorted({*given} - {*known}):
+                return f"{key}: {strange[0]!r} is none of {', '.join(known)}"
+        if not str(self.variables.get("first", 0)).isdecimal():
+            return f"variables: first must be a number from 0 up, not {self.variables['first']!r}"
+        if strange := sorted(set(self.states.values()) - {*MEANINGS}):
+            return f"states: {strange[0]!r} is no meaning of a state: {', '.join(MEANINGS)}"
+        if self.settings.throttle is not None and not self.throttle_words:
+            return f"throttle: {self.title} has no word for it"
+        return None
 
     # What people ask
 
@@ -394,10 +428,17 @@ class Dialect:
         values["{throttle}"] = " ".join(throttle)
         lists = {"{options}": job.options, "{throttle}": throttle}
         command = said(self.submit_words, values, lists, in_brackets=job.jobs > 1)
+        return self._submitted(command, job.script)
+
+    def _submitted(self, command: list[str], given: str) -> SubmissionAnswer:
+        """Runs a command that submits; what the system does not answer may be queued all the same."""
         try:
-            done = self.run(command, SUBMIT_S, job.script)
+            done = self.run(command, SUBMIT_S, given)
         except ClusterError as error:
-            return SubmissionAnswer(SubmissionOutcome.LATER, str(error))
+            is_missing = isinstance(error.__cause__, FileNotFoundError) and not self._has_run
+            return SubmissionAnswer(
+                SubmissionOutcome.REFUSED if is_missing else SubmissionOutcome.LATER, str(error)
+            )
         if done.returncode == 0:
             found = re.search(self.submit_id, done.stdout)
             return SubmissionAnswer(SubmissionOutcome.TAKEN, self.normal(found[1]) if found else "")
@@ -484,11 +525,13 @@ class Dialect:
     def look_up(self, jobs: Mapping[str, str]) -> dict[str, QueueRow]:
         """How jobs ended that are no longer listed; a job that is not in the answer is forgotten.
 
-        `jobs`: id -> directory of its submission, empty if that is not known.
+        `jobs`: id -> where its script leaves its exit code, if the system tells of none.
         """
+        if not self.end_words:
+            return {job: row for job, path in jobs.items() if (row := _left(job, path)) is not None}
         wanted = list(jobs)
         found: dict[str, QueueRow] = {}
-        for first in range(0, len(wanted) if self.end_words else 0, IDS_A_CALL):
+        for first in range(0, len(wanted), IDS_A_CALL):
             ids = [self.native(job) for job in wanted[first : first + IDS_A_CALL]]
             command = said(self.end_words, {"{comma_ids}": ",".join(ids)}, {"{ids}": ids})
             read = self.read_end if self.settings.end is None else self.read_end_lines
@@ -592,7 +635,7 @@ class Dialect:
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command; `ClusterError` if it cannot be run, or gives no answer."""
         try:
-            return subprocess.run(
+            done = subprocess.run(
                 command,
                 input=given or "",
                 env=self.environment(),
@@ -605,7 +648,9 @@ class Dialect:
         except subprocess.TimeoutExpired:
             raise ClusterError(f"{command[0]} gave no answer for {timeout_s:g} s") from None
         except OSError as error:
-            raise ClusterError(f"{command[0]} cannot be run: {error.strerror}") from None
+            raise ClusterError(f"{command[0]} cannot be run: {error.strerror}") from error
+        self._has_run = True
+        return done
 
     def outcome(self, complaint: str) -> SubmissionOutcome:
         """What a complaint means for a submission."""
@@ -665,6 +710,19 @@ def exit_code(text: str) -> int | None:
     """Of `3`, or of `3:0`, where the second number is that of a signal."""
     code, _, number = text.partition(":")
     return int(code) if code.isdecimal() and number in ("", "0") else None
+
+
+def _left(job: str, path: str) -> QueueRow | None:
+    """The end of a job whose script has left its exit code in a file."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            code, ended = stream.read().strip(), os.fstat(stream.fileno()).st_mtime
+    except (OSError, ValueError):
+        return None
+    if not code.isdecimal():
+        return None
+    own = int(code) if int(code) < _SIGNALLED else None
+    return QueueRow(job, "exited", "", ended, own, f"-{path.split('/')[-2][:NAMED_BY]}")
 
 
 def leading_number(text: str, default: int) -> int:

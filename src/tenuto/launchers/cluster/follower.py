@@ -36,6 +36,7 @@ from tenuto.launchers.cluster.tracked import (
     TrackedAttempt,
 )
 from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.observation import AWAITED
 from tenuto.settings import load_settings
 from tenuto.settings.clusters import ClusterSettings
 from tenuto.workspace.derive import ClusterReport
@@ -138,8 +139,13 @@ class ClusterFollower:
             attempt.is_submitting = True
             return attempt
 
-    def submitted(self, attempt: TrackedAttempt, found: SubmittedAttempt | None) -> None:
-        """The answer for an attempt: where the system has it, or None if it refused it."""
+    def submitted(
+        self, attempt: TrackedAttempt, found: SubmittedAttempt | None, doubtful: str | None = None
+    ) -> None:
+        """The answer for an attempt: where the system has it, or None if it refused it.
+
+        `doubtful`: the name of the submission's jobs, if the system may have them twice.
+        """
         with self._tracked.lock:
             attempt.is_submitting = False
             attempt.since = self.machine.clock.monotonic()
@@ -147,7 +153,7 @@ class ClusterFollower:
             if found is not None:
                 self._take_found(attempt, found)
                 if not found.is_pilot:
-                    self._open_places.add(found.place, attempt.launch.nonce)
+                    self._open_places.add(found.place, attempt.launch.nonce, doubtful)
         self._poller.interval.soon(self.machine.clock.monotonic())
         self.hurry()
 
@@ -286,10 +292,11 @@ class ClusterFollower:
             attempt.tell_listeners()
 
     def _warn_of(self, message: str) -> None:
-        """Says once, and at once, why jobs will not start: a driver may have no terminal to show them at."""
-        if NEVER in message and message not in self._warned:
-            self._warned.add(message)
-            logger.warning("a job is in trouble: %s", message, extra={"action": "cluster_never_starts"})
+        """Says once, and at once, what a driver without a terminal would not show: a job waits for long."""
+        key = AWAITED if AWAITED in message else message
+        if (NEVER in message or key is AWAITED) and key not in self._warned:
+            self._warned.add(key)
+            logger.warning("a job is in trouble: %s", message, extra={"action": "cluster_trouble"})
 
     def _wait(self, signals: RunnerSignals) -> None:
         closely = [min(CLOSELY_S, a.beat_s / 2) for a in self._tracked.all() if a.is_watched_closely]
@@ -405,6 +412,7 @@ class Poller:
             attempt.is_new = attempt.is_to_be_judged = True
             if attempt.job is None:
                 attempt.take(None)  # the process that submits it may not have written its id yet
+        self._look_up([attempt for attempt in active if attempt.job is not None])
         self.interval.asked(self._clock.monotonic(), is_news=any(a.has_begun for a in active))
 
     def recall(self, attempts: Iterable[TrackedAttempt], now: float) -> None:
@@ -471,13 +479,13 @@ class Poller:
                 self._clock.monotonic()
             )  # a command that asks for two seconds needs two answers
         lost = [a for a in active if a.missing >= MISSING_ANSWERS and not a.is_forgotten]
-        lost = [attempt for attempt in lost if attempt.job is not None]
-        if lost:
-            self._look_up(lost)
+        self._look_up([attempt for attempt in lost if attempt.job is not None])
 
     def _look_up(self, lost: list[TrackedAttempt]) -> None:
         """Asks for jobs that the list no longer shows: the system may remember how they ended."""
-        jobs = {str(a.job): a.found.place.directory if a.found is not None else "" for a in lost}
+        if not lost:
+            return
+        jobs = {str(a.job): a.found.place.code(a.found.position) if a.found is not None else "" for a in lost}
 
         def take(found: dict[str, QueueRow], began: float) -> None:
             for attempt in lost:

@@ -31,7 +31,8 @@ from tenuto.launchers.cluster.tracked import Answer, ClusterProcess, Handed
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.manifest import Header
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement, unfit
+from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement, time_text, unfit
+from tenuto.launchers.runner.terms import LAST_WORDS_S
 from tenuto.settings import load_settings
 from tenuto.settings.clusters import ClusterSettings, PartitionSettings
 from tenuto.tasks.arguments import guarded
@@ -119,6 +120,7 @@ class ClusterLauncher:
         self._most_jobs = min(self.settings.max_jobs, self.dialect.most_jobs())
         self.slots = slots_of(self.options, self.settings, self._most_jobs)
         self.dialect.check(self.options)
+        self.arguments()  # what the system has no word for is refused before any job is
         self.limits: Limits | None = limits_of(self.options, self.grace_s)
         self._said: frozenset[str] = frozenset() if options is None else options.said()
         """The options that a script chose, by their names,"""
@@ -164,9 +166,9 @@ class ClusterLauncher:
         """This launcher, asking the system for what a requirement says; else `LauncherNotFound`."""
         options, offered = self.options, self._offered()
         problem = self.dialect.unsayable(alternative)
-        if offered and self._may_choose():
+        if offered:
             options = replace(options, partition=self._partition(self._needs(alternative), offered))
-        elif problem is not None and not offered:
+        elif problem is not None:
             raise LauncherNotFound(problem)
         options = options.adapted(alternative, self._kept)
         if options.partition in offered and offered[options.partition or ""].gpus:
@@ -209,7 +211,8 @@ class ClusterLauncher:
 
     def _offered(self) -> dict[str, Host]:
         """The partitions that jobs may use, as far as the settings tell of them."""
-        offered = {name: host_of(told) for name, told in (self.settings.partitions or {}).items()}
+        told = (self.settings.partitions or {}).items()
+        offered = {name: host_of(partition, self.grace_s) for name, partition in told}
         own = self.options.partition
         return offered if self._may_choose() else {name: offered[name] for name in offered if name == own}
 
@@ -233,7 +236,9 @@ class ClusterLauncher:
         if found:
             return max(found, key=lambda name: found[name].score)
         why = "; ".join(f"{name}: {unfit(alternative, host)}" for name, host in hosts.items())
-        raise LauncherNotFound(f"no partition of {self.name} fits: {why}")
+        kept = time_text(self.grace_s + LAST_WORDS_S)
+        kept = "" if alternative.duration_s is None else f" (of its time {kept} are for the end of a job)"
+        raise LauncherNotFound(f"no partition of {self.name} fits: {why}{kept}")
 
     @property
     def asked(self) -> str:
@@ -313,10 +318,11 @@ def limits_of(options: ClusterOptions, grace_s: float) -> Limits:
     return Limits(memory_bytes=options.memory_bytes, grace_s=grace_s)
 
 
-def host_of(told: PartitionSettings) -> Host:
-    """A partition, as the settings tell of it."""
+def host_of(told: PartitionSettings, grace_s: float) -> Host:
+    """A partition, as the settings tell of it; what is asked for on top of a duration must fit there, too."""
     gpus = (Gpu(told.gpu_kind, told.gpu_memory_bytes, told.gpu_type),) * told.gpus
-    return Host(told.cores, told.memory_bytes, gpus, told.time_s, priority=told.priority, nodes=told.nodes)
+    longest_s = None if told.time_s is None else max(told.time_s - grace_s - LAST_WORDS_S, 1.0)
+    return Host(told.cores, told.memory_bytes, gpus, longest_s, priority=told.priority, nodes=told.nodes)
 
 
 def match_of(alternative: Alternative, host: Host) -> Match | None:
@@ -418,10 +424,11 @@ class ClusterSubmitter:
         arguments = self._dialect.arguments(options, self._grace_s)
         job = JobScript(name, len(orders), arguments, script, place.directory)
         pause_s = FIRST_PAUSE_S
+        take = partial(self._take, place, header, orders, answer)
         while True:
             said = self._dialect.submit(job)
             if said.outcome is SubmissionOutcome.TAKEN:
-                self._take(said.text or None, place, header, orders, answer)
+                take(said.text or None, None if pause_s == FIRST_PAUSE_S else name)
                 return
             if said.outcome is SubmissionOutcome.REFUSED:
                 files.remove_tree(place.directory)
@@ -440,10 +447,10 @@ class ClusterSubmitter:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             queued = self._queued(place)
             if queued is not None:
-                self._take(queued, place, header, orders, answer)
+                take(queued, name)
                 return
             if all(self._is_claimed(handed) for handed in orders):
-                self._take(None, place, header, orders, answer)  # all of them were given up meanwhile
+                take(None, name)  # all of them were given up meanwhile
                 return
 
     def _header(self, orders: Sequence[Handed]) -> Header:
@@ -464,8 +471,15 @@ class ClusterSubmitter:
         return is_claimed(self._follower.machine, handed.attempt.paths, handed.order.nonce)
 
     def _take(
-        self, job: str | None, place: Place, header: Header, orders: Sequence[Handed], answer: Answer
+        self,
+        place: Place,
+        header: Header,
+        orders: Sequence[Handed],
+        answer: Answer,
+        job: str | None,
+        doubtful: str | None,
     ) -> None:
+        """`doubtful`: the name of its jobs, if the system may have them twice: an answer was lost."""
         self._follower.limit.queue(place, len(orders), job)
         if job is not None:
             # A command that found every job of it ended may have cleared the directory away by now.
@@ -474,7 +488,8 @@ class ClusterSubmitter:
         is_array = len(orders) > 1
         for index, handed in enumerate(orders):
             own = None if job is None else self._dialect.task_id(job, index, is_array=is_array)
-            self._follower.submitted(handed.attempt, SubmittedAttempt(place, index, is_array, own, header))
+            found = SubmittedAttempt(place, index, is_array, own, header)
+            self._follower.submitted(handed.attempt, found, doubtful)
             answer(handed, self._follower.process_of(handed.attempt))
 
     def _give_up(self, orders: Sequence[Handed], error: Exception, answer: Answer) -> None:

@@ -1,8 +1,9 @@
 """The directory of one submission: manifest, script, complaints of runners, and id; and how long it stays.
 Written in the order in which a crash does no harm; read back by a scheduler that comes later.
-A directory is removed when every attempt in it has left its marker. One of another process is kept until the
-system shows none of its tasks: a task that starts reads its manifest, and would wait a minute for one that is
-gone. One whose attempt left no marker is kept, for the complaints in it, until the job has another attempt.
+A directory is removed when every attempt in it has left its marker. One of another process, and one that may
+have been queued twice, is kept until the system shows none of its tasks: a task that starts would miss its
+manifest and the place of its output. One whose attempt left no marker is kept, for the complaints in it,
+until the job has another attempt.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tenuto.clock import Clock
-from tenuto.launchers.cluster.dialect import Dialect, QueueRow
+from tenuto.launchers.cluster.dialect import NAMED_BY, Dialect, QueueRow
 from tenuto.launchers.manifest import (
     Header,
     ManifestUnreadable,
@@ -36,8 +37,6 @@ from tenuto.workspace.ports import Files
 
 LONGEST_NAME = 40
 _ID_BYTES = 64
-_NAMED_BY = 8
-"""Digits of a submission's id that are in the name of its jobs."""
 _PILOTS = "-pilots"
 """What the kind of a submission ends with that holds pilots."""
 _ORDERS_BYTES = 1 << 28
@@ -53,7 +52,7 @@ tenuto_failed() {{
         0|138|143) ;;
         *) {mark} ;;
     esac
-    exit {code}
+    {leave} {code}
 }}
 exec 3>&1 4>&2
 true >"$tenuto_said" && exec >"$tenuto_said" 2>&1
@@ -69,13 +68,23 @@ the batch system says why, and its word counts before the exit code.
 """
 
 
-_KEPT = """tenuto_kills() {{ grep -s '^oom_kill ' /proc/vmstat; }}
+_KEPT = """trap : TERM
+tenuto_kills() {{ grep -s '^oom_kill ' /proc/vmstat; }}
 tenuto_before=$(tenuto_kills)
 {runner}tenuto_code=$?
-[ $tenuto_code = 137 ] && [ "$(tenuto_kills)" != "$tenuto_before" ] && exit {code}
-exit $tenuto_code
+[ $tenuto_code = 137 ] && [ "$(tenuto_kills)" != "$tenuto_before" ] && tenuto_code={code}
+{leave} $tenuto_code
 """
-"""A runner for which the shell waits, to tell whether the kernel killed it for want of memory."""
+"""A runner for which the shell waits, to tell whether the kernel killed it for want of memory.
+
+The shell outlives TERM: the runner, which would be killed with it, hears that too, and may take its time.
+"""
+_LEAVE = """tenuto_leave() {{
+    echo "$1" >{code}.new && mv {code}.new {code}
+    exit "$1"
+}}
+"""
+"""The end of a script whose exit code no system tells."""
 
 
 class Place(NamedTuple):
@@ -121,10 +130,14 @@ class Place(NamedTuple):
         """Of a pilot: the attempts whose runners left no marker."""
         return f"{self.directory}/vanished"
 
+    def code(self, index: int | str) -> str:
+        """Where the script of a task leaves its exit code, if the system does not tell it."""
+        return f"{self.directory}/code-{index}"
+
     @property
     def suffix(self) -> str:
         """What the names of its jobs end with."""
-        return f"-{self.id[:_NAMED_BY]}"
+        return f"-{self.id[:NAMED_BY]}"
 
 
 class SubmittedAttempt(NamedTuple):
@@ -182,13 +195,16 @@ def script_around(dialect: Dialect, place: Place, runner: str, index: str | None
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     begin = f"#!{shell}{' -l' if settings.login_shell else ''}\n"
     start = " ".join([*map(shlex.quote, settings.wrap or ()), f"{runner}\n"])
-    start = _KEPT.format(runner=start, code=STARVED) if dialect.keeps_shell else f"exec {start}"
+    leave = "tenuto_leave" if dialect.leaves_code else "exit"
+    if dialect.leaves_code:
+        begin += _LEAVE.format(code=f"{shlex.quote(place.code(''))}{index or 0}")
+    start = _KEPT.format(runner=start, code=STARVED, leave=leave) if dialect.keeps_shell else f"exec {start}"
     if not settings.setup:
         return begin + start
     said = f"{shlex.quote(setup_path(place.manifest, ''))}{index or 0}"
-    mark = f'{runner} "$tenuto_said" && exit 0' if index is not None else ":"
+    mark = f'{runner} "$tenuto_said" && {leave} 0' if index is not None else ":"
     setup = shlex.quote(settings.setup)
-    return begin + _SETUP.format(said=said, mark=mark, setup=setup, code=SETUP_FAILED) + start
+    return begin + _SETUP.format(said=said, mark=mark, setup=setup, code=SETUP_FAILED, leave=leave) + start
 
 
 def places(files: Files, layout: Layout, cluster: str) -> list[Place]:
@@ -255,14 +271,16 @@ class OpenPlaces:
         self._lock = threading.Lock()
         self._open: dict[Place, set[str]] = {}
         self._names: dict[Place, str] = {}
-        """What other processes submitted, and the name of its jobs."""
+        """What other processes submitted, or this one perhaps twice, and the name of its jobs."""
         self._over: dict[Place, float] = {}
-        """What other processes submitted that is over, and since when."""
+        """What of that is over, and since when."""
 
-    def add(self, place: Place, nonce: str) -> None:
-        """An attempt was submitted."""
+    def add(self, place: Place, nonce: str, doubtful: str | None = None) -> None:
+        """An attempt was submitted. `doubtful`: the name of its jobs, if the system may have them twice."""
         with self._lock:
             self._open.setdefault(place, set()).add(nonce)
+            if doubtful is not None:
+                self._names[place] = doubtful
 
     def settle(self, place: Place, nonce: str) -> None:
         """An attempt has left its marker."""

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 MISSING_ANSWERS = 2
 """How many answers of the list must lack a job before it is looked for elsewhere."""
+_LONGEST_COMPLAINT = 400
+"""Bytes of the end of what runners complain of that are looked at."""
 _NOTHING = ClusterReport()
 _SEEN = {
     ClusterSays.PENDING: Seen.PENDING,
@@ -227,7 +229,8 @@ class TrackedAttempt:
             return Sighting(Seen.MISSING, message=message, blameless=True)
         if self.row is None:
             if self.job is not None and not self.dialect.has_list:
-                return Sighting(Seen.UNLISTED, message=f"{title} has it, and cannot be asked for it")
+                said = "" if self.has_begun else self._complaint()
+                return Sighting(Seen.UNLISTED, message=f"{title} has it, and cannot be asked for it{said}")
             if self.job is not None or not self.missing:
                 return Sighting(Seen.NOTHING, message=self.report.message)
             message = f"{title} was never given it: its scheduler ended before it could"
@@ -265,8 +268,19 @@ class TrackedAttempt:
         if self.dialect.meaning(state) is not EXITED:
             return f"{self.dialect.title} says {state} of job {self.shown_job}"
         ended = "" if row.exit_code is None else f" with exit code {row.exit_code}"
-        seen = f": see {self.found.place.out}" if self.found is not None else ""
-        return f"job {self.shown_job} of {self.dialect.title} ended{ended} and left no marker{seen}"
+        told = f"job {self.shown_job} of {self.dialect.title} ended{ended} and left no marker"
+        return told if self.found is None else f"{told}{self._complaint()} (see {self.found.place.out})"
+
+    def _complaint(self) -> str:
+        """The last line that a runner of its submission, or the shell before it, complained of."""
+        with suppress(OSError):
+            if self.found is not None:
+                files, path = self.machine.files, self.found.place.out
+                status = files.stat(path)
+                before = max(status.size - _LONGEST_COMPLAINT, 0) if status is not None else 0
+                end = files.read_range(path, before, _LONGEST_COMPLAINT).decode(errors="replace")
+                return f": {end.strip().splitlines()[-1].strip()}" if end.strip() else ""
+        return ""
 
 
 UNASKED_S = 300.0

@@ -5,20 +5,10 @@ Hosts must share the disk of the workspace.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from tenuto.launchers.cluster.dialect import (
-    SUBMIT_S,
-    ClusterError,
-    Dialect,
-    JobScript,
-    QueueRow,
-    SubmissionAnswer,
-    SubmissionOutcome,
-    first_line,
-)
+from tenuto.launchers.cluster.dialect import Dialect, JobScript, QueueRow, SubmissionAnswer
 
 _FIELDS = "ClusterId,ProcId,JobStatus,HoldReason,JobBatchName,ExitCode,ExitBySignal,CompletionDate"
 _DESCRIPTION = """universe = vanilla
@@ -81,14 +71,7 @@ class CondorDialect(Dialect):
         given = _DESCRIPTION.format(
             shell=shell, directory=job.directory, name=job.name, options=options, jobs=job.jobs
         )
-        try:
-            done = self.run(list(self.submit_words), SUBMIT_S, given)
-        except ClusterError as error:
-            return SubmissionAnswer(SubmissionOutcome.LATER, str(error))
-        if done.returncode:
-            return SubmissionAnswer(self.outcome(done.stderr), first_line(done.stderr))
-        found = re.search(self.submit_id, done.stdout)
-        return SubmissionAnswer(SubmissionOutcome.TAKEN, found[1] if found else "")
+        return self._submitted(list(self.submit_words), given)
 
     def read_list(self, text: str) -> list[QueueRow]:
         return [_row(told) for told in self.read_json(text) or () if "ClusterId" in told]

@@ -24,7 +24,7 @@ class LsfDialect(Dialect):
         "failed in communication",
         "try later",
     )
-    full = ("user cannot use", "job limit", "pending job threshold", "too many")
+    full = ("job limit", "pending job threshold", "too many")
     options: Mapping[str, str] = {
         "time": "-W {minutes}",
         "cores": "-n {n} -R span[hosts=1]",

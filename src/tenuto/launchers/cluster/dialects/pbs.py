@@ -56,8 +56,9 @@ class PbsDialect(Dialect):
     kept_variables = ("PBS_CONF_FILE", "PBS_SERVER", "PBS_EXEC", "PBS_HOME", "PBS_DEFAULT")
 
     def _places(self, needs: Alternative) -> list[str]:
-        """Several nodes are chunks, beside which PBS takes no other word for cores, memory and GPUs."""
-        if (needs.nodes or 1) == 1 and needs.tasks_per_node == 1:
+        """Several nodes, or a type of GPU, are chunks, beside which PBS takes no other word for needs."""
+        has_type = needs.gpus is not None and needs.gpus.type is not None and "gpu_type" not in self.options
+        if (needs.nodes or 1) == 1 and needs.tasks_per_node == 1 and not has_type:
             return super()._places(needs)
         chunk = f"{needs.nodes or 1}:ncpus={needs.cores_per_node}:mpiprocs={needs.tasks_per_node}"
         if needs.memory_bytes is not None:

@@ -48,6 +48,10 @@ class Partition(NamedTuple):
     state: str
     nodes: str
 
+    def __str__(self) -> str:
+        gpus = "" if self.gpus == "(null)" else f", {self.gpus}"
+        return f"{self.name} ({self.nodes} nodes, {self.cores} cores, {self.time_limit}{gpus})"
+
 
 class SlurmDialect(Dialect):
     """Slurm, by its command line."""
@@ -184,8 +188,7 @@ class SlurmDialect(Dialect):
         done = self.asked(["sinfo", "-h", "-o", "%R|%c|%m|%l|%G|%a|%D"])
         rows = (line.split("|") for line in done.stdout.splitlines())
         found = [Partition(*row) for row in rows if len(row) == len(Partition._fields)]
-        parts = ", ".join(f"{p.name} ({p.nodes} nodes, {p.cores} cores, {p.time_limit})" for p in found)
-        return f"Slurm {version}: {parts}"
+        return f"Slurm {version}: {', '.join(map(str, found))}"
 
     def why_refused(self, arguments: Sequence[str]) -> str | None:
         done = self.run([self.submit_words[0], "--test-only", *arguments], ASK_S, "#!/bin/sh\n")

@@ -30,8 +30,6 @@ from tenuto.settings.clusters import ClusterSettings
 
 _NO_CONNECTION = 255
 """How ssh itself exits where there is no connection; other codes are of the command."""
-_SIGNALLED = 128
-"""From here on the exit code of a shell tells of a signal."""
 _AWAY_S = 60.0
 """How long a host that gave no answer is asked last."""
 _STALE_S = 60.0
@@ -39,7 +37,7 @@ _STALE_S = 60.0
 _START = """TENUTO_SSH_JOB={host}:$$ TENUTO_SSH_NAME={name}
 export TENUTO_SSH_JOB TENUTO_SSH_NAME
 {shell} {directory}/script.sh >>{directory}/out 2>&1
-echo $? >{directory}/code.new && mv {directory}/code.new {directory}/code
+echo $? >{directory}/code.new && mv {directory}/code.new {directory}/code-0
 """
 _LIST = r"""
 for f in $(grep -lzs '^TENUTO_SSH_JOB=' /proc/[0-9]*/environ); do
@@ -82,7 +80,7 @@ class SshDialect(Dialect):
         "partition": "host={value}",
     }
     variables: Mapping[str, str] = {"job": "TENUTO_SSH_JOB"}
-    states: Mapping[str, str] = {"RUNNING": "running", "exited": "exited"}
+    states: Mapping[str, str] = {**Dialect.states, "RUNNING": "running"}
 
     def __init__(self, name: str, settings: ClusterSettings) -> None:
         super().__init__(name, settings)
@@ -139,7 +137,8 @@ class SshDialect(Dialect):
                 return SubmissionAnswer(SubmissionOutcome.TAKEN, f"{host.name}:{done.stdout.strip()}")
             if done is not None and done.returncode != _NO_CONNECTION:
                 return SubmissionAnswer(SubmissionOutcome.REFUSED, first_line(done.stderr))
-            problem = f"{host.name} gives no answer"
+            told = first_line(done.stderr) if done is not None else ""
+            problem = f"{host.name} gives no answer" + (told and f": {told}")
             if done is None:  # it may have begun there: nothing else is tried before that is known
                 return SubmissionAnswer(SubmissionOutcome.LATER, problem)
             self._free(host, job.directory)
@@ -194,7 +193,7 @@ class SshDialect(Dialect):
         """True if the submission that has a slot has ended, or its host shows nothing of it."""
         if not owner:
             return False  # it is just being written
-        if not os.path.isdir(owner) or os.path.exists(f"{owner}/code"):
+        if not os.path.isdir(owner) or os.path.exists(f"{owner}/code-0"):
             return True
         heard, names = self._listed.get(host.name, (0.0, set()))
         with suppress(FileNotFoundError):
@@ -249,20 +248,6 @@ class SshDialect(Dialect):
                 rows.append(QueueRow(job, "RUNNING", "", None, None, name))
         self._listed[host] = time.monotonic(), {row.name for row in rows}
         return rows
-
-    def look_up(self, jobs: Mapping[str, str]) -> dict[str, QueueRow]:
-        """How jobs ended, by the exit code that their script left."""
-        found = {}
-        for job, directory in jobs.items():
-            code = _read(f"{directory}/code").strip() if directory else ""
-            if code.isdecimal():
-                ended = None
-                with suppress(OSError):
-                    ended = os.stat(f"{directory}/code").st_mtime
-                name = f"-{directory.rpartition('/')[2][:8]}"
-                own = int(code) if int(code) < _SIGNALLED else None
-                found[job] = QueueRow(job, "exited", "", ended, own, name)
-        return found
 
     def kill(self, jobs: Iterable[str]) -> None:
         for job in jobs:
