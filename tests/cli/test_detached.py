@@ -125,6 +125,24 @@ def test_a_detached_run_that_cannot_begin_says_why(tmp_path: Path) -> None:
     assert missing.returncode == run(tenuto("run", "nothing.py"), tmp_path).returncode != 0
 
 
+def test_a_start_that_fails_is_one_json_object_for_programs(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("raise ValueError('nothing begins')")
+    done = run(tenuto("run", "--json", "--detach", "bad.py"), tmp_path)
+    told = json.loads(done.stderr)
+    assert told.keys() == {"error", "message", "remedy", "exit"}
+    assert (told["message"], told["exit"], done.returncode) == ("ValueError: nothing begins", 1, 1)
+
+
+def test_a_detached_script_gets_all_of_its_own_arguments(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.script('import sys\nwith experiment("ws", "mine"):\n    print("given", sys.argv[1:])', tasks=TASKS)
+    done = run(tenuto("run", "--detach", "--json", "script.py", "--json", "--detach", "x"), tmp_path)
+    told = json.loads(done.stdout)
+    waited = run(tenuto("wait", "mine", "-w", "ws"), tmp_path)  # a run without a job makes a workspace, too
+    assert waited.returncode == 0, waited.stderr
+    assert "given ['--json', '--detach', 'x']" in Path(told["log"]).read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "code"),
     [

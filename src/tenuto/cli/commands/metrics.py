@@ -6,7 +6,6 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
@@ -66,7 +65,7 @@ def command(
     _check(names, logged, len(rows))
     logged = [(row, wanted) for row, points in logged if (wanted := _wanted(points, names))]
     if as_json:
-        print_json([_finite(row) for row in metric_rows(logged, names)])
+        print_json(list(metric_rows(logged, names)))
     elif as_csv:
         click.echo(_csv(logged, names), nl=False)
     elif not logged:
@@ -99,12 +98,6 @@ def _check(names: Sequence[str], logged: Logged, jobs: int) -> None:
 
 def _wanted(points: Points, names: Sequence[str]) -> Points:
     return {name: curve for name, curve in points.items() if is_wanted(name, names)}
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for programs: JSON has no NaN and no infinity, which are spelled."""
-    value = row["value"]
-    return row if math.isfinite(value) else {**row, "value": repr(value)}
 
 
 def _csv(logged: Logged, names: Sequence[str]) -> str:
