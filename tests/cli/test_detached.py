@@ -196,6 +196,37 @@ def test_a_notice_runs_a_command_without_a_shell(tmp_path: Path) -> None:
     assert out.read_text() == "sweep: done; $(touch x) 0"
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import os; os.fork() or os.execvp('sleep', ['sleep', '60'])",
+        "import sys; sys.stderr.buffer.write(bytes([255, 254]))",
+    ],
+    ids=["leaves a child", "prints no text"],
+)
+def test_an_odd_command_of_a_notice_is_run_once(
+    tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "EACH_S", 5.0)
+    out = tmp_path / "out"
+    words = (sys.executable, "-c", f"open({str(out)!r}, 'a').write('x'); {program}")
+    assert send(NotifySettings(command=words), notice()) is None
+    assert out.read_text() == "x"
+
+
+def test_a_word_of_a_notice_is_no_place_for_another(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    program = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
+    given = NotifySettings(command=(sys.executable, "-c", program, str(out), "{group} {kind} {other}"))
+    assert send(given, notice(group="{title}/{text}")) is None
+    assert out.read_text() == "{title}/{text} ended {other}"
+
+
+def test_a_wait_refuses_a_target_before_it_waits(tmp_path: Path) -> None:
+    refused = run(tenuto("wait", "--notify", "'unended"), tmp_path)
+    assert (refused.returncode, "--notify" in refused.stderr) == (2, True)
+
+
 def test_a_notice_of_one_kind_is_sent_once_a_minute(address: str) -> None:
     notifier = Notifier(NotifySettings(url=HiddenUrl(address), on=("ended", "best")))
     for kind in ("ended", "ended", "best", "first_failure"):

@@ -281,7 +281,10 @@ class SearchRun:
                 raise WorkerDied(words) from error
             result = opened.result(interrupts.count > 0)
             self._follow_best()
-            self._reporter.ended(self._progress(), result)
+            ended = self._progress()
+            self._reporter.ended(ended, result)
+            if self._notifier is not None:  # what ended after the last tick
+                self._notify(ended, self._notifier)
             older = opened.sampler.replica.tally.older
             if older:
                 self._reporter.say(
