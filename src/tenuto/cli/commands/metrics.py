@@ -16,9 +16,9 @@ from tenuto.cli.console import note, print_json, say, table, window_width
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Cell, Column, Point, scatter, spark_line
-from tenuto.jobs.metrics import is_wanted, metric_rows
+from tenuto.jobs.metrics import is_wanted, last_point, metric_rows
 from tenuto.jobs.row import Row
-from tenuto.workspace.points import MetricPoint, Points
+from tenuto.workspace.points import Points
 
 PLOT_COLUMNS = 80
 SPARK_COLUMNS = 24
@@ -124,14 +124,14 @@ def _show(logged: Logged) -> None:
     for row, points in logged:
         tags = " ".join(f"{name}={value}" for name, value in row.tags.items())
         for name, curve in points.items():
-            finite = [one.value for one in curve if math.isfinite(one.value)]
+            finite, last = [one.value for one in curve if math.isfinite(one.value)], last_point(curve)
             rows.append(
                 [
                     row.name,
                     tags,
                     name,
-                    str(curve[-1].step),
-                    _text(curve[-1]),
+                    str(last.step),
+                    f"{last.value:.4g}",
                     f"{min(finite):.4g}" if finite else "–",
                     f"{max(finite):.4g}" if finite else "–",
                     spark_line(finite, SPARK_COLUMNS),
@@ -150,7 +150,3 @@ def _show(logged: Logged) -> None:
         ],
         rows,
     )
-
-
-def _text(point: MetricPoint) -> str:
-    return f"{point.value:.4g}"
