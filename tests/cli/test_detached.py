@@ -149,6 +149,7 @@ def test_a_detached_script_gets_all_of_its_own_arguments(tmp_path: Path) -> None
         (["why", "nothing"], "NotFound", 3),
         (["jobs", "state=runing"], "FilterError", 2),
         (["wait", "--no-such-option"], "UsageError", 2),
+        (["wait", "--timeout", "nan"], "UsageError", 2),
         (["nothing"], "UsageError", 2),
     ],
 )

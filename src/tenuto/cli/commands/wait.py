@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 from collections import Counter
@@ -327,6 +328,8 @@ def command(
     """
     if first_end and changes:
         raise click.UsageError("--any and --changes exclude each other")
+    if timeout_s is not None and math.isnan(timeout_s):
+        raise click.UsageError("--timeout is a number of seconds, not nan")
     told = given_on_command_line(notify)  # refused now, and not after the wait
     catalogue = open_catalogue(workspace)
     awaited = (
