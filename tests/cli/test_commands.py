@@ -50,6 +50,19 @@ def test_every_command_exists_and_says_what_it_does_and_how_it_exits(name: str) 
     )  # servers say it in their log
 
 
+def test_every_command_that_tells_or_does_something_has_json() -> None:
+    def without(name: str, command: click.Command) -> list[str]:
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            inside = {one: command.get_command(context, one) for one in command.list_commands(context)}
+            return [
+                full for one, found in inside.items() if found for full in without(f"{name} {one}", found)
+            ]
+        return [] if any("--json" in option.opts for option in command.params) else [name]
+
+    assert [full for name in COMMANDS for full in without(name, loaded(name))] == ["completion"]
+
+
 def test_doctor_checks_the_machine_and_leaves_nothing(tmp_path: Path) -> None:
     checks = {check.name: check for check in check_machine(tmp_path / "not" / "yet", environment())}
     assert list(tmp_path.iterdir()) == []

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenuto.cli.console import json_text
 from tenuto.jobs.drawing import GAP, NARROWEST, Column, fitting, table_lines
 from tenuto.jobs.text import size_text, width
 
@@ -54,3 +58,10 @@ def test_a_column_that_says_nothing_is_left_out() -> None:
 )
 def test_sizes_are_short(size: int, text: str) -> None:
     assert size_text(size) == text
+
+
+def test_json_is_read_by_every_reader() -> None:
+    given = {"a": [math.nan, {"b": math.inf}, -math.inf, 1.5, None, "NaN"], "c": (1,), "d": math}
+    read = json.loads(json_text(given), parse_constant=pytest.fail)
+    assert read["a"] == ["nan", {"b": "inf"}, "-inf", 1.5, None, "NaN"]
+    assert read["c"] == [1]

@@ -125,12 +125,31 @@ def test_a_detached_run_that_cannot_begin_says_why(tmp_path: Path) -> None:
     assert missing.returncode == run(tenuto("run", "nothing.py"), tmp_path).returncode != 0
 
 
+def test_a_start_that_fails_is_one_json_object_for_programs(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("raise ValueError('nothing begins')")
+    done = run(tenuto("run", "--json", "--detach", "bad.py"), tmp_path)
+    told = json.loads(done.stderr)
+    assert told.keys() == {"error", "message", "remedy", "exit"}
+    assert (told["message"], told["exit"], done.returncode) == ("ValueError: nothing begins", 1, 1)
+
+
+def test_a_detached_script_gets_all_of_its_own_arguments(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.script('import sys\nwith experiment("ws", "mine"):\n    print("given", sys.argv[1:])', tasks=TASKS)
+    done = run(tenuto("run", "--detach", "--json", "script.py", "--json", "--detach", "x"), tmp_path)
+    told = json.loads(done.stdout)
+    waited = run(tenuto("wait", "mine", "-w", "ws"), tmp_path)  # a run without a job makes a workspace, too
+    assert waited.returncode == 0, waited.stderr
+    assert "given ['--json', '--detach', 'x']" in Path(told["log"]).read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "code"),
     [
         (["why", "nothing"], "NotFound", 3),
         (["jobs", "state=runing"], "FilterError", 2),
         (["wait", "--no-such-option"], "UsageError", 2),
+        (["wait", "--timeout", "nan"], "UsageError", 2),
         (["nothing"], "UsageError", 2),
     ],
 )
@@ -176,6 +195,37 @@ def test_a_notice_runs_a_command_without_a_shell(tmp_path: Path) -> None:
     command = (sys.executable, "-c", program, str(out), "{title}; $(touch x) {failed}")
     assert send(NotifySettings(command=command), notice()) is None
     assert out.read_text() == "sweep: done; $(touch x) 0"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import os; os.fork() or os.execvp('sleep', ['sleep', '60'])",
+        "import sys; sys.stderr.buffer.write(bytes([255, 254]))",
+    ],
+    ids=["leaves a child", "prints no text"],
+)
+def test_an_odd_command_of_a_notice_is_run_once(
+    tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "EACH_S", 5.0)
+    out = tmp_path / "out"
+    words = (sys.executable, "-c", f"open({str(out)!r}, 'a').write('x'); {program}")
+    assert send(NotifySettings(command=words), notice()) is None
+    assert out.read_text() == "x"
+
+
+def test_a_word_of_a_notice_is_no_place_for_another(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    program = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
+    given = NotifySettings(command=(sys.executable, "-c", program, str(out), "{group} {kind} {other}"))
+    assert send(given, notice(group="{title}/{text}")) is None
+    assert out.read_text() == "{title}/{text} ended {other}"
+
+
+def test_a_wait_refuses_a_target_before_it_waits(tmp_path: Path) -> None:
+    refused = run(tenuto("wait", "--notify", "'unended"), tmp_path)
+    assert (refused.returncode, "--notify" in refused.stderr) == (2, True)
 
 
 def test_a_notice_of_one_kind_is_sent_once_a_minute(address: str) -> None:

@@ -269,6 +269,23 @@ def test_only_a_search_can_be_paused(folder: Path) -> None:
     assert plain(folder, "pause", "packing", code=1)["outcome"] == "refused"  # it has ended
 
 
+def test_what_is_done_is_told_to_programs(folder: Path) -> None:
+    run = str(plain(folder, "runs", "list")[0]["run"])
+    tagged = plain(folder, "runs", "tag", "squares", "good", "old")
+    assert (tagged["run"].endswith(run), tagged["tags"]) == (True, ["good", "old"])
+    untagged = plain(folder, "runs", "untag", "squares", "old", "none", code=1)
+    assert (untagged["tags"], untagged["removed"]) == (["good"], ["old"])
+    assert len(plain(folder, "search", "export", "packing")) == 3
+    given = plain(folder, "search", "priority", "packing", "1", "7", code=1)
+    assert given == {"search": "packing", "candidate": 1, "priority": 7, "changed": False}
+    assert plain(folder, "search", "drain", "packing", code=1)["changed"] is False
+    kept = {"search": "packing", "candidates": 3, "removed": False}
+    assert plain(folder, "search", "remove", "packing", code=1) == kept
+    assert plain(folder, "search", "remove", "packing", "--yes") == {**kept, "removed": True}
+    skill = tenuto(folder, "skill", "--json", "--install", "skills")
+    assert json.loads(skill.stdout) == {"path": "skills/tenuto/SKILL.md"}
+
+
 def test_no_command_makes_a_database(made: Path, tmp_path: Path) -> None:
     (tmp_path / "tenuto.toml").write_text(SETTINGS)
     shutil.copytree(made / "workspace", tmp_path / "workspace", symlinks=True)

@@ -190,6 +190,8 @@ def test_numbers_come_before_texts_and_nothing_last() -> None:
         ("result.RMSE", True),
         ("result.accuracy", False),
         ("result.lossless", False),
+        ("loss:min", True),
+        ("accuracy:max", False),
     ],
 )
 def test_a_name_says_whether_less_is_better(name: str, expected: bool) -> None:

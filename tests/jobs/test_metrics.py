@@ -14,7 +14,7 @@ import pytest
 
 from tenuto import log_metrics
 from tenuto.errors import InvalidValue
-from tenuto.jobs.metrics import MetricsReader, metric_rows, points_in
+from tenuto.jobs.metrics import MetricsReader, metric_column, metric_rows, points_in
 from tenuto.jobs.row import Row
 from tenuto.launchers.payload.assignment import Assignment
 from tenuto.launchers.payload.metrics_log import BATCH_S, MetricsLog
@@ -135,6 +135,34 @@ def test_at_most_ten_thousand_points_of_a_name_are_kept_evenly(tmp_path: Path) -
     steps = sorted(kept)
     gaps = [after - before for before, after in itertools.pairwise(steps)]
     assert max(gaps) <= 16
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_hides_no_extreme(tmp_path: Path, odd: float) -> None:
+    """Neither of an earlier attempt nor of this one."""
+    earlier = log_of(tmp_path)
+    earlier.log({"loss": odd}, 0)
+    earlier.close()
+    log = log_of(tmp_path, 2)
+    log.log({"loss": odd}, 1)
+    log._write_batch()
+    for step in range(2, 35_000):
+        log.log({"loss": -5.0 if step == 32_345 else 7.0 if step == 33_457 else 1.0}, step)
+        if step % 4_000 == 0:
+            log._write_batch()
+    log.close()
+    kept = values(tmp_path)
+    assert (kept.get(32_345), kept.get(33_457)) == (-5.0, 7.0)
+
+
+def test_the_last_value_is_that_of_the_last_attempt(tmp_path: Path) -> None:
+    for attempt, steps, value in ((1, 9, 1.0), (2, 3, 2.0)):
+        log = log_of(tmp_path, attempt)
+        for step in range(steps):
+            log.log({"loss": value}, step)
+        log.close()
+    assert metric_column("loss").of(logged(tmp_path)) == 2.0
+    assert metric_column("loss:min").of(logged(tmp_path)) == 1.0
 
 
 def test_a_file_with_lines_of_the_tasks_own_is_never_written_anew(tmp_path: Path) -> None:

@@ -222,6 +222,33 @@ def test_half_requests_end_in_time(served: Served, monkeypatch: pytest.MonkeyPat
     assert all(b" 408 " in answer and b'"too_slow"' in answer for answer in answers)
 
 
+def is_closed_soon(connection: socket.socket) -> bool:
+    """True if the server closes a connection on which bytes trickle."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            connection.sendall(b"x")
+        except ConnectionError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("request_line", ["GET /healthz", "POST /api/actions"])
+def test_a_trickle_after_its_answer_ends_in_time(
+    served: Served, monkeypatch: pytest.MonkeyPatch, request_line: str
+) -> None:
+    monkeypatch.setattr(served.server.protocol, "limits", LIMITS._replace(header_s=0.5))
+    with socket.create_connection(("127.0.0.1", served.port), 60) as connection:
+        length = 2 << 20  # more than is taken: it is refused, or not read, before its end
+        head = f"{request_line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+        connection.sendall(head.encode())
+        if request_line.startswith("POST"):
+            connection.sendall(b"x" * ((1 << 20) + 1))
+        assert connection.recv(12).startswith(b"HTTP/1.1 ")
+        assert is_closed_soon(connection)
+
+
 def test_an_answer_on_a_kept_connection_is_sent_at_once(served: Served) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
     took = []

@@ -44,7 +44,9 @@ def test_23_a_search_is_steered_while_it_runs(
     waiting = [row["number"] for row in exported(folder) if row["status"] in ("PENDING", "QUEUED")]
     assert steer(folder, "priority", str(waiting[-1]), "5") == 0
     assert do(folder, "kill", f"one#{waiting[0]}") == 0
-    assert steer(folder, "add", "-c", "x=0.125", "--priority", "9") == 0
+    asked = ("search", "add", "one", "-c", "x=0.125", "--priority", "9", "--json")
+    added = json.loads(tenuto(folder, *asked, "-w", "workspace").stdout)
+    assert added == {"search": "one", "number": paused["scheduled"] + 1}
     assert "1 slots" in tenuto(folder, "search", "workers", "-w", "workspace").stdout
     gate = folder / "gate"
     gate.touch()  # nothing runs now, and what runs next does not end by itself

@@ -5,6 +5,7 @@ The one place that imports Rich, when it is first asked for; tables do without i
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 from collections.abc import Sequence
@@ -48,9 +49,25 @@ def note(text: str) -> None:
     click.echo(f"tenuto: {safe_lines(text)}", err=True)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Any, indent: int | None = 1) -> None:
     """The output for programs. ASCII only, so that nothing in it can act on a terminal."""
-    click.echo(json.dumps(value, indent=1, ensure_ascii=True, default=str))
+    click.echo(json_text(value, indent))
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON for every reader, which has no NaN and no infinity: they are spelled, as in a file of metrics."""
+    try:
+        return json.dumps(value, indent=indent, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_spelled(value), indent=indent, default=str)
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if isinstance(value, dict):
+        return {key: _spelled(item) for key, item in value.items()}
+    return [_spelled(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def styled(cell: Cell, text: str | None = None) -> str:

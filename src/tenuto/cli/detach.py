@@ -44,9 +44,11 @@ def detach_option(command: Any) -> Any:
 def start_detached(command: str, arguments: Sequence[str], as_json: bool) -> int:
     """Starts this command again without a terminal; returns once its run has begun, or with its error.
 
-    `arguments`: all of the command line after the name of the command.
+    `arguments`: those of the script, at the end of the command line, which may have a `--json` of its own.
     """
-    kept = _without(arguments, ("--detach", "--json"))
+    given = sys.argv[2:]
+    ours = len(given) - len(arguments)
+    kept = [*(one for one in given[:ours] if one not in ("--detach", "--json")), *given[ours:]]
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as output:
         driver = subprocess.Popen(
@@ -64,20 +66,20 @@ def start_detached(command: str, arguments: Sequence[str], as_json: bool) -> int
             _show({**json.loads(line), "pid": driver.pid}, as_json)
             return exit_codes.OK
         code = driver.wait()
+        code = code if code >= 0 else exit_codes.FAILED
         output.seek(0)
-        tell(safe_lines(output.read(_MOST_SHOWN).decode(errors="replace").rstrip()))
+        said = safe_lines(output.read(_MOST_SHOWN).decode(errors="replace").rstrip())
+    if as_json and code != exit_codes.OK:
+        message = said.rpartition("\n")[2] or f"it ended with exit code {code} before a run began"
+        remedy = "run it without --detach, to see all that it prints"
+        problem = {"error": "NotBegun", "message": message, "remedy": remedy, "exit": code}
+        click.echo(json.dumps(problem), err=True)
+        return code
+    if said:
+        tell(said)
     if code == exit_codes.OK:
         tell("tenuto: it ended before an experiment or a search began, so there is nothing to follow")
-    return code if code >= 0 else exit_codes.FAILED
-
-
-def _without(arguments: Sequence[str], options: Sequence[str]) -> list[str]:
-    """The arguments without flags of ours; what follows the file is the script's own."""
-    kept = list(arguments)
-    for option in options:
-        if option in kept:
-            kept.remove(option)
-    return kept
+    return code
 
 
 class Handshake:

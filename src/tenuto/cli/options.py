@@ -94,8 +94,8 @@ def looks_like_workspace(path: Path) -> bool:
     """
     if (path / SEARCH_FILE).is_file():
         return True
-    if not (path / "jobs").is_dir():
-        return False
+    if not (path / "jobs").is_dir():  # a run that has begun may have no job yet, or never
+        return next(path.glob("experiments/*/*/status.json"), None) is not None
     if (path / "experiments").is_dir():
         return True
     files, layout = this_machine().files, Layout(str(path))

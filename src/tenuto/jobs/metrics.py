@@ -43,9 +43,14 @@ class MetricColumn(NamedTuple):
         """The number of one job's points; None if it logged no such metric, or no finite number of it."""
         curve = points.get(self.metric, ())
         if self.pick == "last":
-            return curve[-1].value if curve else None
+            return last_point(curve).value if curve else None
         finite = [point.value for point in curve if math.isfinite(point.value)]
         return PICKS[self.pick](finite) if finite else None
+
+
+def last_point(curve: Sequence[MetricPoint]) -> MetricPoint:
+    """The last point of the last attempt: an earlier one, begun anew, may have come further."""
+    return max(curve, key=lambda point: (point.attempt, point.step))
 
 
 PICKS: dict[str, Callable[[Sequence[float]], float]] = {

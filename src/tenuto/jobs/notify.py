@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import subprocess
+import tempfile
 import threading
 from queue import SimpleQueue
 from shlex import split
@@ -30,6 +32,7 @@ PAUSE_S = 1.0
 APART_S = 60.0
 """Between two notices of one kind about one group."""
 CLOSE_S = 35.0
+_MOST_READ = 65_536
 
 log = logging.getLogger("tenuto.notify")
 
@@ -98,6 +101,8 @@ class Notifier:
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join(CLOSE_S)
+            if self._thread.is_alive():
+                log.warning("notices could not be sent within %g s and are given up", CLOSE_S)
 
     def _send_on(self) -> None:
         while (notice := self._queue.get()) is not None:
@@ -129,21 +134,24 @@ def _send_once(settings: NotifySettings, notice: Notice) -> str | None:
 
 def _run(command: tuple[str, ...], notice: Notice) -> str | None:
     fields = {name: str(value) for name, value in notice._asdict().items()}
-    words = []
-    for word in command:
-        for name, value in fields.items():
-            word = word.replace(f"{{{name}}}", value)
-        words.append(word)
-    try:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=EACH_S, check=False, text=True
-        )
-    except subprocess.TimeoutExpired:
-        return f"{command[0]} took longer than {EACH_S:g} s"
-    except (OSError, ValueError) as error:
-        return f"{command[0]} cannot be run: {getattr(error, 'strerror', None) or error}"
-    said = (done.stderr.strip().splitlines() or [""])[-1]
-    return f"{command[0]} ended with exit code {done.returncode}: {said}" if done.returncode else None
+    words = [re.sub(r"\{(\w+)\}", lambda found: fields.get(found[1], found[0]), word) for word in command]
+    with tempfile.TemporaryFile() as said:  # a pipe would be awaited until the command's children end
+        try:
+            done = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                timeout=EACH_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"{command[0]} took longer than {EACH_S:g} s"
+        except (OSError, ValueError) as error:
+            return f"{command[0]} cannot be run: {getattr(error, 'strerror', None) or error}"
+        said.seek(0)
+        last = (said.read(_MOST_READ).decode(errors="replace").strip().splitlines() or [""])[-1]
+    return f"{command[0]} ended with exit code {done.returncode}: {last}" if done.returncode else None
 
 
 def _post(settings: NotifySettings, notice: Notice) -> str | None:

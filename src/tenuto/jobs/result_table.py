@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -200,9 +201,8 @@ def number(value: Any) -> float | None:
 
 
 def less_is_better(column: str) -> bool:
-    """True for a column whose name says so, such as `result.val_loss`."""
-    words = column.lower().replace(".", "_").replace("-", "_").replace("/", "_").split("_")
-    return any(word in _LESS_IS_BETTER for word in words)
+    """True for a column whose name says so, such as `result.val_loss` or `loss:min`."""
+    return any(word in _LESS_IS_BETTER for word in re.split("[^a-z0-9]", column.lower()))
 
 
 def best_column(rows: Sequence[ResultRow]) -> str | None:

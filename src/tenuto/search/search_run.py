@@ -8,6 +8,7 @@ import json
 import os
 import os.path
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -223,14 +224,35 @@ class SearchRun:
         told = imposed_notify.get() or opened.settings.notify
         self._notifier = Notifier(told) if told.is_on else None
         self._best_told: int | None = None
+        self._failed_told = 0
         self._failed_before = 0
         self._failures_before: Counter[str] = Counter()
 
     def run(self) -> SearchResult:
+        """Runs the search, and has a person told of its end, whatever that is."""
+        try:
+            result = self._run()
+        except BaseException as error:
+            self._tell_end("failed", f"{type(error).__name__}: {error}", 0)
+            raise
+        text = f"{result.succeeded} succeeded, {result.failed} failed"
+        if result.best is not None:
+            text += f", best {result.best.objective:.4g} (#{result.best.number})"
+        self._tell_end(str(result.reason or result.state), text, result.failed)
+        return result
+
+    def _tell_end(self, state: str, text: str, failed: int) -> None:
+        if self._notifier is not None:
+            name = self._opened.name
+            self._notifier.tell(Notice("ended", f"{name}: {state}", text, name, state, failed))
+            self._notifier.close()
+
+    def _run(self) -> SearchResult:
         opened = self._opened
         opened.sampler.replica.read_on()
         opened.reopen()
         started = self._progress()
+        self._best_told, self._failed_told = started.best_number, started.failed  # told by an earlier driver
         if self._options.on_started is not None:
             self._options.on_started(started)
         self._reporter.started(started)
@@ -259,7 +281,10 @@ class SearchRun:
                 raise WorkerDied(words) from error
             result = opened.result(interrupts.count > 0)
             self._follow_best()
-            self._reporter.ended(self._progress(), result)
+            ended = self._progress()
+            self._reporter.ended(ended, result)
+            if self._notifier is not None:  # what ended after the last tick
+                self._notify(ended, self._notifier)
             older = opened.sampler.replica.tally.older
             if older:
                 self._reporter.say(
@@ -267,14 +292,6 @@ class SearchRun:
                     f"code (--rerun-changed of tenuto run, or rerun_changed in the settings, evaluates such "
                     f"candidates of a new search again)"
                 )
-        state = result.reason or result.state
-        text = f"{result.succeeded} succeeded, {result.failed} failed"
-        if result.best is not None:
-            text += f", best {result.best.objective:.4g} (#{result.best.number})"
-        name = opened.name
-        if self._notifier is not None:
-            self._notifier.tell(Notice("ended", f"{name}: {state}", text, name, str(state), result.failed))
-            self._notifier.close()
         return result
 
     def _stop(self) -> None:
@@ -321,7 +338,8 @@ class SearchRun:
     def _notify(self, progress: SearchProgress, notifier: Notifier) -> None:
         """Tells a person of the first failure, and of each better best."""
         name, state = progress.name, progress.state
-        if progress.failed:
+        if progress.failed > self._failed_told:
+            self._failed_told = sys.maxsize  # the first one is told, and no other
             text = next(iter(progress.failures), "a candidate failed")
             notifier.tell(
                 Notice("first_failure", f"{name}: a candidate failed", text, name, state, progress.failed)

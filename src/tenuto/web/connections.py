@@ -67,7 +67,7 @@ class ConnectionLimits(NamedTuple):
     """What a client may take of a server."""
 
     header_s: float
-    """For the headers of a request to arrive."""
+    """For the headers of a request to arrive, and for the rest of one that is answered before its end."""
     write_s: float
     """Without a byte that a client reads."""
     connections: int
@@ -100,6 +100,7 @@ class _LimitedProtocol(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self._header_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self._rest_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -115,6 +116,8 @@ class _LimitedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         self._stop_write_timer()
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
@@ -130,6 +133,11 @@ class _LimitedProtocol(H11Protocol):
         super().on_response_complete()
         if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
             self._arm()
+        elif self.conn.their_state is h11.SEND_BODY:
+            # Each byte of the rest puts uvicorn's keep-alive timer off: a trickle would stay for ever.
+            if self._rest_timer is not None:
+                self._rest_timer.cancel()
+            self._rest_timer = self.loop.call_later(self.limits.header_s, self._rest_late)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -169,6 +177,10 @@ class _LimitedProtocol(H11Protocol):
             self._answer(
                 HTTPStatus.REQUEST_TIMEOUT, "too_slow", "the headers of the request did not arrive in time"
             )
+
+    def _rest_late(self) -> None:
+        if self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE:
+            self.transport.close()
 
     def _stop_write_timer(self) -> None:
         if self._write_timer is not None:

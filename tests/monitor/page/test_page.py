@@ -395,6 +395,8 @@ def test_20_a_log_is_followed_until_the_person_scrolls_up(serve: Serve, visitor:
     expect(log.locator(".line").last).to_have_text("red")
     expect(log.locator(".line").nth(201)).to_have_text("\ufffd\ufffd bytes")
     expect(log.locator(".line").nth(199)).to_have_attribute("data-line", "200")
+    expect(log.locator(".line").last).to_have_attribute("title", re.compile(r"^came at \d\d:\d\d:\d\d$"))
+    expect(log.locator(".line").first).not_to_have_attribute("title", re.compile("came"))
 
     log.evaluate("log => { log.scrollTop = 0 }")
     expect(page.get_by_role("button", name="Follow")).to_have_attribute("aria-pressed", "false")
@@ -626,6 +628,16 @@ def test_a_narrow_overview_folds_what_runs_and_what_failed(demo: Served, visitor
     expect(running).to_be_hidden()
     page.get_by_role("heading", name="Now running").click()
     expect(running).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_no_line_of_the_overview_leaves_its_column(demo: Served, visitor: Visitor, width: int) -> None:
+    page = visitor.enter(demo, viewport={"width": width, "height": 1000})
+    expect(page.locator(".waiting li, [aria-label=Waiting] li").first).to_be_visible()
+    outside = """() => [...document.querySelectorAll(".now, .now *")].filter((part) =>
+        part.clientWidth && part.scrollWidth > part.clientWidth + 1
+        && getComputedStyle(part).overflowX === "visible").length"""
+    assert page.evaluate(outside) == 0
 
 
 def test_a_failure_leads_to_its_jobs(demo: Served, visitor: Visitor) -> None:

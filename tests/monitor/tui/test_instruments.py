@@ -213,6 +213,9 @@ def test_the_wide_overview_has_sparkline_and_tokens_beside_it() -> None:
     async def scenario(terminal: Terminal) -> None:
         text = await terminal.until("─ over time evo packing ─")
         assert "─ tokens ─" in text
+        waiting = (await terminal.until(" that wait ─")).partition(" that wait ─")[2]
+        assert waiting.count("waits for demo.Train") > 3  # what waits fills the rest of the window
+        assert "8 curves" in waiting
         await terminal.press("down")
         await terminal.until("─ over time sweep/0101_1402 ─")
         await terminal.until("⣿")

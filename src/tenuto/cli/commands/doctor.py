@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json as jsons
 import os
 import shutil
 import signal
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import click
 
 from tenuto import __version__
+from tenuto.cli.console import print_json
 from tenuto.errors import SettingsError, TenutoError
 from tenuto.jobs.notify import Notice, send, shown_target
 from tenuto.jobs.text import safe, width
@@ -339,7 +339,7 @@ def command(ctx: click.Context, workspace: str | None, notify: bool, json: bool)
         checks.append(_check_notify(settings))
     failed = any(check.verdict is CheckResult.FAIL for check in checks)
     if json:
-        click.echo(jsons.dumps({"settings": _settings_json(settings), "checks": _checks_json(checks)}))
+        print_json({"settings": _settings_json(settings), "checks": _checks_json(checks)}, None)
     else:
         _show(settings, checks)
     ctx.exit(int(failed))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsons
 import os.path
 import re
 import shlex
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from tenuto.cli import exit_codes
+from tenuto.cli.console import print_json
 from tenuto.cli.detach import Handshake, detach_option, handshake_option, start_detached
 from tenuto.cli.main_module import run_script
 from tenuto.cli.options import impose_notify, notify_option
@@ -401,7 +401,7 @@ def command(
         raise click.UsageError(f"{programs.others[0]} goes with --repo or --program")
     impose_notify(notify)
     if detach:
-        ctx.exit(start_detached("evolve", sys.argv[2:], as_json))
+        ctx.exit(start_detached("evolve", arguments, as_json))
     if demo is not None:
         script = str(write_demo(demo))
         tell(f"the script is {short_path(script)}, yours to change; again: {again(script)}")
@@ -417,7 +417,7 @@ def command(
         else:
             code = run_program(programs, options, reporter)
     if as_json:
-        click.echo(jsons.dumps([summary(result) for result in options.results]))
+        print_json([summary(result) for result in options.results], None)
     let_go_of_closed_streams()
     ctx.exit(code)
 

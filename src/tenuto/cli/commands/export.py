@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from tenuto.cli.completions import complete_runs
-from tenuto.cli.console import note, print_json
+from tenuto.cli.console import json_text, note, print_json
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.errors import NotFound
 from tenuto.experiments.runs import RunView, plain_run
@@ -140,7 +140,7 @@ def _read(path: str) -> bytes:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, indent=1, default=str).encode()
+    return json_text(value, 1).encode()
 
 
 def _page(run: RunView, about: dict[str, Any], table: list[list[str]], logs: dict[str, str]) -> str:

@@ -6,7 +6,6 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
@@ -17,9 +16,9 @@ from tenuto.cli.console import note, print_json, say, table, window_width
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Cell, Column, Point, scatter, spark_line
-from tenuto.jobs.metrics import is_wanted, metric_rows
+from tenuto.jobs.metrics import is_wanted, last_point, metric_rows
 from tenuto.jobs.row import Row
-from tenuto.workspace.points import MetricPoint, Points
+from tenuto.workspace.points import Points
 
 PLOT_COLUMNS = 80
 SPARK_COLUMNS = 24
@@ -66,7 +65,7 @@ def command(
     _check(names, logged, len(rows))
     logged = [(row, wanted) for row, points in logged if (wanted := _wanted(points, names))]
     if as_json:
-        print_json([_finite(row) for row in metric_rows(logged, names)])
+        print_json(list(metric_rows(logged, names)))
     elif as_csv:
         click.echo(_csv(logged, names), nl=False)
     elif not logged:
@@ -101,12 +100,6 @@ def _wanted(points: Points, names: Sequence[str]) -> Points:
     return {name: curve for name, curve in points.items() if is_wanted(name, names)}
 
 
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for programs: JSON has no NaN and no infinity, which are spelled."""
-    value = row["value"]
-    return row if math.isfinite(value) else {**row, "value": repr(value)}
-
-
 def _csv(logged: Logged, names: Sequence[str]) -> str:
     written = io.StringIO()
     rows = list(metric_rows(logged, names))
@@ -131,14 +124,14 @@ def _show(logged: Logged) -> None:
     for row, points in logged:
         tags = " ".join(f"{name}={value}" for name, value in row.tags.items())
         for name, curve in points.items():
-            finite = [one.value for one in curve if math.isfinite(one.value)]
+            finite, last = [one.value for one in curve if math.isfinite(one.value)], last_point(curve)
             rows.append(
                 [
                     row.name,
                     tags,
                     name,
-                    str(curve[-1].step),
-                    _text(curve[-1]),
+                    str(last.step),
+                    f"{last.value:.4g}",
                     f"{min(finite):.4g}" if finite else "–",
                     f"{max(finite):.4g}" if finite else "–",
                     spark_line(finite, SPARK_COLUMNS),
@@ -157,7 +150,3 @@ def _show(logged: Logged) -> None:
         ],
         rows,
     )
-
-
-def _text(point: MetricPoint) -> str:
-    return f"{point.value:.4g}"

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import click
 
 from tenuto import __version__
+from tenuto.cli.console import json_text, print_json
+from tenuto.cli.options import json_option
 from tenuto.cli.service_options import address_options, arguments_of, log_option, sandbox_option, tls_options
 from tenuto.errors import JobServiceError, TenutoError
 from tenuto.service.configuration import (
@@ -46,6 +48,7 @@ from tenuto.workspace.machine import this_machine
 )
 @tls_options
 @log_option
+@json_option
 def command(
     context: click.Context,
     host: str | None,
@@ -58,6 +61,7 @@ def command(
     tls_cert: Path | None,
     tls_key: Path | None,
     log_form: str,
+    as_json: bool,
 ) -> None:
     """Run the jobs of servers on this machine; a server names it under [services.NAME] nodes."""
     if context.invoked_subcommand is not None:
@@ -84,7 +88,8 @@ def command(
         log("ready", url=url, node=plan.name)
         if insecure:
             log("insecure", 30, node=plan.name)
-        click.echo(f"tenuto: node on {url}")
+        shown = json_text({"url": url, "node": plan.name, "pid": os.getpid()})
+        click.echo(shown if as_json else f"tenuto: node on {url}")
 
     def reload() -> None:
         try:
@@ -123,23 +128,30 @@ def remote_options(command: F) -> F:
 @command.command("drain")
 @remote_options
 @click.option("--no-wait", is_flag=True, help="Return at once, and not when the node is empty.")
-def drain(url: str | None, token_file: Path | None, no_wait: bool) -> None:
+@json_option
+def drain(url: str | None, token_file: Path | None, no_wait: bool, as_json: bool) -> None:
     """Let a node take nothing new, also after a restart, and say when it is empty; `resume` ends that."""
     ask = _asking(url, token_file)
     said = ask("POST", "/drain")
-    click.echo(f"tenuto: node {said['node']} takes no more jobs; {said['payloads']} have not ended")
+    if not as_json:
+        click.echo(f"tenuto: node {said['node']} takes no more jobs; {said['payloads']} have not ended")
     while said["payloads"] and not no_wait:
         time.sleep(LOOK_S)
         said = {**said, **ask("GET", "/health")}
-    if not said["payloads"]:
+    if as_json:
+        print_json({"node": said["node"], "drains": True, "payloads": said["payloads"]}, None)
+    elif not said["payloads"]:
         click.echo(f"tenuto: node {said['node']} is empty")
 
 
 @command.command("resume")
 @remote_options
-def resume(url: str | None, token_file: Path | None) -> None:
+@json_option
+def resume(url: str | None, token_file: Path | None, as_json: bool) -> None:
     """Let a node take jobs again."""
-    click.echo(f"tenuto: node {_asking(url, token_file)('POST', '/resume')['node']} takes jobs again")
+    node = _asking(url, token_file)("POST", "/resume")["node"]
+    shown = json_text({"node": node, "drains": False})
+    click.echo(shown if as_json else f"tenuto: node {node} takes jobs again")
 
 
 def _asking(url: str | None, token_file: Path | None) -> Callable[[str, str], dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import json as jsons
 import os
 import sys
 from collections import Counter
@@ -14,6 +13,7 @@ import click
 
 from tenuto.cli import exit_codes
 from tenuto.cli.completions import complete_files
+from tenuto.cli.console import print_json
 from tenuto.cli.detach import Handshake, detach_option, handshake_option, start_detached
 from tenuto.cli.options import impose_notify, notify_option, without_notify
 from tenuto.cli.program import called_as, short_path
@@ -382,7 +382,7 @@ def command(
         )
     impose_notify(notify)
     if detach:
-        ctx.exit(start_detached("run", sys.argv[2:], json))
+        ctx.exit(start_detached("run", arguments, json))
     if dry_run:
         ctx.exit(show_plan(request, json=json, everything=False))
     request = request._replace(fail_fast=fail_fast)
@@ -414,7 +414,7 @@ def run_request(
         return code
     summary = session.summary(program, retry, code)
     if json:
-        click.echo(jsons.dumps(summary.as_json()))
+        print_json(summary.as_json(), None)
     elif summary.runs:
         for line in summary.lines(os.getcwd()):
             tell(line)
@@ -432,9 +432,7 @@ def show_plan(request: Request, *, json: bool, everything: bool) -> int:
     plans = [plan_of(xp, this_machine().files) for xp in session.progress.plans]
     is_whole = bool(plans) and not any(xp.is_cut for xp in session.progress.plans)
     if json:
-        click.echo(
-            jsons.dumps({"experiments": [plan.as_json() for plan in plans], "problem": session.problem})
-        )
+        print_json({"experiments": [plan.as_json() for plan in plans], "problem": session.problem}, None)
         return exit_codes.OK if is_whole else code
     for plan in plans:
         for line in plan.lines(everything=everything):
@@ -457,7 +455,7 @@ def _show_generated(session: Session, json: bool) -> None:
     jobs = [job for xp in session.progress.plans for job in xp.jobs]
     if json:
         written = [{"task": job.task_id, "job": job.job_id, "script": job.paths.script} for job in jobs]
-        click.echo(jsons.dumps({"jobs": written, "problem": session.problem}))
+        print_json({"jobs": written, "problem": session.problem}, None)
         return
     directories = "1 job directory is" if len(jobs) == 1 else f"{len(jobs)} job directories are"
     tell(f"{directories} written, and nothing was run")

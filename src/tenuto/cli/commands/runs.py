@@ -50,25 +50,34 @@ def list_command(experiment: str | None, tag: str | None, workspace: str | None,
 @click.argument("run", shell_complete=complete_runs)
 @click.argument("tags", nargs=-1, required=True)
 @workspace_option
-def tag_command(run: str, tags: tuple[str, ...], workspace: str | None) -> None:
+@json_option
+def tag_command(run: str, tags: tuple[str, ...], workspace: str | None, as_json: bool) -> None:
     """Give RUN the words TAGS to find it by. A tagged run is never pruned."""
     view = open_workspace(workspace)
     found = view.run(run)
     add_tags(view.machine.files, view.layout.run(found.experiment_id, found.run_id), tags)
-    note(f"{safe(found.name)} is tagged {', '.join(map(safe, sorted({*found.tags, *tags})))}")
+    every = sorted({*found.tags, *tags})
+    if as_json:
+        print_json({"run": found.name, "tags": every})
+        return
+    note(f"{safe(found.name)} is tagged {', '.join(map(safe, every))}")
 
 
 @command.command("untag")
 @click.argument("run", shell_complete=complete_runs)
 @click.argument("tags", nargs=-1, required=True)
 @workspace_option
-def untag_command(run: str, tags: tuple[str, ...], workspace: str | None) -> int:
+@json_option
+def untag_command(run: str, tags: tuple[str, ...], workspace: str | None, as_json: bool) -> int:
     """Take the words TAGS from RUN; the exit code is 1 if it did not have them all."""
     view = open_workspace(workspace)
     found = view.run(run)
     paths = view.layout.run(found.experiment_id, found.run_id)
     removed = remove_tags(view.machine.files, paths, tags)
-    for tag in tags:
+    if as_json:
+        left = sorted({*found.tags}.difference(removed))
+        print_json({"run": found.name, "tags": left, "removed": sorted(removed)})
+    for tag in () if as_json else tags:
         note(f"{safe(found.name)} {'is no longer' if tag in removed else 'was not'} tagged {safe(tag)}")
     return exit_codes.OK if len(removed) == len(tags) else exit_codes.FAILED
 

@@ -13,6 +13,7 @@ from typing import IO, Any
 import click
 
 from tenuto.cli import exit_codes
+from tenuto.cli.console import print_json
 from tenuto.cli.options import json_option, looks_like_workspace, workspace_option
 from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SettingsError
@@ -91,7 +92,7 @@ def best(name: str, cell: str | None, workspace: str | None, as_json: bool) -> N
             raise NotFound(f"{name}: no candidate there was evaluated yet")
         artifacts = artifacts_of(store, name, rows[0]["number"]) if len(rows) == 1 else {}
     if as_json:
-        click.echo(jsons.dumps(rows if "objectives" in rows[0] else rows[0]))
+        print_json(rows if "objectives" in rows[0] else rows[0], None)
         return
     for row in rows:
         for key in _BEST:
@@ -163,7 +164,7 @@ def show_lineage(name: str, number: int | None, no_diff: bool, workspace: str | 
     for before, row, shown in zip([None, *rows], rows, kept, strict=False):
         shown["diff"] = None if no_diff else change_of(before, row)
     if as_json:
-        click.echo(jsons.dumps(kept))
+        print_json(kept, None)
         return
     for row in kept:
         worth = row["objective"] if row["objective"] is not None else row["message"] or row["status"]
@@ -179,13 +180,20 @@ _LINEAGE = ("number", "status", "objective", "measures", "cost", "parent", "solu
 @click.argument("name")
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
 @workspace_option
-def export(name: str, form: str, workspace: str | None) -> None:
-    """Print every candidate of a search, by number; as CSV with a column for each parameter and metric."""
+@json_option
+def export(name: str, form: str, workspace: str | None, as_json: bool) -> None:
+    """Print every candidate of a search, by number; as CSV with a column for each parameter and metric.
+
+    With --json: one list of them.
+    """
     with opened(workspace, name) as store:
-        rows = candidate_rows(store, name) if form == "jsonl" else flat_rows(store, name)
+        rows = candidate_rows(store, name) if as_json or form == "jsonl" else flat_rows(store, name)
+    if as_json:
+        print_json(rows, None)
+        return
     if form == "jsonl":
         for row in rows:
-            click.echo(jsons.dumps(row))
+            print_json(row, None)
         return
     text = io.StringIO()
     is_space = all(isinstance(row["values"], dict) for row in rows)
@@ -206,7 +214,7 @@ def list_workers(workspace: str | None, as_json: bool) -> None:
     with opened(workspace) as store:
         found = workers(store)
     if as_json:
-        click.echo(jsons.dumps(found))
+        print_json(found, None)
         return
     for one in found:
         click.echo(
@@ -219,34 +227,39 @@ def list_workers(workspace: str | None, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do it; without this, only say what would happen.")
 @workspace_option
-@click.pass_context
-def remove(ctx: click.Context, name: str, yes: bool, workspace: str | None) -> None:
+@json_option
+def remove(name: str, yes: bool, workspace: str | None, as_json: bool) -> int:
     """Remove a search and its candidates from the database; the directories of jobs stay."""
     with opened(workspace, name) as store:
-        if not yes:
-            scheduled = overview(store, name).scheduled
-            tell(f"would remove {safe(name)} with {scheduled} candidates; do it with --yes")
-            ctx.exit(exit_codes.FAILED)
-        store.remove(name)
-    tell(f"{safe(name)} is removed")
+        scheduled = overview(store, name).scheduled
+        if yes:
+            store.remove(name)
+    if as_json:
+        print_json({"search": name, "candidates": scheduled, "removed": yes}, None)
+    else:
+        would = f"would remove {safe(name)} with {scheduled} candidates; do it with --yes"
+        tell(f"{safe(name)} is removed" if yes else would)
+    return exit_codes.OK if yes else exit_codes.FAILED
 
 
-def _tell_changed(ctx: click.Context, name: str, is_changed: bool, done: str) -> None:
-    if not is_changed:
-        tell(f"{safe(name)}: nothing was changed")
-        ctx.exit(exit_codes.FAILED)
-    tell(f"{safe(name)}: {done}")
+def _changed(as_json: bool, name: str, is_changed: bool, done: str, **more: int) -> int:
+    """Tells what was done to a search; the exit code."""
+    if as_json:
+        print_json({"search": name, **more, "changed": is_changed}, None)
+    else:
+        tell(f"{safe(name)}: {done if is_changed else 'nothing was changed'}")
+    return exit_codes.OK if is_changed else exit_codes.FAILED
 
 
 @command.command()
 @click.argument("name")
 @workspace_option
-@click.pass_context
-def drain(ctx: click.Context, name: str, workspace: str | None) -> None:
+@json_option
+def drain(name: str, workspace: str | None, as_json: bool) -> int:
     """End a search: what waits is cancelled, what runs is waited for."""
     with opened(workspace, name) as store:
         is_changed = store.drain(name, SearchEnd.STOPPED, "drained by a person")
-    _tell_changed(ctx, name, is_changed, "ends when what runs has ended")
+    return _changed(as_json, name, is_changed, "ends when what runs has ended")
 
 
 @command.command()
@@ -254,12 +267,13 @@ def drain(ctx: click.Context, name: str, workspace: str | None) -> None:
 @click.argument("number", type=click.IntRange(1))
 @click.argument("value", type=int)
 @workspace_option
-@click.pass_context
-def priority(ctx: click.Context, name: str, number: int, value: int, workspace: str | None) -> None:
+@json_option
+def priority(name: str, number: int, value: int, workspace: str | None, as_json: bool) -> int:
     """Give a candidate that waits another priority: the highest starts next."""
     with opened(workspace, name) as store:
         is_changed = store.set_priority(name, number, value)
-    _tell_changed(ctx, name, is_changed, f"candidate {number} has priority {value}")
+    done = f"candidate {number} has priority {value}"
+    return _changed(as_json, name, is_changed, done, candidate=number, priority=value)
 
 
 @command.command()
@@ -270,8 +284,14 @@ def priority(ctx: click.Context, name: str, number: int, value: int, workspace: 
 )
 @click.option("--priority", type=int, default=0, show_default=True, help="The highest starts next.")
 @workspace_option
+@json_option
 def add(
-    name: str, values: tuple[str, ...], table: IO[str] | None, priority: int, workspace: str | None
+    name: str,
+    values: tuple[str, ...],
+    table: IO[str] | None,
+    priority: int,
+    workspace: str | None,
+    as_json: bool,
 ) -> None:
     """Add candidates of your own to a search; a value is JSON, or a text.
 
@@ -287,11 +307,15 @@ def add(
         assert search is not None
         if table is not None:
             told, asked, skipped = add_table(store, search, layout, csv.DictReader(table), priority)
-            words = f"{told} with their outcomes, {asked} to be evaluated, {skipped} skipped"
-            tell(f"{safe(name)}: added {words}")
-            return
-        number = add_candidate(store, search, layout, dict(map(_pair, values)), priority)
-    tell(f"{safe(name)}: candidate {number} is added")
+            words = f"added {told} with their outcomes, {asked} to be evaluated, {skipped} skipped"
+            done: dict[str, int] = {"told": told, "asked": asked, "skipped": skipped}
+        else:
+            number = add_candidate(store, search, layout, dict(map(_pair, values)), priority)
+            words, done = f"candidate {number} is added", {"number": number}
+    if as_json:
+        print_json({"search": name, **done}, None)
+    else:
+        tell(f"{safe(name)}: {words}")
 
 
 def _pair(text: str) -> tuple[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,8 @@ from typing import Any, NamedTuple
 import click
 
 from tenuto import __version__
+from tenuto.cli.console import json_text
+from tenuto.cli.options import json_option
 from tenuto.cli.service_options import address_options, arguments_of, log_option, sandbox_option, tls_options
 from tenuto.database import refuse_unusable
 from tenuto.errors import TenutoError
@@ -49,6 +52,7 @@ from tenuto.workspace.machine import this_machine
 @sandbox_option
 @tls_options
 @log_option
+@json_option
 def command(
     host: str | None,
     port: int | None,
@@ -63,6 +67,7 @@ def command(
     tls_cert: Path | None,
     tls_key: Path | None,
     log_form: str,
+    as_json: bool,
 ) -> None:
     """Offer services over HTTP: users upload files with a run.sh, and get a ZIP of results."""
     given = {"host": host, "port": port, "data": data, "database": db, "auth": auth, "compat": compat}
@@ -82,7 +87,8 @@ def command(
 
     def ready(url: str) -> None:
         log("ready", url=url, services=",".join(found))
-        click.echo(f"tenuto: serving on {url}")
+        shown = json_text({"url": url, "services": list(found), "pid": os.getpid()})
+        click.echo(shown if as_json else f"tenuto: serving on {url}")
 
     log_to_stderr(log_form)
     reload = partial(_reload, offer, server, embedded, tls)

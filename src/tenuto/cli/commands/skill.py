@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from tenuto.cli.console import print_json
+from tenuto.cli.options import json_option
 from tenuto.errors import DirectoryUnusable
 
 NAME = "SKILL.md"
@@ -101,10 +103,11 @@ tenuto results --json --sort result.loss
 @click.option(
     "--install", metavar="DIR", help=f"Write the page as DIR/tenuto/{NAME}, such as .claude/skills."
 )
-def command(install: str | None) -> None:
+@json_option
+def command(install: str | None, as_json: bool) -> None:
     """Print one page for coding agents: what Tenuto is for, ten commands, exit codes, examples."""
     if install is None:
-        click.echo(PAGE, nl=False)
+        print_json({"page": PAGE}) if as_json else click.echo(PAGE, nl=False)
         return
     path = Path(install) / "tenuto" / NAME
     try:
@@ -114,4 +117,4 @@ def command(install: str | None) -> None:
         raise DirectoryUnusable(
             f"{path} cannot be written: {error.strerror}; choose another --install DIR"
         ) from None
-    click.echo(str(path))
+    print_json({"path": str(path)}) if as_json else click.echo(str(path))

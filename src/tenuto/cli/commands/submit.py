@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from tenuto.cli import exit_codes
-from tenuto.cli.console import note
+from tenuto.cli.console import json_text, note, print_json
 from tenuto.cli.options import json_option
 from tenuto.client import Client, ClientError, Remote, RequestDenied, WaitTimeout
 from tenuto.errors import InvalidValue, NotFound
@@ -132,7 +131,7 @@ def submit(
         except ValueError as error:
             raise InvalidValue(str(error)) from None
         if not wait:
-            click.echo(json.dumps({"id": job.id, "url": client.url}) if as_json else job.id)
+            click.echo(json_text({"id": job.id, "url": client.url}) if as_json else job.id)
             return exit_codes.OK
         if not as_json:
             click.echo(job.id)
@@ -174,10 +173,10 @@ def follow(id: int, url: str | None, token_file: Path | None, stderr: bool, as_j
 
     def act() -> int:
         for text in job.log(follow=True, stream="stderr" if stderr else "stdout"):
-            click.echo(json.dumps({"text": text}) if as_json else text, nl=as_json)
+            click.echo(json_text({"text": text}) if as_json else text, nl=as_json)
         found = job.job()
         if as_json:
-            click.echo(json.dumps(found))
+            print_json(found, None)
         return _told(job, found, with_stderr=not stderr)
 
     return _answered(act)
@@ -195,7 +194,7 @@ def cancel(id: int, url: str | None, token_file: Path | None, as_json: bool) -> 
         status = job.cancel()
         note(f"job {id} is {safe_lines(status)}")
         if as_json:
-            click.echo(json.dumps({"id": id, "status": status}))
+            print_json({"id": id, "status": status}, None)
         return exit_codes.OK if status == "Killed" else exit_codes.FAILED
 
     return _answered(act)
@@ -227,7 +226,7 @@ def _ended(job: Remote, timeout_s: float | None, output: Path | None, as_json: b
         directory = None
     code = _told(job, found)
     if as_json:
-        click.echo(json.dumps({**found, "directory": None if directory is None else str(directory)}))
+        print_json({**found, "directory": None if directory is None else str(directory)}, None)
     return code
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import re
 import sys
@@ -12,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tenuto.cli.console import table
+from tenuto.cli.console import json_text, print_json, table
 from tenuto.cli.options import json_option
 from tenuto.database import Database
 from tenuto.database.engine import SQLITE, database_url
@@ -122,7 +121,7 @@ def create(
         database.close()
     log_to_stderr("text")
     log("token_made", token=id, user=user, scopes=scope)
-    click.echo(json.dumps({"id": id, "token": token}) if as_json else token)
+    click.echo(json_text({"id": id, "token": token}) if as_json else token)
 
 
 @command.command("list")
@@ -136,7 +135,7 @@ def list_(db: str | None, as_json: bool) -> None:
     finally:
         database.close()
     if as_json:
-        click.echo(json.dumps([_plain(row) for row in rows]))
+        print_json([_plain(row) for row in rows], None)
         return
     for row in rows:
         end = f"until {instant(row.expires_at) or 'for ever'}"
@@ -150,7 +149,8 @@ def list_(db: str | None, as_json: bool) -> None:
 @command.command("revoke")
 @click.argument("id", type=int)
 @db_option
-def revoke(id: int, db: str | None) -> None:
+@json_option
+def revoke(id: int, db: str | None, as_json: bool) -> None:
     """Make a token useless, at once."""
     database, tokens = _tokens(db)
     try:
@@ -159,6 +159,8 @@ def revoke(id: int, db: str | None) -> None:
         database.close()
     log_to_stderr("text")
     log("token_revoked", token=id)
+    if as_json:
+        print_json({"id": id, "revoked": True}, None)
 
 
 def _plain(row: TokenRow) -> dict[str, object]:
@@ -198,7 +200,7 @@ def usage(by: str, as_csv: bool, db: str | None, as_json: bool) -> None:
     names = [*groups, *Used._fields[len(BY) :]]
     rows = [[getattr(row, name) for name in names] for row in found]
     if as_json:
-        click.echo(json.dumps([dict(zip(names, row, strict=True)) for row in rows]))
+        print_json([dict(zip(names, row, strict=True)) for row in rows], None)
     elif as_csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows([names, *rows])
     else:

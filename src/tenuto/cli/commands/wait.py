@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 from collections import Counter
@@ -20,7 +21,7 @@ from tenuto.cli.console import note, print_json, say
 from tenuto.cli.options import json_option, notify_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.clock import Clock
-from tenuto.errors import FilterError, NotFound, TenutoError
+from tenuto.errors import NotFound, TenutoError
 from tenuto.jobs.notify import Notice, given_on_command_line, send
 from tenuto.jobs.row import JOBS_FAILED, Group, Row, plain_row
 from tenuto.jobs.source import Feed, Source
@@ -327,6 +328,9 @@ def command(
     """
     if first_end and changes:
         raise click.UsageError("--any and --changes exclude each other")
+    if timeout_s is not None and math.isnan(timeout_s):
+        raise click.UsageError("--timeout is a number of seconds, not nan")
+    told = given_on_command_line(notify)  # refused now, and not after the wait
     catalogue = open_catalogue(workspace)
     awaited = (
         [one for name in names for one in _awaited(catalogue, name, kind)]
@@ -340,22 +344,15 @@ def command(
         came = wait.run(timeout_s=timeout_s, first_end=first_end, changes=changes)
         if verbose and not wait.is_told:
             note("changes are found by a look once a second: the kernel or the database tells of none here")
-    if notify is not None:
-        _notify(notify, came, [one.group.group.partition(":")[2] for one in awaited])
-    _show(catalogue, came, [one.group.group.partition(":")[2] for one in awaited], as_json)
+    groups = list(dict.fromkeys(one.group.group.partition(":")[2] for one in awaited))
+    _show(catalogue, came, groups, as_json)
+    if told is not None:
+        names, state = ", ".join(groups) or "nothing", came.state.value
+        notice = Notice(came.event, f"{names}: {state}", _line(came, groups), names, state, len(came.failed))
+        problem = send(told, notice)
+        if problem is not None:
+            note(f"the notice could not be sent: {problem}")
     return _CODES[came.state]
-
-
-def _notify(target: str, came: Came, groups: Sequence[str]) -> None:
-    """Sends what came of it to where `--notify` says."""
-    settings = given_on_command_line(target)
-    assert settings is not None
-    names = ", ".join(dict.fromkeys(groups)) or "nothing"
-    line = _line(came, list(dict.fromkeys(groups)))
-    notice = Notice("ended", f"{names}: {came.state.value}", line, names, came.state.value, len(came.failed))
-    problem = send(settings, notice)
-    if problem is not None:
-        note(f"the notice could not be sent: {problem}")
 
 
 def _awaited(catalogue: Catalogue, name: str, kind: str | None) -> list[Awaited]:
@@ -381,11 +378,7 @@ def _awaited(catalogue: Catalogue, name: str, kind: str | None) -> list[Awaited]
 def _of_filter(catalogue: Catalogue, name: str, unknown: NotFound) -> list[Awaited]:
     if not any(sign in name for sign in "=<>~!"):
         raise NotFound(f"no job, run or search is called {name!r}; `tenuto status` lists them") from unknown
-    try:
-        question = question_of((name,))
-    except FilterError:
-        raise
-    rows = list(catalogue.search(question, catalogue.jobs()))
+    rows = list(catalogue.search(question_of((name,)), catalogue.jobs()))
     if not rows:
         raise NotFound(f"no job matches {name!r}; `tenuto jobs` lists them")
     return _of_rows(catalogue, rows)
@@ -415,7 +408,7 @@ def _show(catalogue: Catalogue, came: Came, groups: Sequence[str], as_json: bool
     if as_json:
         print_json(_plain(catalogue, came, groups))
         return
-    say(_line(came, list(dict.fromkeys(groups))))
+    say(_line(came, groups))
     for row in came.failed[:MOST_NAMED]:
         cause = row.message or (row.reason.name.lower() if row.reason else "")
         note(f"{row.name} {row.task} failed: {cause}; {hint(f'tenuto why {row.name}')}")
@@ -450,7 +443,7 @@ def _plain(catalogue: Catalogue, came: Came, groups: Sequence[str]) -> dict[str,
         "state": came.state.value,
         "event": came.event,
         "exit": _CODES[came.state],
-        "groups": list(dict.fromkeys(groups)),
+        "groups": list(groups),
         "counts": {state.name.lower(): came.counts.get(state, 0) for state in JobState},
         "about": [plain_row(row, now) for row in came.about],
         "failed": [plain_row(row, now) for row in came.failed],

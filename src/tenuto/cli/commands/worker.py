@@ -10,9 +10,12 @@ import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 
+from tenuto.cli.console import print_json
+from tenuto.cli.options import json_option
 from tenuto.cli.session import let_go_of_closed_streams, tell
 from tenuto.jobs.text import safe
 from tenuto.search.agent import Agent
@@ -88,6 +91,11 @@ class Worker:
         self._say(f"worker {agent.name}: it could not continue: {type(agent.error).__name__}: {agent.error}")
         return DIED
 
+    def ended(self) -> dict[str, Any]:
+        """What came of its work, for programs."""
+        error = None if self._agent.error is None else str(self._agent.error)
+        return {"worker": self._agent.name, "evaluated": self._agent.evaluated, "error": error}
+
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         self._interrupts += 1
         if self._interrupts == 1:
@@ -120,6 +128,7 @@ class Worker:
 )
 @click.option("--gpus", is_flag=True, help="Each candidate has a GPU to itself; by default as many slots.")
 @click.option("--once", is_flag=True, help="Leave when nothing is left to claim.")
+@json_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -128,6 +137,7 @@ def command(
     searches: tuple[str, ...],
     gpus: bool,
     once: bool,
+    as_json: bool,
 ) -> None:
     """Evaluate the candidates of searches, beside other workers, on this machine or others.
 
@@ -149,5 +159,7 @@ def command(
         with_gpus=gpus,
     )
     code = worker.run()
+    if as_json:
+        print_json(worker.ended())
     let_go_of_closed_streams()
     ctx.exit(code)

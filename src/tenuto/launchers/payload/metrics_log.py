@@ -15,6 +15,7 @@ from tenuto.launchers.payload.progress_reports import rank
 from tenuto.workspace.points import MOST_POINTS, Curves, MetricPoint, line_of, lines_of, thinned
 from tenuto.workspace.ports import FileKind
 
+INFINITY = float("inf")
 BATCH_S = 0.5
 """How long a point waits for others before it is written."""
 _IDLE_BATCHES = 10
@@ -34,7 +35,8 @@ class _Curve:
         """Lines in the file."""
         self.stride = 1
         """Every so many points one is written at once."""
-        self.low, self.high = float("inf"), float("-inf")
+        self.low, self.high = INFINITY, -INFINITY
+        """Of finite values: what is none hides no extreme."""
         self.lowest: MetricPoint | None = None
         """The smallest point since the last batch, if it was passed over; likewise the other two."""
         self.highest: MetricPoint | None = None
@@ -101,7 +103,7 @@ class MetricsLog:
     def _add(self, name: str, curve: _Curve, point: MetricPoint) -> None:
         curve.seen += 1
         value = point.value
-        is_low, is_high = value < curve.low, value > curve.high
+        is_low, is_high = -INFINITY < value < curve.low, INFINITY > value > curve.high
         if is_low:
             curve.low = value
         if is_high:
@@ -185,8 +187,9 @@ class MetricsLog:
         for name, count in found.counts.items():
             curve = self._curves[name] = _Curve()
             curve.written = count
-            values = [point.value for point in found.points[name].values()]
-            curve.low, curve.high = min(values), max(values)
+            for point in found.points[name].values():
+                if -INFINITY < point.value < INFINITY:
+                    curve.low, curve.high = min(curve.low, point.value), max(curve.high, point.value)
             curve.next_step = found.next_steps[name] if goes_on else 0
 
     def _read(self) -> Curves:

@@ -39,6 +39,8 @@ LEFT = 90
 _MOST_CURVED = 2_000
 """Of a larger group the overview draws no curves; the view of curves does."""
 _MOST_RETRIED = 10_000
+_WAITING = "state=waiting or state=ready or state=scheduled"
+_MOST_WAITING = 60
 _FIRST = 6
 """How many running jobs come before those that wait for a token."""
 
@@ -50,6 +52,7 @@ class OverviewAnswers(NamedTuple):
     cleanup: shapes.Cleanup | None
     history: shapes.History | None
     curves: CurvesAnswers | None
+    waiting: shapes.Jobs | None
 
 
 def _energy(group: shapes.Group) -> str:
@@ -149,6 +152,17 @@ def running_line(job: shapes.Job, room: int) -> Line:
     return [*content, Span(" "), span(job["progress_desc"] or "", "soft")]
 
 
+def waiting_line(job: shapes.Job) -> Line:
+    """A job that waits, and for what."""
+    content = [
+        Span("… ", "waiting"),
+        span(f"{job['name']:<8} "),
+        *fitted([span(short_task(job["task"]))], 12),
+    ]
+    content += fitted([span(tag_words(job["tags"]), "tag")], 18)
+    return [Span(" "), *content, span(f" {job['message'] or job['state']}", "soft")]
+
+
 def failure_line(one: shapes.Failure, room: int) -> Line:
     """A cause of failures, and the key that retries its jobs."""
     place = one["place"] or f"({one['reason'].upper()})"
@@ -170,7 +184,7 @@ class Overview(View):
     """Groups, now, failures, attention; Tab goes from one to the next."""
 
     name = "overview"
-    hints = "1 overview 2 jobs 3 timeline 4 graph 5 results 6 resources 7 archive ? help q quit"
+    hints = "1 overview 2 jobs 3 timeline 4 graph 5 results 6 resources 7 archive 8 curves ?"
     period_s = 1.0
 
     def __init__(self, host: Host) -> None:
@@ -178,6 +192,7 @@ class Overview(View):
         self._known: shapes.Overview | None = None
         self._history: shapes.History | None = None
         self._curves: CurvesAnswers | None = None
+        self._waiting: shapes.Jobs | None = None
         self._cleanup: shapes.Cleanup | None = None
         self._rounds = 0
         self._is_wide = False
@@ -195,7 +210,7 @@ class Overview(View):
 
     def ask(self, provider: StateProvider) -> OverviewAnswers:
         self._rounds += 1
-        cleanup, history, curves = None, None, None
+        cleanup, history, curves, waiting = None, None, None, None
         if self._rounds % 10 == 2:  # the first answer does not wait for it
             try:
                 cleanup = provider.cleanup()
@@ -206,7 +221,8 @@ class Overview(View):
             chosen = self._parts["groups"].chosen or overview["groups"][0]
             history = provider.history(chosen["group"], 120)
             curves = self._ask_curves(provider, chosen)
-        return OverviewAnswers(overview, cleanup, history, curves)
+            waiting = provider.jobs(None, _WAITING, "", 0, _MOST_WAITING)
+        return OverviewAnswers(overview, cleanup, history, curves, waiting)
 
     def _ask_curves(self, provider: StateProvider, group: shapes.Group) -> CurvesAnswers | None:
         """The curves of the group under the cursor, not each time: every job is asked for its points."""
@@ -218,6 +234,7 @@ class Overview(View):
     def take(self, answer: OverviewAnswers) -> None:
         self._known, self._history = answer.overview, answer.history or self._history
         self._curves = answer.curves or self._curves
+        self._waiting = answer.waiting or self._waiting
         self._cleanup = answer.cleanup or self._cleanup
         rows: dict[str, Sequence[Item]] = {
             "groups": answer.overview["groups"],
@@ -298,6 +315,9 @@ class Overview(View):
             held = 2 + len(self._known["tokens"])
             lines += draw_curves(self._curves, room, max(min(height - len(lines) - held, 20), 6))
         lines += [rule("tokens", room), *tokens(self._known["tokens"], room, self._known["now"])]
+        if self._waiting is not None and self._waiting["jobs"]:
+            lines.append(rule(f"{self._waiting['matched']:,} that wait", room))
+            lines += [waiting_line(job) for job in self._waiting["jobs"]]
         return lines
 
     # Acting

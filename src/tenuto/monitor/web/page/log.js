@@ -5,7 +5,7 @@ import { followLog, get } from "./api.js";
 import { copy } from "./ask.js";
 import { coloured, h, put, safe, say } from "./dom.js";
 import { download } from "./parts.js";
-import { address, nameOfKey, size } from "./text.js";
+import { address, clock, nameOfKey, size } from "./text.js";
 
 /** @import { JobDetail, LogPart } from "./types.js" */
 
@@ -178,13 +178,13 @@ export class LogPanel {
   /** @param {LogPart} part */
   take(part) {
     if (part.key !== this.key || part.stream !== this.stream || this.earlier !== 0) return;
-    if (part.attempt === this.attempt && part.offset === this.next) this.add(part.text, part);
+    if (part.attempt === this.attempt && part.offset === this.next) this.add(part.text, part, `came at ${clock(Date.now())}`);
     else if (part.offset === 0) this.begin(part); // a new attempt, or a log that was replaced
     else void this.load();
   }
 
-  /** @param {string} text @param {LogPart} part */
-  add(text, part) {
+  /** @param {string} text @param {LogPart} part @param {string} [came] when, of lines that were followed */
+  add(text, part, came = "") {
     this.next = part.next;
     const pieces = (this.rest + text).replaceAll("\r\n", "\n").split("\n");
     this.rest = (pieces.pop() ?? "").slice(-256 * 1024);
@@ -197,9 +197,9 @@ export class LogPanel {
     if (this.lines.firstElementChild?.tagName === "P") put(this.lines);
     const kept = pieces.slice(-MOST_LINES);
     this.count = (this.count ?? 0) + pieces.length - kept.length;
-    this.lines.append(...kept.map((line) => this.line(line)));
+    this.lines.append(...kept.map((line) => this.line(line, came)));
     if (this.rest) {
-      const last = this.line(this.rest);
+      const last = this.line(this.rest, came);
       last.classList.add("open");
       this.lines.append(last);
     }
@@ -218,11 +218,11 @@ export class LogPanel {
     this.last = part;
   }
 
-  /** @param {string} line */
-  line(line) {
+  /** @param {string} line @param {string} came */
+  line(line, came) {
     this.count = (this.count ?? 0) + 1;
     const text = settled(line);
-    return h("div", { class: ERROR.test(text.replace(STYLE, "")) ? "line bad" : "line", "data-line": this.start > 0 ? "" : this.count }, coloured(text || " "));
+    return h("div", { class: ERROR.test(text.replace(STYLE, "")) ? "line bad" : "line", "data-line": this.start > 0 ? "" : this.count, title: came || null }, coloured(text || " "));
   }
 
   scrolled() {

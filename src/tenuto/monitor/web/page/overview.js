@@ -214,7 +214,7 @@ function runningItem(job) {
 
 /** @param {Job} job */
 const waitingItem = (job) => h("li", { class: "now", "data-state": job.state }, h("span", { class: "what" }, stateMark(job.state, jobLink(job)), " ", h("span", { class: "soft" }, tagWords(job))),
-  h("span", { class: "how soft message" }, job.message ?? job.state));
+  h("span", { class: "how soft" }, h("span", { class: "message", title: job.message }, job.message ?? job.state)));
 
 /** @param {Failure} failure @param {boolean} readOnly */
 function failureItem(failure, readOnly) {
