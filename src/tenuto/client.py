@@ -401,16 +401,17 @@ class Remote:
         while True:
             path = f"/jobs/{self.id}/logs?stream={stream}&offset={offset}"
 
-            def once(path: str = path) -> bytes:
+            def once(path: str = path) -> tuple[bytes, str]:
                 with self._client._asked("GET", path, {"Accept": "text/plain"}) as answer:
-                    return answer.read()
+                    return answer.read(), answer.headers.get("tenuto-next-offset", "")
 
-            piece = self._client._retried(once)
+            piece, following = self._client._retried(once)
             if not piece:
                 if rest := text.decode(b"", True):
                     yield rest
                 return
-            offset += len(piece)
+            # What was dropped in the middle of a long log counts, too.
+            offset = int(following) if following.isdecimal() else offset + len(piece)
             if shown := text.decode(piece):
                 yield shown
 
@@ -531,10 +532,21 @@ def _gathered(files: Any) -> list[_Upload]:
         if not path.is_dir():
             found.append(_on_disk(path.name, path))
             continue
-        above = Path(os.path.abspath(path)).parent
-        inside = sorted(one for one in Path(os.path.abspath(path)).rglob("*") if not one.is_dir())
-        found.extend(_on_disk(one.relative_to(above).as_posix(), one) for one in inside)
+        whole = os.path.abspath(path)
+        for above, folders, names in os.walk(whole, onerror=_raise):
+            for name in sorted((*folders, *names)):
+                one = Path(above, name)
+                if name in names:
+                    found.append(_on_disk(one.relative_to(os.path.dirname(whole)).as_posix(), one))
+                elif one.is_symlink():
+                    raise ValueError(
+                        f"{one} is a link to a folder, which would be left out: copy it, or remove it"
+                    )
     return found
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _on_disk(name: str, path: Path) -> _Upload:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import io
 import json
 import os
+import shutil
 import sqlite3
 import threading
 import zipfile
@@ -172,6 +174,61 @@ def test_an_end_that_the_database_could_not_keep_is_kept_later(
                 backup.rollback()
             retrieved = await ended(node, payload, tmp_path / "got.zip")
             assert retrieved.status.state is P.COMPLETED
+
+    run(main())
+
+
+def test_a_payload_is_run_once_the_disk_of_its_node_can_be_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed open for ever: nothing looked at it again before the node was started anew."""
+    monkeypatch.setattr("tenuto.service.node.runner.WRITE_AGAIN_S", 0.05)
+
+    async def main() -> None:
+        async with local(tmp_path) as (node, embedded):
+            scheduler, calls = embedded.runner.workshop.scheduler, []
+            submit = scheduler.submit_async
+
+            async def stumbling(*given: Any) -> Any:
+                calls.append(given)
+                if len(calls) < 3:
+                    raise OSError(errno.EIO, "the disk is away")
+                return await submit(*given)
+
+            monkeypatch.setattr(scheduler, "submit_async", stumbling)
+            sent = job(tmp_path, "true\n")
+            retrieved = await ended(node, ref(await node.submit(sent), sent), tmp_path / "got.zip")
+            assert retrieved.status.state is P.COMPLETED
+            assert len(calls) == 3
+
+    run(main())
+
+
+@pytest.mark.parametrize("mode", list(SandboxMode))
+def test_a_payload_whose_files_are_gone_has_failed(directory: Path, mode: SandboxMode) -> None:
+    if mode is SandboxMode.UID and os.geteuid() != 0:
+        pytest.skip("only root can give payloads a uid of their own")
+    made = replace(plan(directory / "node"), sandbox=Sandbox(mode, os.geteuid() == 0), slots=1)
+
+    async def main() -> None:
+        embedded = EmbeddedNode(made, this_machine())
+        await embedded.start()
+        node = LocalNode(embedded)
+        first, sent = job(directory, "exec sleep 100\n"), job(directory, "true\n", "k-2")
+        running, waiting = [ref(await node.submit(one), one) for one in (first, sent)]
+        await embedded.close()
+        shutil.rmtree(embedded.runner.place("k-2").paths.directory)
+        embedded = EmbeddedNode(made, this_machine())
+        await embedded.start()
+        node = LocalNode(embedded)
+        await node.kill(running)
+        retrieved = await ended(node, waiting, directory / "got.zip")
+        assert (retrieved.status.state, retrieved.status.message) == (
+            P.FAILED,
+            "its files on the node are gone",
+        )
+        await ended(node, running, directory / "got.zip")
+        await embedded.close()
 
     run(main())
 

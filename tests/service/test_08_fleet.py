@@ -7,8 +7,10 @@ import json
 import os
 import shutil
 import signal
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +207,45 @@ def test_a_node_that_refuses_its_server_is_down_and_gets_no_jobs(start: Start, t
     job = alone.run("true\n")
     assert job["status"] == "Failed"
     assert "does not serve this server" in job["message"]
+
+
+@pytest.fixture(params=[302, 404, 405, 501])
+def stranger(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a server that is no node."""
+
+    class Stranger(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            self.send_response(404 if self.command == "GET" else request.param)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Stranger)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_url_that_leads_to_no_node_gets_no_jobs(start: Start, tmp_path: Path, stranger: str) -> None:
+    """It took all of them, since it was never busy: Invalid, or Failed as lost."""
+    well = node(start, tmp_path / "n")
+    served = server(start, tmp_path / "s", stranger, well.url)
+    ids = [served.upload("sleep 0.3\n").json["id"] for _ in range(12)]
+    jobs = [served.final(id) for id in ids]
+    assert {(job["status"], job["node"]) for job in jobs} == {("Completed", well.url)}
+    assert f"node {stranger}: it is no node of a job service" in served.log
+    served.stop()
+    alone = server(start, tmp_path / "s2", stranger, send_for_s=0)
+    job = alone.run("true\n")
+    assert job["status"] == "Failed"
+    assert "it is no node of a job service" in job["message"]
 
 
 def test_an_insecure_node_serves_without_its_secret_and_says_so(start: Start, tmp_path: Path) -> None:

@@ -221,38 +221,49 @@ def shown() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_root", [True, False], ids=["root", "user"])
-@pytest.mark.parametrize("linked", [True, False], ids=["linked", "plain"])
+@pytest.mark.parametrize(
+    ("is_root", "how"),
+    [(True, "linked"), (True, "plain"), (True, "mounted"), (False, "linked"), (False, "plain")],
+)
 def test_a_payload_sees_nothing_of_the_service_below_what_it_is_shown(
     start: Callable[..., Process],
     shown: Path,
     directory: Path,
     require: Callable[[str], None],
     is_root: bool,
-    linked: bool,
+    how: str,
 ) -> None:
-    """Data, database, settings and secrets below /opt, also through a link."""
+    """Data, database, settings and secrets below /opt, also through a link or a bind mount."""
     require("bubblewrap")
+    base = shown
+    if how == "mounted":
+        if os.geteuid() != 0:
+            pytest.skip("only root may mount")
+        base = directory / "a place"
+        base.mkdir(mode=0o755)
     python = directory / "python"
     demoted = "" if is_root else "unshare --user --map-user=1000 --map-group=1000"
-    python.write_text(f'#!/bin/sh\nexec {demoted} {sys.executable} "$@"\n')
+    mounted = f"mount --bind '{base}' {shown} && exec {sys.executable} \"$@\""
+    apart = "unshare --mount sh -c '" + mounted.replace("'", "'\\''") + "' sh"
+    python.write_text(
+        f'#!/bin/sh\nexec {apart if how == "mounted" else f"{demoted} {sys.executable}"} "$@"\n'
+    )
     python.chmod(0o755)
     for name in ("etc", "own", "tools", "own/tools"):
-        (shown / name).mkdir(mode=0o755)
-    (shown / "tools" / "tool").write_text("tool")
-    (shown / "own" / "tools" / "tool").write_text("tool")
-    base = shown
-    if linked:
+        (base / name).mkdir(mode=0o755)
+    (base / "tools" / "tool").write_text("tool")
+    (base / "own" / "tools" / "tool").write_text("tool")
+    if how == "linked":
         base = directory / "link"
         base.symlink_to(shown)
-    (shown / "etc" / "far.token").write_text("canary-far")
-    (shown / "etc" / "node.token").write_text("canary-near")
-    (shown / "etc" / "tenuto.toml").write_text(
+    (base / "etc" / "far.token").write_text("canary-far")
+    (base / "etc" / "node.token").write_text("canary-near")
+    (base / "etc" / "tenuto.toml").write_text(
         f'# canary-password\n[services.example]\npaths = ["{base}/own/tools"]\n'
         f'[nodes.far]\nurl = "http://127.0.0.1:9"\ntoken_file = "{base}/etc/far.token"\n'
         f'[node]\ntoken_file = "{base}/etc/node.token"\n'
     )
-    for path in shown.rglob("*"):
+    for path in base.rglob("*"):
         path.chmod(0o644 if path.is_file() else 0o755)  # so that the sandbox alone can hide them
     places = ("--data", f"{base}/own/data", "--db", f"{base}/own/db.sqlite")
     served = start("serve", "--with-node", "--sandbox", "bwrap", *places, cwd=base / "etc", python=python)
@@ -260,7 +271,8 @@ def test_a_payload_sees_nothing_of_the_service_below_what_it_is_shown(
     done = served.run("echo canary-result > out\n")
     eventually(lambda: served.job(other)["status"] == "Running")
     script = (
-        f"grep -rs canary {shown} {base} /etc > found; cat {shown}/tools/tool {base}/own/tools/tool > read\n"
+        f"grep -rs canary {shown} '{base}' /etc > found\n"
+        f"cat {shown}/tools/tool '{base}/own/tools/tool' > read\n"
         f"find {shown}/own/data {shown}/own/db.sqlite* -type f > seen; ls > own; "
         f"touch {shown}/own/x {shown}/own/data/x; true\n"
     )

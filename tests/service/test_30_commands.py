@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import struct
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tenuto.errors import RequestRefused
 from tenuto.launchers.confinement import Guest, bwrap
@@ -203,9 +208,9 @@ def refusal(directory: Path, *parts: bytes, limits: UploadLimits = LIMITS) -> st
     return found.value.code
 
 
-def zipped(*entries: tuple[str | zipfile.ZipInfo, bytes]) -> bytes:
+def zipped(*entries: tuple[str | zipfile.ZipInfo, bytes], kind: int = zipfile.ZIP_DEFLATED) -> bytes:
     made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(made, "w", kind) as archive:
         for name, content in entries:
             archive.writestr(name, content)
     return made.getvalue()
@@ -279,6 +284,8 @@ def link() -> zipfile.ZipInfo:
         ("too_large", zipped(*((f"z{n}", bytes(300 << 10)) for n in range(4)))),
         ("too_many_parts", zipped(*((f"f{n}", b"") for n in range(50)))),
         ("bad_run_sh", zipped(("run.sh", b""))),
+        ("bad_archive", zipped(("a", b"x" * 99), kind=zipfile.ZIP_LZMA)),
+        ("bad_archive", zipped(("a", b"x" * 99), kind=zipfile.ZIP_BZIP2)),
     ],
     ids=lambda value: value if isinstance(value, str) else "zip",
 )  # fmt: skip
@@ -288,6 +295,31 @@ def test_a_zip_that_could_do_harm_is_refused(tmp_path: Path, code: str, packed: 
     parts = (field("unpack", "in.zip"), file("more", b""), file("in.zip", packed))
     assert refusal(inside, *parts) == code
     assert [path.name for path in tmp_path.iterdir()] == ["inside"]
+
+
+@given(
+    kind=st.sampled_from((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)),
+    changes=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), min_size=1, max_size=8),
+)
+def test_a_damaged_zip_is_refused_or_unpacked(kind: int, changes: list[tuple[int, int]]) -> None:
+    """Whatever the parser raises of it, the answer is a refusal that names it, and no failure inside."""
+    packed = bytearray(zipped(("run.sh", b"echo\n" * 9), ("a/b", b"q" * 99), kind=kind))
+    for at, value in changes:
+        packed[at % len(packed)] = value
+    with tempfile.TemporaryDirectory() as directory, suppress(RequestRefused):
+        take(Path(directory), field("unpack", "z"), file("z", bytes(packed)))
+
+
+@pytest.mark.parametrize("is_wide", [False, True], ids=["zip", "zip64"])
+def test_the_list_of_files_in_a_zip_is_not_read_beyond_the_limit(tmp_path: Path, is_wide: bool) -> None:
+    """The parser keeps all of it in memory: of 4 GiB of names it would need ten times as much."""
+    size, offset = 1 << 19, 0
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, 2**32 - 1 if is_wide else size, offset, 0)
+    if is_wide:
+        far = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, size, offset)
+        end = far + struct.pack("<4sLQL", b"PK\6\7", 0, size, 1) + end
+    parts = (field("unpack", "z"), file("z", bytes(size) + end))
+    assert refusal(tmp_path, *parts) == "too_many_parts"
 
 
 def test_a_zip_to_unpack_must_be_there(tmp_path: Path) -> None:

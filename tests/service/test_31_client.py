@@ -130,6 +130,44 @@ def test_a_server_that_is_not_there_is_given_up() -> None:
         assert time.monotonic() - began < 10
 
 
+def test_the_whole_of_a_folder_goes_out_or_nothing(client: Client, tmp_path: Path) -> None:
+    """A link to a folder was left out, and the job ran without its files."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "in").write_text("1")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "data" / "in")
+    run = script(tmp_path, "cat data/link\n")
+    job = client.submit([run, tmp_path / "data"], "example", 1)
+    assert "".join(job.log()) == "1"
+    (tmp_path / "data" / "more").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="data/more is a link to a folder"):
+        client.submit([run, tmp_path / "data"], "example", 1)
+
+
+@pytest.fixture
+def brief(tmp_path: Path, start: Callable[..., Process]) -> Client:
+    """A server that keeps little of each log."""
+    (tmp_path / "tenuto.toml").write_text('log_bytes = "64K"\n')
+    return Client(start("serve", "--with-node", "--sandbox", "none").url)
+
+
+def test_a_log_whose_middle_was_dropped_is_given_once(brief: Client, tmp_path: Path) -> None:
+    job = brief.submit({"run.sh": b"seq 100000; echo last\n"}, "example", 1)
+    assert job.wait(60) == "Completed"
+    packed = (job.fetch(tmp_path / "out") / ".tenuto" / "stdout").read_text()
+    assert packed.startswith("1\n2\n")
+    assert packed.endswith("\nlast\n")
+    assert "".join(job.log(follow=False)) == packed
+    assert "".join(job.log()) == packed
+
+
+def test_a_character_that_lies_across_two_pieces_of_a_log_is_whole(client: Client) -> None:
+    text = "x" + "é" * (1 << 20)  # of two bytes each: a piece of 1 MiB ends within one
+    job = client.submit({"run.sh": b"cat text\n", "text": text.encode()}, "example", 1)
+    assert "".join(job.log()) == text
+    assert "".join(job.log(follow=False)) == text
+
+
 def test_the_log_of_a_job_that_waits_is_followed_from_its_start(shared: Process, client: Client) -> None:
     first = client.submit({"run.sh": b"exec sleep 100\n"}, "one", 7)
     second = client.submit({"run.sh": b"for n in 1 2 3; do echo $n; sleep 0.2; done\n"}, "one", 7)

@@ -329,3 +329,24 @@ def test_a_node_that_left_the_settings_is_asked_by_a_server_that_starts_later(
     ended = server.final(number)
     assert (ended["status"], ended["message"]) == ("Completed", "")
     assert server.run("true\n")["node"] == "local", "it gets no jobs"
+    eventually(lambda: f'{{node="{ended["node"]}"}}' not in server.get("/metrics").body.decode())
+
+
+def test_figures_tell_of_no_service_and_no_node_that_is_gone(start: Start, tmp_path: Path) -> None:
+    """They were told as they had been last: of a node that was taken out, that it is down, for ever."""
+    settings = tmp_path / "tenuto.toml"
+    settings.write_text(
+        '[nodes.far]\nurl = "http://127.0.0.1:9"\n[services.old]\nnodes = ["far"]\n[services.new]\n'
+    )
+    server = start("serve", "--with-node", "--sandbox", "none")
+    waiting = server.upload("true\n", service="old").json["id"]
+    told = {'_node_up{node="far"}', '_node_slots{node="far"}'}
+    assert all(name in server.get("/metrics").body.decode() for name in told)
+    settings.write_text("[services.new]\n")
+    server.signal(signal.SIGHUP)
+    eventually(lambda: not any(name in server.get("/metrics").body.decode() for name in told))
+    assert '_jobs{service="old",state="Queued"} 1.0' in server.get("/metrics").body.decode(), "it waits still"
+    assert server.run("true\n", service="new")["status"] == "Completed"
+    assert server.post(f"/terminate/{waiting}").status == 200
+    assert '_queue_age_seconds{service="old"} 0.0' in server.get("/metrics").body.decode()
+    assert "stage_failed" not in server.log

@@ -5,6 +5,7 @@ Makes command lines and environments, and tries them; runners and jobs start com
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,6 +69,10 @@ class Private(NamedTuple):
     """Settings, secrets, keys."""
     databases: tuple[str, ...] = ()
     """Files of SQLite: the whole directory of one is hidden, since its journals come and go."""
+
+    def everywhere(self) -> Private:
+        """The same by every path that leads to it now: a bind mount shows it once more."""
+        return Private(*(tuple(path for given in kind for path in _paths_of(given)) for kind in self))
 
     def objection(self, place: str) -> str | None:
         """Why a payload must not be shown a place, whatever is hidden in it; None if it may be."""
@@ -134,6 +139,49 @@ def _below(above: str, path: str) -> str | None:
     if path == above:
         return ""
     return path[len(above.rstrip("/")) :] if path.startswith(above.rstrip("/") + "/") else None
+
+
+class _Mount(NamedTuple):
+    """A part of a file system, from `root` on, that is shown at `point`."""
+
+    device: str
+    root: str
+    point: str
+
+
+def _mounts() -> list[_Mount]:
+    """The mounts that this process sees, the later ones over the earlier."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            found = [line.split(" ")[2:5] for line in file]
+    except OSError:  # not Linux
+        return []
+    # A space is written as \040.
+    return [
+        _Mount(*(re.sub(r"\\([0-7]{3})", lambda at: chr(int(at[1], 8)), word) for word in one))
+        for one in found
+    ]
+
+
+def _paths_of(path: str) -> Iterator[str]:
+    """All paths that lead to a place, or to something in it; the given one first."""
+    yield path
+    real, mounts = os.path.realpath(path), _mounts()
+
+    def shown(place: str) -> _Mount | None:
+        above = [mount for mount in mounts if _below(mount.point, place) is not None]
+        return max(reversed(above), key=lambda mount: len(mount.point), default=None)
+
+    own = shown(real)
+    if own is None:
+        return
+    inner = own.root.rstrip("/") + (_below(own.point, real) or "") or "/"
+    for mount in mounts:
+        if mount is own or mount.device != own.device or shown(mount.point) is not mount:
+            continue
+        rest = "" if _below(inner, mount.root) is not None else _below(mount.root, inner)
+        if rest is not None:
+            yield mount.point.rstrip("/") + rest
 
 
 def _is_reached(path: str) -> bool:

@@ -220,7 +220,7 @@ def _private(
         tuple(directories),
         tuple(os.path.abspath(path) for path in files if path is not None),
         tuple(databases),
-    )
+    ).everywhere()
 
 
 def _host_name() -> str:

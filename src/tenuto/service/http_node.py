@@ -48,6 +48,7 @@ _MOST_USED = 1 << 62
 _NOT_TAKEN = (429, 503)
 _NOT_SERVED = (401, 403)
 """Nothing is wrong with the job: another node may take it."""
+_OF_NO_NODE = (405, 501)
 _NO_CONNECTION = (
     aiohttp.ClientConnectorError,
     aiohttp.ServerTimeoutError,
@@ -72,6 +73,10 @@ class _NodeBroken(NodeSilent):
     """A node of ours answered that something went wrong there."""
 
 
+class _NoNode(NodeRefusal):
+    """What is there answers in a way that no node does."""
+
+
 class HttpNode:
     """A `Node` on another machine, or in another process."""
 
@@ -82,6 +87,8 @@ class HttpNode:
         self._session: aiohttp.ClientSession | None = None
         self._secret = address.secret
         self._is_ours: bool | None = None
+        self._is_none: str | None = None
+        """Why what answers there cannot be a node, as the last submission showed."""
         self._slots = 1
 
     # The calls of a server
@@ -116,7 +123,11 @@ class HttpNode:
             try:
                 asking = self._ask("POST", "/submit", data=form, headers=headers, mark=job.mark)
                 async with asking as answer:
+                    self._is_none = None
                     return _status(await _json(answer))
+            except (_NoNode, PayloadGone) as error:  # the URL is another's: nothing is wrong with the job
+                self._is_none = f"it is no node of a job service: {error}"
+                raise NodeNotReached(self._is_none) from None
             except _NodeBroken as error:
                 # The node itself answered: no request is under way, and what it does not have is nowhere.
                 if is_ours and (found := await self.find(job)) is not None:
@@ -215,6 +226,8 @@ class HttpNode:
                     raise
                 said = {}
             self._is_ours = "tenuto" in said
+            if not self._is_ours and self._is_none is not None:
+                raise NodeNotReached(self._is_none)
             if self._is_ours:  # its health is told without the secret, too
                 with suppress(PayloadGone):
                     async with self._ask("GET", "/find/none"):
@@ -313,7 +326,9 @@ async def _refuse(answer: aiohttp.ClientResponse) -> None:
         raise PayloadGone(words)
     if answer.status in _NOT_SERVED or code == ErrorCode.BAD_HOST.value:
         raise NodeNotReached(f"it does not serve this server: {words}")
-    if 300 <= answer.status < 500:
+    if answer.status < 400 or answer.status in _OF_NO_NODE:
+        raise _NoNode(words)
+    if answer.status < 500:
         raise NodeRefusal(words)
     raise NodeSilent(words)
 

@@ -111,8 +111,9 @@ class Metrics:
     ) -> bytes:
         """The figures as Prometheus reads them."""
         self._disk_free.set(free_bytes)
-        self._jobs.clear()
-        for service in services:
+        for gauge in (self._jobs, self._queue_age, self._node_up, self._node_slots):
+            gauge.clear()  # a service or node that is gone must not be told as it was last
+        for service in {*services, *(service for service, _ in counts)}:
             self._queue_age.labels(service).set(queue_age_s.get(service, 0.0))
             for state in ServiceState:
                 self._jobs.labels(service, state.value).set(counts.get((service, state), 0))

@@ -53,11 +53,11 @@ def note_places(connection: Connection, places: Iterable[NodePlace]) -> None:
             connection.execute(insert(nodes).values(place._asdict()))
 
 
-def left_places(connection: Connection, known: Iterable[str]) -> list[NodePlace]:
-    """Where the nodes are that have jobs, and that the settings do not name any more."""
-    having = connection.execute(select(jobs.c.node).where(IS_ACTIVE).distinct()).scalars()
-    left = {str(name) for name in having} - set(known)
-    return [place for place in _places(connection) if place.name in left] if left else []
+def busy_nodes(connection: Connection) -> dict[str, NodePlace | None]:
+    """The nodes that have jobs, and where they are if that was noted; the settings may name others by now."""
+    having = connection.execute(select(jobs.c.node).where(IS_ACTIVE, jobs.c.node.is_not(None)).distinct())
+    found: dict[str, NodePlace | None] = dict.fromkeys(map(str, having.scalars()))
+    return found | {place.name: place for place in _places(connection) if place.name in found}
 
 
 def _places(connection: Connection) -> list[NodePlace]:

@@ -143,13 +143,22 @@ class NodeBook:
         self._slots[name] = 1
         self._has_slots.discard(name)
 
+    def drop(self, name: str) -> Node:
+        """Knows nothing of a node any more; the node, to be closed."""
+        del self._breakers[name], self._slots[name]
+        self._heard.pop(name, None)
+        self._has_slots.discard(name)
+        return self.nodes.pop(name)
+
     def well(self, names: Iterable[str]) -> dict[str, int]:
         """The slots of those nodes that are worth asking; 0 of one that takes nothing for now."""
         now = self._clock.monotonic()
         return {name: self._slots[name] for name in names if not self._breakers[name].is_open(now)}
 
     def answered(self, name: str, slots: int | None = None) -> None:
-        """A node answered."""
+        """A node answered; one that was dropped meanwhile is of no interest, here and in `failed`."""
+        if name not in self.nodes:
+            return
         if self._breakers[name].failures >= 3:
             log("node_up", node=name)
         self._breakers[name] = self._breakers[name].answered()
@@ -165,6 +174,8 @@ class NodeBook:
 
     def failed(self, name: str, why: str) -> None:
         """A node did not answer."""
+        if name not in self.nodes:
+            return
         now = self._clock.monotonic()
         was_open = self._breakers[name].failures >= 3
         self._breakers[name] = self._breakers[name].failed(now)

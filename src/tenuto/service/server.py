@@ -26,7 +26,7 @@ from tenuto.service.guard import Guard, Proxies
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.log import log
 from tenuto.service.metrics import Metrics
-from tenuto.service.node_notes import NodePlace, left_places, note_nodes, note_places
+from tenuto.service.node_notes import NodePlace, busy_nodes, note_nodes, note_places
 from tenuto.service.nodes import Node, NodeBook
 from tenuto.service.openapi import operation_id
 from tenuto.service.operations import Operations
@@ -124,6 +124,8 @@ class Server:
         self._asked = 0
         """How often nodes were asked for their slots."""
         self._beats = ServerBeats()
+        self._named = set(nodes)
+        """The nodes of the settings."""
         self._noted: list[NodePlace] = []
         """Where the nodes are, as it was noted last."""
         self.operations = Operations(self.parts, self._sender.stage.wake, self._getter.terminate)
@@ -211,6 +213,8 @@ class Server:
         self._calls.secrets = _secrets(settings, self._machine)  # which may be refused
         self._limit(settings)
         book = self.parts.book
+        inside = {name for name, node in book.nodes.items() if not isinstance(node, HttpNode)}
+        self._named = {*nodes, *inside}
         for name, node in nodes.items():
             if name not in book.nodes or not _is_same(book.nodes[name], node):
                 book.add(name, node)
@@ -270,7 +274,7 @@ class Server:
             self._getter.follow(row, taken_over=True)
 
     async def _find_left_nodes(self) -> None:
-        """Notes where the nodes are, and finds those again that left the settings while they have jobs."""
+        """Notes where the nodes are; one that left the settings is known as long as it has jobs."""
         parts = self.parts
         book = parts.book
         named = [
@@ -283,13 +287,15 @@ class Server:
         if named != self._noted:
             await parts.sql(self.database.write, lambda connection: note_places(connection, named))
             self._noted = named
-        for left in await parts.sql(
-            self.database.read, lambda connection: left_places(connection, book.nodes)
-        ):
-            secret_file = Path(left.token_file) if left.token_file else None
-            address = NodeAddress(left.url, secret_file=secret_file, poll_s=parts.settings.poll_s)
-            book.add(left.name, HttpNode(left.name, address))
-            log("node_left", 30, node=left.name, url=left.url)
+        busy = await parts.sql(self.database.read, busy_nodes)
+        for left in busy.values():
+            if left is not None and left.name not in book.nodes:
+                secret_file = Path(left.token_file) if left.token_file else None
+                address = NodeAddress(left.url, secret_file=secret_file, poll_s=parts.settings.poll_s)
+                book.add(left.name, HttpNode(left.name, address))
+                log("node_left", 30, node=left.name, url=left.url)
+        for name in book.nodes.keys() - self._named - busy.keys():
+            await book.drop(name).close()
 
     async def _take_over(self) -> None:
         """Dismisses the servers that are gone, then claims the jobs of all that are no members."""

@@ -72,6 +72,7 @@ DISK_LIMIT = "disk limit: it wrote more than it may (work_bytes)"
 DISK_FULL = "the node's disk is full"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 TOO_LARGE = "result too large"
+FILES_GONE = "its files on the node are gone"
 NO_SANDBOX = "the node could not start the sandbox of the job; nothing of it was run"
 SANDBOX_TRIES = 3
 _SERVERS_KEY = re.compile(r"([0-9a-f]{32})-([0-9]{1,19})-([0-9a-f]{32})", re.ASCII)
@@ -280,26 +281,13 @@ class PayloadRunner:
     async def _see_through(self, row: PayloadRow, job: Job, terms: Terms) -> None:
         scheduler, place = self.workshop.scheduler, self.place(row.key)
         try:
-            uid = self.workshop.sandbox.uid_of(row.id)
-            if uid is not None:
-                await self.files(_given_over, place, uid)
             while True:
-                job = await scheduler.submit_async(job, self._owner)
-                self._jobs[row.id] = job
-                if self._open[row.id].killed:  # asked for before a crash, or before the scheduler had the job
-                    self._spawn(self._withdraw(job, TERMINATED))
-                watch = self._spawn(self._watch_size(row.id, job, place, terms)) if terms.work_bytes else None
-                await job.finished()
-                if watch is not None:
-                    watch.cancel()
-                if not await self.files(self._is_unbegun, job, place):
+                try:
+                    job = await self._run(row, job, terms, place)
                     break
-                log("sandbox_failed", 40, payload=row.id, attempt=job.attempt)
-                if job.attempt >= SANDBOX_TRIES or self._open[row.id].killed:
-                    self._failed[row.id] = NO_SANDBOX
-                    break
-                scheduler.forget(job, self._owner)
-                job = self._job(row, terms, once=False)  # not a line of the user's program has run
+                except OSError as error:  # of the node's disk, which may be well again later
+                    log("stage_failed", 40, stage="payload", payload=row.id, why=str(error))
+                    await asyncio.sleep(WRITE_AGAIN_S)
             await self._settle_at_last(row, job, place, terms)
             scheduler.forget(job, self._owner)
         finally:
@@ -309,6 +297,42 @@ class PayloadRunner:
             self._failed.pop(row.id, None)
             self._cuts.pop(row.id, None)
             self._large.discard(row.id)
+
+    async def _run(self, row: PayloadRow, job: Job, terms: Terms, place: Place) -> Job:
+        """The job of a payload once it has ended; one that shows an end already is not run."""
+        scheduler = self.workshop.scheduler
+        if not await self.files(self._given_over, row, place):
+            self._failed[row.id] = FILES_GONE
+        while True:
+            job = await scheduler.submit_async(job, self._owner)
+            self._jobs[row.id] = job
+            if self._open[row.id].killed:  # asked for before a crash, or before the scheduler had the job
+                self._spawn(self._withdraw(job, TERMINATED))
+            watch = self._spawn(self._watch_size(row.id, job, place, terms)) if terms.work_bytes else None
+            await job.finished()
+            if watch is not None:
+                watch.cancel()
+            if not await self.files(self._is_unbegun, job, place):
+                return job
+            log("sandbox_failed", 40, payload=row.id, attempt=job.attempt)
+            if job.attempt >= SANDBOX_TRIES or self._open[row.id].killed:
+                self._failed.setdefault(row.id, NO_SANDBOX)
+                return job
+            scheduler.forget(job, self._owner)
+            job = self._job(row, terms, once=False)  # not a line of the user's program has run
+
+    def _given_over(self, row: PayloadRow, place: Place) -> bool:
+        """Gives the files of a payload to its uid, if it has one; False if they are not there any more."""
+        if not os.path.isdir(place.work):
+            os.makedirs(place.paths.directory, mode=0o700, exist_ok=True)  # where its end is looked for
+            return False
+        uid = self.workshop.sandbox.uid_of(row.id)
+        if uid is not None:
+            os.close(os.open(place.started, os.O_WRONLY | os.O_CREAT, 0o600))
+            os.chown(place.started, uid, uid)
+            os.chmod(place.paths.directory, 0o711)
+            hand_over(place.work, uid)
+        return True
 
     def _is_unbegun(self, job: Job, place: Place) -> bool:
         """True if the sandbox of a payload did not start: its program certainly did not begin."""
@@ -347,8 +371,9 @@ class PayloadRunner:
             packed = packed._replace(with_files=too_large is None and not is_cut)
             if message == NO_SANDBOX:  # the logs show the operator's paths, and nothing of the user's
                 packed = packed._replace(logs={})
-            values: dict[str, object] = {"exit_code": job.exit_code, **await self.files(self._used, place)}
+            values: dict[str, object] = {"exit_code": job.exit_code}
             try:
+                values |= await self.files(self._used, place)
                 ended = await self._packed_in_turn(row.id, (to, message), place, packed, values)
                 break
             except ResultTooLarge as error:
@@ -438,8 +463,10 @@ class PayloadRunner:
     def _verdict(self, row: PayloadRow, job: Job, too_large: str | None) -> tuple[PayloadState, str]:
         """The state of a payload whose job has ended, and why."""
         said = job.standing.message
-        if row.id in self._failed or said in (DISK_LIMIT, DISK_FULL):  # said before the node was started anew
-            return PayloadState.FAILED, self._failed.get(row.id, said or "")
+        # What the node itself stopped it for is known after a new start, too.
+        why = said if said in (DISK_LIMIT, DISK_FULL) else self._failed.get(row.id)
+        if why is not None:
+            return PayloadState.FAILED, why
         if self._cuts[row.id].done() or (
             job.state is not JobState.DONE and job.failure_status is JobFailureStatus.CANCELLED
         ):
@@ -567,10 +594,3 @@ def _copy(source: str, target: str) -> None:
         if error.errno in FULL:
             raise NodeTakesNothing(DISK_FULL) from None
         raise
-
-
-def _given_over(place: Place, uid: int) -> None:
-    os.close(os.open(place.started, os.O_WRONLY | os.O_CREAT, 0o600))
-    os.chown(place.started, uid, uid)
-    os.chmod(place.paths.directory, 0o711)
-    hand_over(place.work, uid)

@@ -4,6 +4,7 @@ Streams are server-sent events; each ends by itself after the job's end, or when
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
@@ -146,16 +147,19 @@ async def _follow_log(
 ) -> AsyncGenerator[str]:
     waiters, clock = front.parts.waiters, front.parts.clock
     look_s, told_at = LOOK_AT_LOG_S, clock.monotonic()
+    text = codecs.getincrementaldecoder("utf-8")("replace")  # a piece may end within a character
     with waiters.listen(row.id) as event:
         while True:
             row = await front.operations.get(row.id, principal)
             piece = await _news(front, row, stream, offset)
+            has_ended = not piece.data and row.state.is_final
+            offset = piece.next_offset
+            if shown := text.decode(piece.data, final=has_ended):
+                told_at, told = clock.monotonic(), offset - len(text.getstate()[0])
+                yield _event("log", {"offset": told, "text": shown}, str(told))
             if piece.data:
-                look_s, told_at = LOOK_AT_LOG_S, clock.monotonic()
-                offset = piece.next_offset
-                text = piece.data.decode("utf-8", "replace")
-                yield _event("log", {"offset": offset, "text": text}, str(offset))
-            elif row.state.is_final or waiters.is_closed:
+                look_s = LOOK_AT_LOG_S
+            elif has_ended or waiters.is_closed:
                 body = {"id": row.id, "status": row.state.value, "message": row.message}
                 yield _event("end", body)
                 return
