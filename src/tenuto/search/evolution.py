@@ -210,11 +210,16 @@ class Evolution:
             self._opened = None
 
 
+_MOST = 1 << 31
+
+
 def _check_counts(**given: int | None) -> None:
     for key, value in given.items():
         least = 0 if key in ("max_total_jobs", "repeat_best") else 1
         if value is not None and (type(value) is not int or value < least):
             raise SearchError(f"{key}={value!r} is not a whole number of at least {least}")
+        if value is not None and value >= _MOST:
+            raise SearchError(f"{key}={value!r} is more than a database counts; None is without bound")
 
 
 def _check_numbers(**given: float | None) -> None:
