@@ -181,7 +181,7 @@ class Evolution:
         `skip_if_exists`: if the search has these values already, that candidate's number; otherwise they are
         refused. Raises `CapReached` if the search has `max_total_jobs` candidates already.
         """
-        return self.open().sampler.enqueue(self.name, values, priority, skip_if_exists=skip_if_exists)
+        return self._open_for_more().enqueue(self.name, values, priority, skip_if_exists=skip_if_exists)
 
     def add(self, values: Any, outcome: Any, *, skip_if_exists: bool = False) -> int:
         """Adds a candidate whose outcome is known, which is told and never evaluated; its number.
@@ -191,7 +191,12 @@ class Evolution:
         """
         if isinstance(self.task, Repository):
             raise SearchError("programs are evaluated: give a commit of yours to enqueue")
-        return self.open().sampler.add(self.name, values, outcome, skip_if_exists=skip_if_exists)
+        return self._open_for_more().add(self.name, values, outcome, skip_if_exists=skip_if_exists)
+
+    def _open_for_more(self) -> "MapElitesSampler":
+        opened = self.open()
+        opened.reopen(has_new=True)
+        return opened.sampler
 
     def scheduler(
         self, console: "Console | None" = None, queue: "Queue | Any | None" = None

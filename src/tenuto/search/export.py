@@ -5,6 +5,7 @@ Reads rows; changes nothing.
 from __future__ import annotations
 
 import json
+import math
 import os.path
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -28,6 +29,15 @@ _TIMES = {
     "started": "started_at",
     "completed": "completed_at",
 }
+
+
+def sound(value: Any) -> Any:
+    """The same, with a text such as "nan" in the place of each number that JSON has not."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if isinstance(value, Mapping):
+        return {key: sound(one) for key, one in value.items()}
+    return [sound(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def candidate_rows(store: Store, name: str) -> list[dict[str, Any]]:

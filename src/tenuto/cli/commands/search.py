@@ -15,11 +15,11 @@ import click
 from tenuto.cli import exit_codes
 from tenuto.cli.options import json_option, looks_like_workspace, workspace_option
 from tenuto.cli.session import tell
-from tenuto.errors import NotFound, SettingsError
+from tenuto.errors import NotFound, SearchError, SettingsError
 from tenuto.jobs.text import safe, truncate
 from tenuto.lifecycle.evolution import SearchEnd
 from tenuto.search.archive_panel import told_cells
-from tenuto.search.export import artifacts_of, best_rows, candidate_rows, change_of, flat_rows, lineage
+from tenuto.search.export import artifacts_of, best_rows, candidate_rows, change_of, flat_rows, lineage, sound
 from tenuto.search.manual_candidate import add_candidate, add_table
 from tenuto.search.opening import FILE_NAME, default_workspace, has_searches, open_database
 from tenuto.search.search_overview import SearchOverview, overview, workers
@@ -91,7 +91,7 @@ def best(name: str, cell: str | None, workspace: str | None, as_json: bool) -> N
             raise NotFound(f"{name}: no candidate there was evaluated yet")
         artifacts = artifacts_of(store, name, rows[0]["number"]) if len(rows) == 1 else {}
     if as_json:
-        click.echo(jsons.dumps(rows if "objectives" in rows[0] else rows[0]))
+        click.echo(_json(rows if "objectives" in rows[0] else rows[0]))
         return
     for row in rows:
         for key in _BEST:
@@ -129,6 +129,8 @@ def _cell(found: SearchOverview, text: str) -> int:
     except ValueError:
         raise click.UsageError(f"--cell {text}: give whole numbers, such as 3,4") from None
     shape = found.shape
+    if not shape:
+        raise click.UsageError(f"--cell {text}: {found.name} has no archive of several cells")
     if len(position) != len(shape) or any(
         not 0 <= at < size for at, size in zip(position, shape, strict=True)
     ):
@@ -163,7 +165,7 @@ def show_lineage(name: str, number: int | None, no_diff: bool, workspace: str | 
     for before, row, shown in zip([None, *rows], rows, kept, strict=False):
         shown["diff"] = None if no_diff else change_of(before, row)
     if as_json:
-        click.echo(jsons.dumps(kept))
+        click.echo(_json(kept))
         return
     for row in kept:
         worth = row["objective"] if row["objective"] is not None else row["message"] or row["status"]
@@ -185,7 +187,7 @@ def export(name: str, form: str, workspace: str | None) -> None:
         rows = candidate_rows(store, name) if form == "jsonl" else flat_rows(store, name)
     if form == "jsonl":
         for row in rows:
-            click.echo(jsons.dumps(row))
+            click.echo(_json(row))
         return
     text = io.StringIO()
     is_space = all(isinstance(row["values"], dict) for row in rows)
@@ -194,8 +196,12 @@ def export(name: str, form: str, workspace: str | None) -> None:
     writer = csv.DictWriter(text, shown, extrasaction="ignore")
     writer.writeheader()
     for row in rows:
-        writer.writerow({k: jsons.dumps(v) if isinstance(v, dict | list) else v for k, v in row.items()})
+        writer.writerow({k: _json(v) if isinstance(v, dict | list) else v for k, v in row.items()})
     click.echo(text.getvalue(), nl=False)
+
+
+def _json(value: Any) -> str:
+    return jsons.dumps(sound(value))
 
 
 @command.command("workers")
@@ -266,7 +272,7 @@ def priority(ctx: click.Context, name: str, number: int, value: int, workspace: 
 @click.argument("name")
 @click.option("-c", "values", multiple=True, metavar="KEY=VALUE", help="A parameter, its value as JSON.")
 @click.option(
-    "--csv", "table", type=click.File(encoding="utf-8"), help="A table, its columns by name; - for stdin."
+    "--csv", "table", type=click.File(encoding="utf-8-sig"), help="A table, its columns by name; - for stdin."
 )
 @click.option("--priority", type=int, default=0, show_default=True, help="The highest starts next.")
 @workspace_option
@@ -286,7 +292,14 @@ def add(
         search = store.search(name)
         assert search is not None
         if table is not None:
-            told, asked, skipped = add_table(store, search, layout, csv.DictReader(table), priority)
+            try:
+                reader = csv.DictReader(table)
+                reader.fieldnames = names = [one.strip() for one in reader.fieldnames or ()]
+                if len(set(names)) < len(names) or not names:
+                    raise SearchError(f"--csv {table.name}: each column has a name of its own, not {names}")
+                told, asked, skipped = add_table(store, search, layout, reader, priority)
+            except (UnicodeDecodeError, csv.Error) as error:
+                raise SearchError(f"--csv {table.name}: it is no table in UTF-8: {error}") from None
             words = f"{told} with their outcomes, {asked} to be evaluated, {skipped} skipped"
             tell(f"{safe(name)}: added {words}")
             return
