@@ -84,6 +84,9 @@ def test_21_what_optuna_has_not_is_refused() -> None:
         OptunaSampler("magic")
     with pytest.raises(SearchError, match="space"):
         Study(sampler=OptunaSampler(), start=lambda rng: 1, vary=lambda p, i, rng: 2)
+    for wrong in (OptunaSampler("tpe", bogus=1), OptunaSampler(lambda seed: 3)):
+        with pytest.raises(SearchError, match="OptunaSampler"):
+            Study({"x": Real(0, 1)}, wrong)
 
 
 def test_21_a_study_is_kept_between_proposals_and_equals_one_built_anew(

@@ -97,6 +97,30 @@ def test_27_a_failure_has_a_reason_and_an_artifact_and_its_cost_counts(tmp_path:
     opened.close()
 
 
+@pytest.mark.parametrize(
+    "leave",
+    [
+        "os.mkfifo(report)",
+        "os.symlink('/dev/zero', report)",
+        "os.mkdir(report)",
+        "Path(report).write_bytes(b' ' * 2_000_000)",
+        "Path(report).write_text('[' * 200_000)",
+        "Path(report).write_text('{\"cost\": 1' + '0' * 400 + '}')",
+        "Path(report).write_text(json.dumps({'notes': chr(0) + chr(0xDC80) + 'stirred'}))",
+    ],
+    ids=["pipe", "device", "directory", "long", "deep", "large", "notes"],
+)
+def test_27_a_report_of_any_form_ends_no_candidate(tmp_path: Path, leave: str) -> None:
+    path = repository(tmp_path)
+    agent = "import json, os\nfrom pathlib import Path\nreport = os.environ['EVOLVE_REPORT']\n"
+    agent += f"Path('program.py').write_text('A = 2.0\\nB = 0.0\\n')\n{leave}\n"
+    result = programs(tmp_path, agent, max_total_jobs=2, walltime_s=30).run(slots=1)
+    assert (result.succeeded, result.cost) == (2, 0.5), result.rows()
+    if "notes" in leave:
+        said = git(path, "log", "-1", "--format=%s", result.rows()[1]["solution"])
+        assert said == "\ufffd\ufffdstirred"
+
+
 def test_27_a_root_that_cannot_be_evaluated_ends_the_search_with_the_evaluators_words(tmp_path: Path) -> None:
     repository(tmp_path, program="A = 99.0\nB = 0.0\n")
     result = programs(tmp_path, max_total_jobs=6).run(slots=2)

@@ -80,7 +80,9 @@ def test_values_outside_the_space_are_not_enqueued(values: dict[str, Any], tmp_p
 
 
 @pytest.mark.parametrize(
-    "cap", [{key: bad} for key in ("max_seconds", "max_cost", "walltime_s") for bad in (-1, 0)]
+    "cap",
+    [{key: bad} for key in ("max_seconds", "max_cost", "walltime_s") for bad in (-1, 0)]
+    + [{key: bad} for key in ("max_total_jobs", "max_unfinished_jobs", "stall") for bad in (-1, 2**31)],
 )
 def test_a_cap_that_is_not_positive_is_refused(cap: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(SearchError, match=next(iter(cap))):

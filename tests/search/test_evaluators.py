@@ -201,6 +201,38 @@ def test_a_search_with_reuse_false_looks_nothing_up(tmp_path: Path) -> None:
     assert whole(tmp_path, "three").run(slots=2).reused == 3  # what others know is looked up as before
 
 
+HELPERS = {
+    "import helper": "helper.py",
+    "from helper import X": "helper.py",
+    "from folder import helper": "folder/helper.py",
+    "import folder.helper as h": "folder/helper.py",
+    "from outer import Y": "deep/helper.py",
+    "def late():\n    import helper": "helper.py",
+}
+
+
+@pytest.mark.parametrize("line", HELPERS)
+def test_a_module_that_an_evaluator_imports_from_beside_it_is_a_part_of_it(
+    tmp_path: Path, outside: Path, line: str
+) -> None:
+    repository(tmp_path)
+    for folder in ("folder", "deep"):
+        (outside / folder).mkdir()
+        (outside / folder / "__init__.py").write_text("")
+    (outside / "outer.py").write_text("from deep.inner import Y\n")
+    (outside / "deep" / "inner.py").write_text("import json\nfrom .helper import X as Y\n")
+    helper = outside / HELPERS[line]
+    helper.write_text("X = 1\n")
+    (outside / "evaluate.py").write_text(f"{line}\n{OUTSIDE}")
+    given: dict[str, Any] = {"evaluate": ["{python}", f"{outside}/evaluate.py"], "max_total_jobs": 1}
+    assert programs(tmp_path, confine="none", **given).run(slots=1).succeeded == 1
+    helper.write_text("X = 2\n")
+    with pytest.raises(SearchDiffers, match=r"evaluators\..*helper\.py was"):
+        programs(tmp_path, confine="none", **given).open()
+    other = programs(tmp_path, confine="none", name="other", **given).run(slots=1)
+    assert (other.succeeded, other.reused) == (1, 0)
+
+
 def test_the_command_line_looks_nothing_up_when_told(tmp_path: Path) -> None:
     repository(tmp_path)
     words = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,104 @@ def test_a_table_is_added_whole_or_not_at_all(place: Path, search: Evolution) ->
     other.close()
     assert result.best is not None
     assert result.best.objective == 9
+
+
+def test_a_table_that_passes_the_cap_adds_nothing(place: Path, search: Evolution) -> None:
+    search.enqueue(values())
+    lines = [f'0.{at},1,a,"[0, 0]",1,0' for at in range(1, 8)]
+    (place / "many.csv").write_text("\n".join(["x,n,kind,pair,objective,size", *lines]))
+    done = tenuto(place, "search", "add", "one", "--csv", "many.csv", "-w", "ws")
+    assert (done.returncode, "all 6 candidates" in done.stderr) == (2, True), done.stderr
+    assert search.result().scheduled == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (b"", "a name of its own"),
+        (b"x,n,kind,pair\n\xff,1,a,b\n", "no table in UTF-8"),
+        (b"x,x,n,kind,pair\n0.1,0.2,1,a,b\n", "a name of its own"),
+        (b'\xef\xbb\xbfx, n ,kind,pair\r\n0.1,1,a,"[0, 0]"\r\n', "1 to be evaluated"),
+    ],
+)
+def test_a_table_of_any_editor_is_read_or_refused_with_words(
+    place: Path, search: Evolution, table: bytes, words: str
+) -> None:
+    search.enqueue(values())
+    (place / "table.csv").write_bytes(table)
+    done = tenuto(place, "search", "add", "one", "--csv", "table.csv", "-w", "ws")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+class Clashing(Task):
+    cost: Param[float]
+    status: Param[bool]
+    size: Param[int]
+    kind: Param[str | None]
+
+    def execute(self) -> Any:
+        return Outcome(self.cost, {"size": self.size / 10}, cost=7, metrics={"order": 1})
+
+
+def test_an_export_whose_parameters_are_called_as_columns_is_read_again(place: Path) -> None:
+    space = {
+        "cost": Real(0, 1),
+        "status": Choice([True, False]),
+        "size": Integer(0, 9),
+        "kind": Choice([None, "1", "b"]),
+    }
+
+    def declared(name: str) -> Evolution:
+        sampler = MapElites(cells=[5], ranges=[(0, 1)], measures=["size"])
+        return Evolution(
+            name,
+            Clashing,
+            space=space,
+            sampler=sampler,
+            workdir=place / "ws",
+            max_total_jobs=9 + (name == "other"),
+        )
+
+    first = declared("first").run(slots=2)
+    (place / "table.csv").write_text(
+        tenuto(place, "search", "export", "first", "--format", "csv", "-w", "ws").stdout
+    )
+    other = declared("other")
+    other.enqueue({"cost": 0.5, "status": True, "size": 3, "kind": "b"})
+    other.close()
+    done = tenuto(place, "search", "add", "other", "--csv", "table.csv", "-w", "ws")
+    assert "added 9 with their outcomes, 0 to be evaluated, 0 skipped" in done.stderr, done.stderr
+    rows = [row for row in other.result().rows() if row["number"] > 1]
+    assert [row["values"] for row in rows] == [row["values"] for row in first.rows()]
+    assert [(row["objective"], row["measures"]) for row in rows] == [
+        (row["objective"], row["measures"]) for row in first.rows()
+    ]
+    other.close()
+
+
+def test_a_candidate_is_given_to_a_search_that_ended_if_its_bounds_allow_it(place: Path) -> None:
+    search = declared("one", place, total=3)
+    assert search.run(slots=2).reason == "TOTAL"
+    with pytest.raises(CapReached):
+        search.enqueue(values(0.9))
+    search.close()
+    larger = declared("one", place, total=4)
+    assert larger.enqueue(values(0.9)) == 4
+    result = larger.run(slots=2)
+    assert (result.reason, result.scheduled, result.succeeded) == ("TOTAL", 4, 4)
+    larger.close()
+    done = tenuto(
+        place, "search", "add", "one", "-w", "ws", *"-c x=0.1 -c n=1 -c kind=a -c pair=[0,0]".split()
+    )
+    assert (done.returncode, "raise max_total_jobs" in done.stderr) == (2, True), done.stderr
+
+
+def test_an_export_is_json_whatever_the_numbers_are(place: Path) -> None:
+    search = declared("one", place)
+    search.add(values(), Outcome(1.0, {"size": 0.1}, metrics={"loss": float("nan"), "all": [float("inf")]}))
+    search.close()
+    for words in (["export", "one"], ["best", "one", "--json"]):
+        said = tenuto(place, "search", *words, "-w", "ws").stdout
+        if said:
+            assert json.loads(said, parse_constant=pytest.fail)["metrics"] == {"loss": "nan", "all": ["inf"]}

@@ -25,6 +25,7 @@ from tenuto.search import (
     Outcome,
     RandomSearch,
     Real,
+    Repository,
     Study,
     Verdict,
 )
@@ -336,11 +337,32 @@ def test_a_child_stays_in_its_space(variation: Any) -> None:
         (lambda: Study(sampler=RandomSearch()), "either"),
         (lambda: IsoLine(-1), "deviation"),
         (Mixed, "variations"),
+        (lambda: Mixed(IsoLine(), weights=[math.nan]), "weights"),
+        (lambda: Real(-1.7e308, 1.7e308), "finite"),
+        (lambda: Integer(0, 2**62), "give a Real"),
+        (lambda: Integer(1, 2**1100, log=True), "finite"),
+        (lambda: MapElites([5], [(0, 1)], offset=math.nan), "offset"),
+        (lambda: MapElites([5], [(0, 1)], epsilon=-1), "epsilon"),
+        (lambda: MapElites([5, 5], [(0, 1)] * 2, measures=["a", "a"]), "own"),
+        (lambda: Repository(".", agent="a 'b", evaluate="c"), "quotation"),
+        (lambda: Repository(".", agent="a", evaluate="c", agent_s=math.inf), "agent_s"),
+        (lambda: Repository(".", agent="a", evaluate="c", pass_variables=["A B"]), "pass_variables"),
+        (
+            lambda: Repository(".", agent="a", evaluate=[["b"], ["c"]], thresholds=[math.nan]),
+            "thresholds",
+        ),
     ],
 )
 def test_an_argument_that_makes_no_sense_is_refused_at_the_call(make: Any, words: str) -> None:
     with pytest.raises(SearchError, match=words):
         make()
+
+
+def test_the_largest_range_of_whole_numbers_is_drawn_from_and_tried() -> None:
+    study = Study({"n": Integer(-(2**60), 2**60)}, GridSearch(3))
+    found = [candidate.values["n"] for _ in range(3) if (candidate := study.ask()) is not None]
+    assert len(set(found)) == 3
+    assert study.ask() is None
 
 
 # -- outcomes --------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -65,7 +65,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 def _spelled(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: _spelled(item) for key, item in value.items()}
     return [_spelled(item) for item in value] if isinstance(value, list | tuple) else value
 

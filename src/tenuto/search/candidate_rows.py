@@ -453,9 +453,10 @@ def _refusal(
         return known
     query = select(searches.c.state, searches.c.scheduled).where(searches.c.id == name)
     here = connection.execute(query).one()
+    is_full = caps.max_total is not None and here.scheduled >= caps.max_total
     if here.state not in (_OPEN[:1] if is_ordered else _OPEN):
-        return Refusal.STATE
-    if caps.max_total is not None and here.scheduled >= caps.max_total:
+        return Refusal.TOTAL if is_full and not is_ordered else Refusal.STATE
+    if is_full:
         return Refusal.TOTAL
     return Refusal.MOVED
 

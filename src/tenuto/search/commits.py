@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tenuto.errors import GitError
+from tenuto.errors import GitError, WorkspaceError
 from tenuto.search.git import Git
 from tenuto.search.outcome import Outcome, as_outcome
 from tenuto.search.program_commands import (
@@ -33,6 +34,7 @@ from tenuto.tasks.identity import identity
 from tenuto.tasks.live import seal
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.serialization import dumps, job_document
+from tenuto.workspace.files import DiskFiles
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.tree_removal import remove_tree
 
@@ -174,6 +176,7 @@ AT_ONCE_S = 10.0
 IDLE_S = 1.0
 """The same for one that ended well, changed nothing and left no report."""
 _ARTIFACT = 4000
+_REPORT = 1 << 20
 _DIFF = 4000
 _CHECKOUT = "checkout"
 _GIT_DIR = "git"
@@ -427,14 +430,19 @@ class Change:
         return finished
 
     def _read_report(self) -> None:
+        """Reads what the agent left there, unless it is no file: a pipe or a device would never end."""
         try:
-            report = json.loads(self._report.read_text("utf-8", "replace"))
-        except (FileNotFoundError, ValueError):
+            report = json.loads(DiskFiles().read(str(self._report), _REPORT).decode("utf-8", "replace"))
+        except (OSError, WorkspaceError, ValueError, RecursionError):
             return
         if isinstance(report, dict):
             self._is_reported = True
             self._cost += _number(report.get("cost"))
-            self._notes = str(report.get("notes") or "")[:_ARTIFACT]
+            notes = str(report.get("notes") or "")[:_ARTIFACT]
+            # What no commit can say: NUL, and half a character.
+            self._notes = (
+                notes.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            )
 
     def _message(self) -> str:
         task = self._task
@@ -551,7 +559,7 @@ class Evaluation:
         lines = finished.out.strip().splitlines()
         try:
             outcome = as_outcome(json.loads(lines[-1])) if lines else None
-        except ValueError:
+        except (ValueError, RecursionError):
             outcome = None
         if finished.trouble is not None or outcome is None:
             trouble = finished.trouble or f"printed no outcome as its last line{_last(finished.out)}"
@@ -633,7 +641,10 @@ def _last(text: str) -> str:
 
 def _number(value: Any) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and abs(value) != float("inf") and value == value else 0.0
+    try:
+        return float(value) if is_number and math.isfinite(value) else 0.0
+    except OverflowError:  # a whole number that no float can hold
+        return 0.0
 
 
 def _mapping(value: Any) -> dict[str, Any]:

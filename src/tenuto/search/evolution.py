@@ -181,7 +181,7 @@ class Evolution:
         `skip_if_exists`: if the search has these values already, that candidate's number; otherwise they are
         refused. Raises `CapReached` if the search has `max_total_jobs` candidates already.
         """
-        return self.open().sampler.enqueue(self.name, values, priority, skip_if_exists=skip_if_exists)
+        return self._open_for_more().enqueue(self.name, values, priority, skip_if_exists=skip_if_exists)
 
     def add(self, values: Any, outcome: Any, *, skip_if_exists: bool = False) -> int:
         """Adds a candidate whose outcome is known, which is told and never evaluated; its number.
@@ -191,7 +191,12 @@ class Evolution:
         """
         if isinstance(self.task, Repository):
             raise SearchError("programs are evaluated: give a commit of yours to enqueue")
-        return self.open().sampler.add(self.name, values, outcome, skip_if_exists=skip_if_exists)
+        return self._open_for_more().add(self.name, values, outcome, skip_if_exists=skip_if_exists)
+
+    def _open_for_more(self) -> "MapElitesSampler":
+        opened = self.open()
+        opened.reopen(has_new=True)
+        return opened.sampler
 
     def scheduler(
         self, console: "Console | None" = None, queue: "Queue | Any | None" = None
@@ -210,11 +215,16 @@ class Evolution:
             self._opened = None
 
 
+_MOST = 1 << 31
+
+
 def _check_counts(**given: int | None) -> None:
     for key, value in given.items():
         least = 0 if key in ("max_total_jobs", "repeat_best") else 1
         if value is not None and (type(value) is not int or value < least):
             raise SearchError(f"{key}={value!r} is not a whole number of at least {least}")
+        if value is not None and value >= _MOST:
+            raise SearchError(f"{key}={value!r} is more than a database counts; None is without bound")
 
 
 def _check_numbers(**given: float | None) -> None:

@@ -15,8 +15,8 @@ from sqlalchemy import select
 from tenuto.errors import SearchError
 from tenuto.search.candidates import Candidates
 from tenuto.search.export import COLUMNS
-from tenuto.search.map_elites_sampler import add_given, with_outcome
-from tenuto.search.rows import Caps, NewCandidate, SearchRow
+from tenuto.search.map_elites_sampler import add_given, refused, with_outcome
+from tenuto.search.rows import Caps, NewCandidate, Refusal, SearchRow
 from tenuto.search.spaces import IS, Choice, Dimension, Integer, Numeric, Real, Space, Sub
 from tenuto.search.store import Store
 from tenuto.search.tables import jobs
@@ -45,7 +45,8 @@ def add_table(
 
     A row with an objective is told with it, another one is evaluated; what the search has already is skipped,
     and so are rows of an export that did not succeed. Returns how many came with an outcome, how many are to
-    be evaluated, and how many were skipped. Raises `SearchError`, with the line, before anything is added.
+    be evaluated, and how many were skipped. Raises `SearchError`, with the line, or `CapReached`, and then
+    nothing is added.
     """
     template = _template(store, search)
     space = _space(search)
@@ -53,7 +54,8 @@ def add_table(
     made: list[NewCandidate] = []
     skipped = 0
     for line, row in enumerate(rows, 2):
-        if row.get("status", "SUCCEEDED") != "SUCCEEDED":
+        is_parameter = "status" in space.dimensions and "values.status" not in row
+        if not is_parameter and row.get("status", "SUCCEEDED") != "SUCCEEDED":
             skipped += 1
             continue
         if None in row:  # as csv.DictReader has what stands beyond the columns
@@ -66,36 +68,48 @@ def add_table(
         except SearchError as error:
             raise SearchError(f"line {line}: {error}") from None
         made.append(new)
-    done = [(new, add_given(store, search.id, new, _caps(search), True)[1]) for new in made]
-    told = sum(is_new and new.outcome is not None for new, is_new in done)
-    asked = sum(is_new and new.outcome is None for new, is_new in done)
-    return told, asked, skipped + len(done) - told - asked
+    known = store.identities(search.id)
+    new_ones = {(new.task_id, new.job_id): new for new in reversed(made)}
+    missing = [new for key, new in reversed(new_ones.items()) if key not in known]
+    refusal = store.add_all(search.id, missing, _caps(search))
+    if isinstance(refusal, Refusal):
+        raise refused(search.id, refusal, _caps(search))
+    told = sum(new.outcome is not None for new in missing)
+    return told, len(missing) - told, skipped + len(made) - len(missing)
 
 
 def _split(space: Space, row: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parameters and the outcome in a row of a table; empty cells are left out."""
-    cells = {key: _cell(text) for key, text in row.items() if text not in (None, "")}
+    cells = {key: text for key, text in row.items() if text is not None}
     values = _taken("", space.dimensions, cells)
-    outcome = {key: value for key, value in cells.items() if key not in _EXPORTED}
-    outcome.pop("cost", None)  # it was paid elsewhere
-    measures = [value for key, value in cells.items() if key.startswith("measure ")]
-    if measures:
-        outcome = {key: value for key, value in outcome.items() if not key.startswith("measure ")}
-        outcome["measures"] = measures
+    left = {key: _cell(text) for key, text in cells.items() if key not in _EXPORTED and text != ""}
+    outcome: dict[str, Any] = {"metrics": {}}
+    for key, value in left.items():
+        kind, sign, name = key.partition(".")
+        if sign and kind in ("measures", "metrics"):  # as an export calls one whose name is taken
+            outcome["metrics"][name] = value
+        elif key.startswith("measure "):
+            outcome.setdefault("measures", []).append(value)
+        else:
+            outcome[key] = value
     return values, outcome
 
 
-def _taken(prefix: str, dimensions: Mapping[str, Dimension], cells: dict[str, Any]) -> dict[str, Any]:
+def _taken(prefix: str, dimensions: Mapping[str, Dimension], cells: dict[str, str]) -> dict[str, Any]:
     """The parameters among the cells, which are taken out."""
     values: dict[str, Any] = {}
     for name, dimension in dimensions.items():
-        column = f"{prefix}{name}"
+        column = f"values.{name}" if not prefix and f"values.{name}" in cells else f"{prefix}{name}"
         entries = [f"{column}[{at}]" for at in range(dimension.size)]
-        if column not in cells and isinstance(dimension, Numeric) and all(one in cells for one in entries):
-            values[name] = dimension.nested([cells.pop(one) for one in entries])
-        elif column in cells:
-            values[name] = cells.pop(column)
-            chosen = dimension.subs.get(values[name]) if isinstance(dimension, Choice) else None
+        if isinstance(dimension, Numeric) and column not in cells and all(one in cells for one in entries):
+            values[name] = dimension.nested([_cell(cells.pop(one)) for one in entries])
+        elif isinstance(dimension, Numeric) and cells.get(column):
+            values[name] = _cell(cells.pop(column))
+        elif isinstance(dimension, Choice) and (column in cells):
+            text = cells.pop(column)
+            options = {"" if option is None else str(option): option for option in dimension.options}
+            values[name] = options.get(text, _cell(text))
+            chosen = dimension.subs.get(text)
             if chosen is not None:
                 values[name] = {IS: chosen.name, **_taken(f"{column}.", chosen.dimensions, cells)}
     return values
@@ -104,7 +118,7 @@ def _taken(prefix: str, dimensions: Mapping[str, Dimension], cells: dict[str, An
 def _cell(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -2,6 +2,7 @@
 Asks for one candidate at a time, with any number in flight; keeps no state that the log does not give back.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +111,12 @@ class MapElites:
         ):
             if type(value) is not int or value < least:
                 raise SearchError(f"MapElites: {name}={value!r} is not a whole number of at least {least}")
+        if not (math.isfinite(offset) and math.isfinite(epsilon) and epsilon >= 0):
+            raise SearchError(
+                f"MapElites: offset={offset}, epsilon={epsilon}: finite, and epsilon not below 0"
+            )
+        if len(set(self.measures)) < len(self.measures):
+            raise SearchError(f"measures={list(self.measures)}: each has a name of its own")
         self.cells = cells if isinstance(cells, int) else list(cells)
         self.ranges = [(float(low), float(high)) for low, high in ranges]
         self.variation = variation if variation is not None else IsoLine()

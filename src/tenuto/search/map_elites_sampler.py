@@ -133,11 +133,18 @@ def add_given(
     known = store.number_of(name, new) if skip_if_exists and result is Refusal.DUPLICATE else None
     if known is not None:  # another process added it meanwhile
         return known, False
-    if result is Refusal.TOTAL:
-        raise CapReached(f"{name} has all {caps.max_total} candidates it may have: raise max_total_jobs")
-    if result is Refusal.DUPLICATE:
-        raise SearchError(f"{name} has a candidate with these values already: give skip_if_exists=True")
-    raise SearchError(f"{name}: {result.value}")
+    raise refused(name, result, caps)
+
+
+def refused(name: str, refusal: Refusal, caps: Caps) -> SearchError:
+    """Why what a person gave was not added, in words."""
+    if refusal is Refusal.TOTAL:
+        return CapReached(f"{name} has all {caps.max_total} candidates it may have: raise max_total_jobs")
+    if refusal is Refusal.DUPLICATE:
+        return SearchError(f"{name} has a candidate with these values already: give skip_if_exists=True")
+    if refusal is Refusal.STATE:
+        return SearchError(f"{name} has ended, or is ending: run it again, with larger bounds, to open it")
+    return SearchError(f"{name}: {refusal.value}")
 
 
 def _scheduled(added: Added, proposal: Proposal) -> ScheduledJob:

@@ -238,8 +238,8 @@ class OpenSearch:
             is_leased=self.settings.database.url is not None,
         )
 
-    def reopen(self) -> None:
-        """Lets a search that ended go on if its bounds allow more by now."""
+    def reopen(self, *, has_new: bool = False) -> None:
+        """Lets a search that ended go on if its bounds allow more by now; `has_new`: a person gives one."""
         row = self.store.search(self.name)
         if row is not None and row.state is SearchState.PAUSED and row.message is not None:
             self.store.set_state(self.name, SearchState.RUNNING)  # it paused by itself
@@ -252,7 +252,7 @@ class OpenSearch:
             "COST": bounds.max_cost is None or bounds.max_cost > row.cost,
             "STOPPED": True,
             "FAILING": True,
-            "EXHAUSTED": False,
+            "EXHAUSTED": has_new and (bounds.max_total is None or bounds.max_total > row.scheduled),
         }
         if more.get(row.reason.name, self._is_beyond(row)):
             self.store.reopen(self.name)

@@ -62,11 +62,16 @@ class OptunaSampler:
             if self._kind == "gp":
                 for name in ("scipy", "torch"):  # Optuna imports them at the first proposal
                     import_module(name)
-            kind = type(self.make(0)).__name__
+            made = self.make(0)
+        except (TypeError, ValueError) as error:
+            raise SearchError(f"OptunaSampler({self._kind!r:.80}): {error}") from error
         except ImportError as error:
             missing = error.name or "Optuna"
             remedy = "'tenuto[optuna]'" if missing == "optuna" else missing
             raise SearchError(f"OptunaSampler needs {missing}: pip install {remedy}") from None
+        kind = type(made).__name__
+        if not isinstance(made, optuna.samplers.BaseSampler):
+            raise SearchError(f"OptunaSampler: {made!r:.80} is no sampler of Optuna")
         if kind in _STATEFUL:
             raise SearchError(
                 f"OptunaSampler: {kind} keeps state between proposals, which a restart would lose; "

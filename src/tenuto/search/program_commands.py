@@ -81,9 +81,10 @@ def files_inside(commands: Sequence[Sequence[str]], files: Collection[str]) -> l
 def files_outside(
     commands: Sequence[Sequence[str]], checkout: str, most: int | None = None
 ) -> dict[str, str]:
-    """The other files that commands name, with the digest of each (a file larger than `most`: its size).
+    """The other files that commands name, and what those of Python import from beside them, with digests.
 
-    The interpreter that runs this is none of them, as it is none where a command says ``{python}``.
+    A file larger than `most` has its size for one. The interpreter that runs this is none of the files, as
+    it is none where a command says ``{python}``.
     """
     variables = process_environment()
     words = [Template(word).safe_substitute(variables) for word in _named(commands)]
@@ -94,12 +95,43 @@ def files_outside(
     paths += [f"{folder}/{word}" for folder in folders for word in (*words, _RUN)]
     paths += [os.path.normpath(os.path.join(checkout, word)) for word in words if word.startswith("../")]
     left_out = (*_KERNEL, f"{os.path.realpath(os.path.dirname(checkout))}/")
-    found = {}
-    for path in {os.path.realpath(path): None for path in paths if os.path.isfile(path)}:
-        digest = file_digest(path, most)
-        if digest and not path.startswith(left_out) and path != os.path.realpath(sys.executable):
-            found[path] = digest
-    return found
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    while paths:
+        path = paths.pop()
+        real = os.path.realpath(path)
+        if real in seen or not os.path.isfile(real):
+            continue
+        seen.add(real)
+        digest = file_digest(real, most)
+        if digest and not real.startswith(left_out) and real != os.path.realpath(sys.executable):
+            found[real] = digest
+            paths += [one for name in _imports(path) for one in _modules(name, path, folders)]
+    return dict(sorted(found.items()))
+
+
+def _imports(path: str) -> frozenset[str]:
+    about = os.stat(path)
+    is_python = path.endswith(".py") and about.st_size <= LARGE
+    return _imports_in(path, about.st_ino, about.st_size, about.st_mtime_ns) if is_python else frozenset()
+
+
+@lru_cache(maxsize=1024)
+def _imports_in(path: str, *state: int) -> frozenset[str]:
+    """What a file in this state imports; kept, as its digest is."""
+    with open(path, "rb") as stream:
+        return frozenset(imports_of(stream.read()))
+
+
+def _modules(name: str, importer: str, folders: Sequence[str]) -> list[str]:
+    """Where a module that a file imports may lie: beside the file, or in a directory that commands name."""
+    dotted = name.lstrip(".")
+    up = len(name) - len(dotted)
+    own = os.path.dirname(importer)
+    places = [os.path.normpath(f"{own}/{'../' * (up - 1)}")] if up else [own, *folders]
+    parts = dotted.split(".")
+    stems = ["/".join(parts[: at + 1]) for at in range(len(parts))]
+    return [f"{place}/{stem}{end}" for place in places for stem in stems for end in (".py", "/__init__.py")]
 
 
 def file_digest(path: str, most: int | None = None) -> str | None:
@@ -244,19 +276,25 @@ def module_name(path: str) -> str | None:
     return stem if ending.endswith(("py", "so", "pyc")) else None
 
 
-def imported_names(source: str) -> set[str]:
-    """The modules that a Python file imports, by the first part of their names; of no Python file none."""
+def imports_of(source: str | bytes) -> set[str]:
+    """The modules that a Python file may import, relative ones with their dots; of no Python file none."""
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = f"{'.' * node.level}{node.module or ''}"
+            found |= {f"{module}{'.' if node.module else ''}{alias.name}" for alias in node.names}
     return found
+
+
+def imported_names(source: str) -> set[str]:
+    """The modules that a Python file imports, by the first part of their names, but for relative ones."""
+    return {name.partition(".")[0] for name in imports_of(source)} - {""}
 
 
 def run_command(

@@ -4,6 +4,7 @@ A declaration, loaded by every job of the script that names it: runs no git and 
 
 from __future__ import annotations
 
+import math
 import os.path
 from collections.abc import Sequence
 from typing import Any
@@ -66,6 +67,8 @@ class Repository:
         self.agent_s = _seconds(agent_s, "agent_s")
         self.evaluate_s = _seconds(evaluate_s, "evaluate_s")
         self.thresholds = tuple(float(threshold) for threshold in thresholds)
+        if not all(map(math.isfinite, self.thresholds)):
+            raise SearchError(f"Repository: thresholds={list(thresholds)!r}: each is a finite number")
         if len(self.thresholds) > max(len(self.evaluate) - 1, 0):
             raise SearchError(
                 f"Repository: {len(self.thresholds)} thresholds stand between {len(self.evaluate)} evaluate "
@@ -77,6 +80,9 @@ class Repository:
         if isinstance(pass_variables, str):
             raise SearchError(f"Repository: pass_variables={pass_variables!r} is one name: give a list")
         self.pass_variables = tuple(pass_variables)
+        for name in self.pass_variables:
+            if not name or any(one in name for one in " \t\n=\0"):
+                raise SearchError(f"Repository: pass_variables: {name!r} is no name of a variable")
         self.agent_home = None if agent_home is None else os.path.abspath(os.fspath(agent_home))
         if self.agent_home is not None and not os.path.isdir(self.agent_home):
             raise SearchError(f"Repository: agent_home={self.agent_home!r}: there is no such directory")
@@ -101,7 +107,10 @@ class Repository:
 
 def _command(command: Any, name: str) -> tuple[str, ...]:
     if isinstance(command, str):
-        command = shlex.split(command)
+        try:
+            command = shlex.split(command)
+        except ValueError as error:
+            raise SearchError(f"Repository: {name}={command!r:.80}: {error}") from None
     if not command or not all(isinstance(word, str) for word in command):
         raise SearchError(f"Repository: {name}={command!r:.80} is no command: give its words as a list")
     return tuple(command)
@@ -124,6 +133,6 @@ def _weights(given: Sequence[float], count: int) -> tuple[float, ...]:
 def _seconds(value: Any, name: str) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise SearchError(f"Repository: {name}={value!r} is not a number of seconds above 0")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise SearchError(f"Repository: {name}={value!r} is not a number of seconds above 0; None: any time")
     return float(value)

@@ -26,6 +26,8 @@ _STEPS = 10
 _FEW = 10_000
 """Points of a space that is small enough to look at all of them."""
 _DRAWS = 64
+_MOST = 1e300
+_LONGEST = 1 << 62
 _APART = math.sqrt(0.5)
 """Of two options, each of which has a coordinate of its own: so they lie as far apart as two bounds."""
 
@@ -569,8 +571,10 @@ def _named(function: Callable[..., Any]) -> str:
 
 def _check_bounds(kind: str, low: Any, high: Any, log: bool) -> None:
     for bound in (low, high):
-        if isinstance(bound, bool) or not isinstance(bound, int | float) or not math.isfinite(bound):
-            raise SearchError(f"{kind}: {bound!r} is no bound; both are finite numbers")
+        if isinstance(bound, bool) or not isinstance(bound, int | float) or not -_MOST <= bound <= _MOST:
+            raise SearchError(f"{kind}: {bound!r:.40} is no bound; both are finite numbers up to {_MOST:g}")
+    if kind == "integer" and high - low >= _LONGEST:
+        raise SearchError(f"{kind}: between {low} and {high} lie more than 2^62 numbers; give a Real")
     if low > high or (low == high and kind == "real"):
         raise SearchError(f"{kind}: the lower bound {low} is not below the upper bound {high}")
     if log and low <= 0:

@@ -361,6 +361,24 @@ class Store:
         except Refused as refused:
             return refused.answer
 
+    def add_all(self, name: str, new: Iterable[NewCandidate], caps: Caps) -> Added | Refusal | None:
+        """Adds what a person gave, all or nothing, but for what the search has; why not, if so."""
+
+        def work(connection: Connection) -> None:
+            for one in new:
+                try:
+                    with connection.begin_nested():
+                        add_candidate(connection, name, one, caps, is_ordered=False)
+                except Refused as refused:
+                    if refused.answer in (Refusal.TOTAL, Refusal.STATE, Refusal.MOVED):
+                        raise
+
+        try:
+            self.database.write(work)
+        except Refused as refused:
+            return refused.answer
+        return None
+
     def identities(self, name: str) -> set[tuple[str, str]]:
         """The task and the job of each candidate of a search."""
         query = select(jobs.task_id, jobs.job_id).where(jobs.search_id == name)

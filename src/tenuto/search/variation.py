@@ -61,7 +61,8 @@ class Mixed:
             raise SearchError("Mixed: give the variations to choose from")
         self._variations = variations
         self._weights = list(weights) if weights is not None else [1.0] * len(variations)
-        if len(self._weights) != len(variations) or min(self._weights) < 0 or sum(self._weights) <= 0:
+        is_sound = all(0 <= weight < float("inf") for weight in self._weights) and sum(self._weights) > 0
+        if len(self._weights) != len(variations) or not is_sound:
             raise SearchError(f"Mixed: {len(variations)} variations need as many weights, not {weights!r}")
 
     def definition(self) -> dict[str, Any]:

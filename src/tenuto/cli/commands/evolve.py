@@ -275,7 +275,7 @@ def _repository(
         options.repo or "",
         agent=agents,
         weights=weights,
-        evaluate=[shlex.split(command) for command in options.evaluate],
+        evaluate=[_words("--evaluate", command) for command in options.evaluate],
         goal=goal,
         protect=options.protect,
         agent_s=options.agent_s or AGENT_S,
@@ -287,11 +287,18 @@ def _repository(
     )
 
 
+def _words(option: str, command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise click.UsageError(f"{option} {command!r}: {error}") from None
+
+
 def _weighted(text: str) -> tuple[list[str], float]:
     """An agent and its weight: `2:CMD` is drawn twice as often as `CMD`."""
     weight, sign, command = text.partition(":")
     is_weighted = bool(sign) and re.fullmatch(r"\d+(\.\d+)?", weight) is not None
-    words = shlex.split(command if is_weighted else text)
+    words = _words("--agent", command if is_weighted else text)
     if not words or (is_weighted and not float(weight) > 0):
         raise click.UsageError(f"--agent {text!r}: give a command, or a weight above 0 and a command: 2:CMD")
     return words, float(weight) if is_weighted else 1.0

@@ -13,10 +13,10 @@ from typing import IO, Any
 import click
 
 from tenuto.cli import exit_codes
-from tenuto.cli.console import print_json
+from tenuto.cli.console import json_text, print_json
 from tenuto.cli.options import json_option, looks_like_workspace, workspace_option
 from tenuto.cli.session import tell
-from tenuto.errors import NotFound, SettingsError
+from tenuto.errors import NotFound, SearchError, SettingsError
 from tenuto.jobs.text import safe, truncate
 from tenuto.lifecycle.evolution import SearchEnd
 from tenuto.search.archive_panel import told_cells
@@ -130,6 +130,8 @@ def _cell(found: SearchOverview, text: str) -> int:
     except ValueError:
         raise click.UsageError(f"--cell {text}: give whole numbers, such as 3,4") from None
     shape = found.shape
+    if not shape:
+        raise click.UsageError(f"--cell {text}: {found.name} has no archive of several cells")
     if len(position) != len(shape) or any(
         not 0 <= at < size for at, size in zip(position, shape, strict=True)
     ):
@@ -202,7 +204,7 @@ def export(name: str, form: str, workspace: str | None, as_json: bool) -> None:
     writer = csv.DictWriter(text, shown, extrasaction="ignore")
     writer.writeheader()
     for row in rows:
-        writer.writerow({k: jsons.dumps(v) if isinstance(v, dict | list) else v for k, v in row.items()})
+        writer.writerow({k: json_text(v) if isinstance(v, dict | list) else v for k, v in row.items()})
     click.echo(text.getvalue(), nl=False)
 
 
@@ -280,7 +282,7 @@ def priority(name: str, number: int, value: int, workspace: str | None, as_json:
 @click.argument("name")
 @click.option("-c", "values", multiple=True, metavar="KEY=VALUE", help="A parameter, its value as JSON.")
 @click.option(
-    "--csv", "table", type=click.File(encoding="utf-8"), help="A table, its columns by name; - for stdin."
+    "--csv", "table", type=click.File(encoding="utf-8-sig"), help="A table, its columns by name; - for stdin."
 )
 @click.option("--priority", type=int, default=0, show_default=True, help="The highest starts next.")
 @workspace_option
@@ -306,7 +308,14 @@ def add(
         search = store.search(name)
         assert search is not None
         if table is not None:
-            told, asked, skipped = add_table(store, search, layout, csv.DictReader(table), priority)
+            try:
+                reader = csv.DictReader(table)
+                reader.fieldnames = names = [one.strip() for one in reader.fieldnames or ()]
+                if len(set(names)) < len(names) or not names:
+                    raise SearchError(f"--csv {table.name}: each column has a name of its own, not {names}")
+                told, asked, skipped = add_table(store, search, layout, reader, priority)
+            except (UnicodeDecodeError, csv.Error) as error:
+                raise SearchError(f"--csv {table.name}: it is no table in UTF-8: {error}") from None
             words = f"added {told} with their outcomes, {asked} to be evaluated, {skipped} skipped"
             done: dict[str, int] = {"told": told, "asked": asked, "skipped": skipped}
         else:
