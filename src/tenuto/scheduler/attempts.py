@@ -194,6 +194,7 @@ class Attempt:
             self._decide(found)
             self._schedule(found)
             found = await self._swept(lock, found)
+            await self._unpack_upstream()
             if has_answer(self.job, found):
                 self.mend(found, lock)
                 return self._verdict(found)
@@ -214,6 +215,17 @@ class Attempt:
                 return Verdict(JobState.ERROR, stop.reason, stop.message)
             held.pop_all()
             return launch
+
+    async def _unpack_upstream(self) -> None:
+        """Put back what the job depends on, directly or not, and was packed: the task may open its files."""
+        pending = [self.job]
+        while pending:
+            for one in {dependency.origin for dependency in pending.pop().dependencies}:
+                if not one.is_unpacked:
+                    while not job_directory.unpacked(self._machine, one.paths):  # noqa: ASYNC110
+                        await asyncio.sleep(FIRST_POLL_S)
+                    one.is_unpacked = True
+                    pending.append(one)
 
     def _decide(self, found: Settled) -> None:
         """Decide whether a job is run again, now that what it depends on is done."""

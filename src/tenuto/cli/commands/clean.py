@@ -14,8 +14,9 @@ from tenuto.cli.chosen_jobs import chosen, need_one_of, question_of
 from tenuto.cli.commands.kill import wait_for_end
 from tenuto.cli.console import note, print_json, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option, yes_option
-from tenuto.experiments.pruning import askers, users
+from tenuto.experiments.pruning import askers, steady_users, users
 from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.jobs import packing
 from tenuto.jobs.directories import JobActed, Outcome, Seen, directory_size, is_real_directory, subdirectories
 from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.former import move, planned_moves
@@ -49,6 +50,8 @@ SPARED = (Outcome.IN_USE, Outcome.STALE)
 @click.option("--older", metavar="AGE", help="Only what ended longer ago, such as 30d or 12h.")
 @click.option("--larger", metavar="SIZE", help="Only what takes more than this, such as 500M.")
 @click.option("--files", is_flag=True, help="Delete only what tasks left: results, parameters and logs stay.")
+@click.option("--pack", is_flag=True, help="Delete nothing: pack what ended, into one file of its task.")
+@click.option("--unpack", is_flag=True, help="Put what was packed back into directories.")
 @click.option("--prepared", is_flag=True, help="What was prepared (downloads), and not jobs.")
 @click.option("--cache", is_flag=True, help="Cached results of methods, and not jobs.")
 @yes_option
@@ -64,6 +67,8 @@ def command(
     older: str | None,
     larger: str | None,
     files: bool,
+    pack: bool,
+    unpack: bool,
     prepared: bool,
     cache: bool,
     yes: bool,
@@ -77,11 +82,24 @@ def command(
     """
     need_one_of(
         ctx,
-        (filter_, orphans, unowned, renamed, older is not None, larger is not None, prepared, cache),
+        (
+            filter_,
+            orphans,
+            unowned,
+            renamed,
+            older is not None,
+            larger is not None,
+            prepared,
+            cache,
+            pack,
+            unpack,
+        ),
         "say which: a FILTER such as state=error, --older 30d, or --orphans",
     )
     if files and (unowned or renamed):
         raise click.UsageError("--files is for jobs that are done, and goes with no such option", ctx)
+    if (pack or unpack) and (files or unowned or renamed or prepared or cache or (pack and unpack)):
+        raise click.UsageError("--pack and --unpack go with a FILTER, --orphans, --older and --larger", ctx)
     if (prepared or cache) and (filter_ or orphans or unowned or renamed or files or older is not None):
         raise click.UsageError("--prepared and --cache go with --larger only: they are about no jobs", ctx)
     if renamed and (filter_ or orphans or unowned or older is not None or larger is not None):
@@ -105,17 +123,23 @@ def command(
     done = sum(job.state is JobState.DONE for job in own)
     for door in {job.door for job in found} - {Door.EXPERIMENTS}:
         note(f"{sum(job.door is door for job in found)} of a {door.kind} stay: {_REMEDY[door]}")
-    if done and not as_json and not files:
+    if done and not as_json and not (files or pack or unpack):
         note(f"{counted(done, 'job')} of {len(own)} {'is' if done == 1 else 'are'} done, with results")
     used = partial(askers if orphans else users, view)
-    if files:
+    if pack:
+        ended = [job.job_key for job in own if job.state.finished()]
+        acted = packing.pack(view, ended, really=yes, used=steady_users(view), seen=seen)
+    elif unpack:
+        acted = packing.unpack(view, seen, really=yes)
+    elif files:
         kept = [job.job_key for job in own if job.state is JobState.DONE]
         acted = drop_files(view, kept, really=yes, used=used, seen=seen)
     elif unowned:
         acted = _end_and_delete(view, seen, yes)
     else:
         acted = delete(view, seen, really=yes, used=used, seen=seen)
-    return _told(acted, yes, as_json, "emptied" if files else "deleted")
+    what = "packed" if pack else "unpacked" if unpack else "emptied" if files else "deleted"
+    return _told(acted, yes, as_json, what)
 
 
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -214,7 +238,9 @@ def _plain(one: JobActed) -> dict[str, object]:
 
 def _show(acted: list[JobActed], really: bool, what: str) -> None:
     if not acted:
-        note("nothing to move: no run has met a renamed task" if what == "moved" else "nothing to delete")
+        nothing = "nothing to move: no run has met a renamed task"
+        verb = {"packed": "pack", "unpacked": "unpack"}.get(what, "delete")
+        note(nothing if what == "moved" else f"nothing to {verb}")
         return
     spared = [one for one in acted if one.outcome in SPARED]
     rest = [one for one in acted if one.outcome not in SPARED]
