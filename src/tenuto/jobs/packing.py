@@ -72,10 +72,7 @@ def unpack(view: JobsView, keys: Iterable[JobKey], *, really: bool) -> list[JobA
         try:
             if not packs.is_packed(view.machine.files, paths.directory):
                 continue
-            lock = job_directory.take_lock(view.machine, paths) if really else None
-            if lock is not None:
-                lock.close()
-            is_locked = really and lock is None
+            is_locked = really and not job_directory.unpacked(view.machine, paths)
         except (OSError, TenutoError) as error:
             acted.append(impossible(key, error, "unpacked"))
             continue

@@ -148,7 +148,8 @@ def unpacked(machine: Machine, paths: JobPaths) -> bool:
         return True
     lock = take_lock(machine, paths)
     if lock is not None:
-        lock.close()
+        with contextlib.closing(lock):
+            machine.files.remove_directory(paths.private)  # no attempt begins
     return lock is not None
 
 

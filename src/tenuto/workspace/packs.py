@@ -68,8 +68,8 @@ class PackedJob:
         found = self.entries.get(name)
         if found is None:
             return None
-        inode, changed = self._stamp
-        return FileStat(_KINDS[found.kind], found.size, inode, found.mode, changed)
+        inode, packed = self._stamp
+        return FileStat(_KINDS[found.kind], found.size, inode, found.mode, found.modified or packed)
 
     def read(self, path: str, name: str, limit: int = LARGEST_FILE) -> bytes:
         """The content of a file; as that of `Files`."""
@@ -366,6 +366,7 @@ def record_of(files: Files, paths: JobPaths, now: int) -> bytes | str:
             entries.append([name, found.kind.value[0], found.mode, modified, size, target])
             if left < 0 or len(entries) > MOST_ENTRIES:
                 return f"it has more than {MOST_BYTES >> 20} MB or {MOST_ENTRIES} files"
+    entries[0][3] = max(entry[3] for entry in entries)
     payload = zlib.compress(b"".join(contents), 1)
     job = paths.directory.rpartition("/")[2]
     said = {"job": job, "bytes": len(payload), "crc": crc32(payload), "at": now, "entries": entries}
