@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
+from weakref import WeakSet
 
 from tenuto.errors import LaunchRefused, LockLost, WorkspaceError
 from tenuto.launchers.instructions import Instructions
@@ -77,6 +78,8 @@ class Attempts:
         self.handovers = handovers
         self.behind = behind
         self._watch = watch
+        self.unpacked: WeakSet[Job] = WeakSet()
+        """Jobs that lie in their directories, as all they depend on: no packer takes what a run needs."""
         self.refused: set[str] = set()
         """The nonces of attempts that the machine refused, and whose record could not be written."""
 
@@ -221,10 +224,10 @@ class Attempt:
         pending = [self.job]
         while pending:
             for one in {dependency.origin for dependency in pending.pop().dependencies}:
-                if not one.is_unpacked:
+                if one not in self._room.unpacked:
                     while not job_directory.unpacked(self._machine, one.paths):  # noqa: ASYNC110
                         await asyncio.sleep(FIRST_POLL_S)
-                    one.is_unpacked = True
+                    self._room.unpacked.add(one)
                     pending.append(one)
 
     def _decide(self, found: Settled) -> None:

@@ -264,7 +264,8 @@ class Arrivals:
             if needed.has_owner(owner):
                 continue
             was_forgotten = needed is not job and not needed.owners
-            needed.is_unpacked = needed.is_unpacked and bool(needed.owners)
+            if not needed.owners:
+                self._attempts.unpacked.discard(needed)  # a packer may have had it meanwhile
             needed.add_owner(owner)
             with self._registry.lock:
                 self._registry.keep(needed)

@@ -131,7 +131,6 @@ class Job(Entry):
         "carbon_plan",
         "completion_callbacks",
         "durability",
-        "is_unpacked",
         "layout",
         "limits",
         "marker",
@@ -217,8 +216,6 @@ class Job(Entry):
         self.completion_callbacks: tuple[Callable[[Job], Any], ...] = ()
         self.scheduler: Scheduler | None = None
         self.process: Process | None = None
-        self.is_unpacked = False
-        """Known to lie in its directory, as all that it depends on: no packer takes what a run needs."""
         self.slot_units: tuple[LockHandle, ...] = ()
         """What it has of the slots that processes share; its runner inherits them."""
         self.attempt = 0

@@ -1,16 +1,14 @@
 """Jobs that ended, many of them in one file of their task: `.packs/TASK.pack`, with an index beside it.
-A job lies in its pack or in its directory, and where both have it they say the same: whoever changes the
-directory takes the job's lock first, and `unpack`. So a reader of files asks the disk, then the pack.
+A job lies in its pack or in its directory, and where both have it they say the same: the holder of the job's
+lock has called `unpack` before it changes the directory. So a reader of files asks the disk, then the pack.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import struct
 import threading
-import time
 import zlib
 from binascii import crc32
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -75,7 +73,7 @@ class PackedJob:
         """The content of a file; as that of `Files`."""
         found = self.entries.get(name)
         if found is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         if found.kind != "f":
             raise NotRegularFile(f"{path} is a {_KINDS[found.kind].value}, not a file")
         if found.size > limit:
@@ -480,9 +478,9 @@ def _index_of(path: str) -> str:
 def _locked(machine: Machine, path: str) -> LockHandle:
     """The lock of a pack, which is held for moments."""
     machine.files.make_directory(path.rpartition("/")[0])
-    give_up = machine.clock.monotonic() + _PATIENCE_S
+    give_up, pause = machine.clock.monotonic() + _PATIENCE_S, threading.Event()
     while (lock := machine.locks.try_lock(path.removesuffix(".pack") + ".lock")) is None:
         if machine.clock.monotonic() > give_up:
             raise DirectoryUnusable(f"{path} has been locked for {_PATIENCE_S:g} s by another process")
-        time.sleep(_LOOK_AGAIN_S)
+        pause.wait(_LOOK_AGAIN_S)
     return lock

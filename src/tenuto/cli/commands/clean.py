@@ -80,29 +80,16 @@ def command(
     What runs, is locked, belongs to a live run, is needed by a running job, or was tried again meanwhile is
     spared; the exit code is 1 if something was. Without --yes nothing is deleted.
     """
-    need_one_of(
-        ctx,
-        (
-            filter_,
-            orphans,
-            unowned,
-            renamed,
-            older is not None,
-            larger is not None,
-            prepared,
-            cache,
-            pack,
-            unpack,
-        ),
-        "say which: a FILTER such as state=error, --older 30d, or --orphans",
-    )
+    asked = (orphans, unowned, renamed, older is not None, larger is not None, prepared, cache, pack, unpack)
+    need_one_of(ctx, (filter_, *asked), "say which: a FILTER such as state=error, --older 30d, or --orphans")
+    by_job = bool(filter_) or orphans or unowned or older is not None
     if files and (unowned or renamed):
         raise click.UsageError("--files is for jobs that are done, and goes with no such option", ctx)
     if (pack or unpack) and (files or unowned or renamed or prepared or cache or (pack and unpack)):
         raise click.UsageError("--pack and --unpack go with a FILTER, --orphans, --older and --larger", ctx)
-    if (prepared or cache) and (filter_ or orphans or unowned or renamed or files or older is not None):
+    if (prepared or cache) and (by_job or renamed or files):
         raise click.UsageError("--prepared and --cache go with --larger only: they are about no jobs", ctx)
-    if renamed and (filter_ or orphans or unowned or older is not None or larger is not None):
+    if renamed and (by_job or larger is not None):
         raise click.UsageError("--renamed goes alone: it deletes nothing", ctx)
     if orphans and unowned:
         raise click.UsageError("--orphans or --unowned, not both: what has ended does not run", ctx)
@@ -118,28 +105,26 @@ def command(
         return _told(_shared_data(view, prepared, cache, least or 0, yes), yes, as_json, "deleted")
     jobs = view.orphans() if orphans else view.unowned() if unowned else catalogue.jobs(every=True)
     found = [job for job in chosen(catalogue, question, jobs) if _is_meant(view, job, older_s, least)]
-    own = [job for job in found if job.door is Door.EXPERIMENTS]
-    seen = {job.job_key: job.attempt for job in own}
-    done = sum(job.state is JobState.DONE for job in own)
     for door in {job.door for job in found} - {Door.EXPERIMENTS}:
         note(f"{sum(job.door is door for job in found)} of a {door.kind} stay: {_REMEDY[door]}")
-    if done and not as_json and not (files or pack or unpack):
-        note(f"{counted(done, 'job')} of {len(own)} {'is' if done == 1 else 'are'} done, with results")
+    own = [job for job in found if job.door is Door.EXPERIMENTS]
+    seen = {job.job_key: job.attempt for job in own}
     used = partial(askers if orphans else users, view)
     if pack:
         ended = [job.job_key for job in own if job.state.finished()]
         acted = packing.pack(view, ended, really=yes, used=steady_users(view), seen=seen)
-    elif unpack:
-        acted = packing.unpack(view, seen, really=yes)
-    elif files:
-        kept = [job.job_key for job in own if job.state is JobState.DONE]
-        acted = drop_files(view, kept, really=yes, used=used, seen=seen)
-    elif unowned:
-        acted = _end_and_delete(view, seen, yes)
-    else:
-        acted = delete(view, seen, really=yes, used=used, seen=seen)
-    what = "packed" if pack else "unpacked" if unpack else "emptied" if files else "deleted"
-    return _told(acted, yes, as_json, what)
+        return _told(acted, yes, as_json, "packed")
+    if unpack:
+        return _told(packing.unpack(view, seen, really=yes), yes, as_json, "unpacked")
+    done = [job.job_key for job in own if job.state is JobState.DONE]
+    if files:
+        return _told(drop_files(view, done, really=yes, used=used, seen=seen), yes, as_json, "emptied")
+    if done and not as_json:
+        are = "is" if len(done) == 1 else "are"
+        note(f"{counted(len(done), 'job')} of {len(own)} {are} done, with results")
+    if unowned:
+        return _told(_end_and_delete(view, seen, yes), yes, as_json, "deleted")
+    return _told(delete(view, seen, really=yes, used=used, seen=seen), yes, as_json, "deleted")
 
 
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
