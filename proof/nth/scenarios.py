@@ -4,12 +4,13 @@ A scenario's `act` is repeated without a fault after its check: what a fault lef
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
-from tenuto.errors import LockLost
+from tenuto.errors import DirectoryUnusable, LockLost
 from tenuto.experiments.run_record import (
     RunState,
     RunStatus,
@@ -17,10 +18,15 @@ from tenuto.experiments.run_record import (
     read_run_status,
     write_run_status,
 )
+from tenuto.jobs import packing
+from tenuto.jobs.directories import Outcome
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.removal import no_keeper
 from tenuto.jobs.validity import claim_class
+from tenuto.jobs.view import JobsView
 from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.workspace import attempt_files, claims, job_directory, journal, trash
+from tenuto.workspace import attempt_files, claims, job_directory, journal, packs, trash
 from tenuto.workspace.claims import Claimer
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.event_writer import EventWriter
@@ -28,7 +34,7 @@ from tenuto.workspace.jobslist import JobLine, JobLinks, JobsList, read_jobs
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.locks import OfdLocks
 from tenuto.workspace.markers import Durability, Marker, read_markers, reserve_marker, write_marker
-from tenuto.workspace.ports import LockHandle, Locks, Machine, is_temporary
+from tenuto.workspace.ports import FileKind, LockHandle, Locks, Machine, is_temporary
 from tenuto.workspace.records import (
     LaunchRecord,
     LocksRecord,
@@ -257,6 +263,65 @@ class DirectoryEmptied(Scenario):
         if finished:
             assert derived.attempt > 1
             assert place.files.stat(place.job.emptying) is None
+
+
+class JobPacked(Scenario):
+    """A job is packed, or put back: readers see the same before, in between and after, and lose nothing."""
+
+    def __init__(self, name: str, *, back: bool) -> None:
+        super().__init__(name)
+        self._back = back
+
+    def prepare(self, place: Place) -> None:
+        place.full_attempt(None)
+        place.files.make_directory(f"{place.job.directory}/deep")
+        place.files.write(f"{place.job.directory}/deep/output", b"left by the task")
+        place.files.symlink("output", f"{place.job.directory}/deep/link")
+        self._whole = self._seen(place)
+        if self._back:
+            self._pack(place)
+
+    def act(self, place: Place) -> None:
+        if self._back:
+            lock = job_directory.take_lock(place.machine, place.job)
+            assert lock is not None, "its lock is held, and by nobody"
+            lock.close()
+        else:
+            self._pack(place)
+
+    def _pack(self, place: Place) -> None:
+        view = JobsView(place.layout, place.machine)
+        key = JobKey("a.Task", "ab12")
+        (one,) = packing.pack(view, [key], really=True, used=no_keeper, seen={})
+        if one.outcome is not Outcome.PACKED and one.detail != "it is packed already":
+            raise DirectoryUnusable(one.detail)
+
+    def _seen(self, place: Place) -> dict[str, object]:
+        files, directory = place.files, place.job.directory
+        found: dict[str, object] = {"state": job_directory.look(place.machine, place.job).derived.state}
+        pending = [""]
+        while pending:
+            folder = pending.pop()
+            for name in files.list(f"{directory}/{folder}".rstrip("/")):
+                path = f"{directory}/{folder}{name}"
+                entry = files.stat(path)
+                if entry is None or path == place.job.lock or is_temporary(name):
+                    continue
+                if entry.kind is FileKind.DIRECTORY:
+                    pending.append(f"{folder}{name}/")
+                elif entry.kind is FileKind.LINK:
+                    found[f"{folder}{name}"] = files.read_link(path)
+                else:
+                    found[f"{folder}{name}"] = files.read(path, 1 << 20), entry.mode
+        return found
+
+    def check(self, place: Place, *, finished: bool) -> None:
+        seen = self._seen(place)
+        assert seen == self._whole, f"it had {sorted(self._whole)}, and has {sorted(seen)}"
+        if finished:
+            on_disk = os.path.lexists(place.job.done)
+            assert on_disk is self._back, "it is in the other place"
+            assert packs.is_packed(place.files, place.job.directory) is not self._back
 
 
 class CorruptSettled(Scenario):
@@ -590,6 +655,8 @@ def scenarios() -> list[Scenario]:
         AttemptOpened("first attempt", 0),
         AttemptOpened("third attempt", 2),
         DirectoryEmptied("directory emptied"),
+        JobPacked("job packed", back=False),
+        JobPacked("packed job put back", back=True),
         CorruptSettled("unreadable marker"),
         Looked("look at nothing", JobState.UNSCHEDULED, lambda place: None),
         Looked("look at a running job", JobState.RUNNING, _running),

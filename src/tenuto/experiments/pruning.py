@@ -21,7 +21,7 @@ from tenuto.experiments.run_record import (
 from tenuto.jobs.key import JobKey
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
-from tenuto.settings.tree import HistorySettings
+from tenuto.settings.tree import HistorySettings, Settings
 from tenuto.workspace import job_directory, trash
 from tenuto.workspace.derive import derive_state
 from tenuto.workspace.jobslist import JobLine, read_jobs
@@ -32,10 +32,11 @@ from tenuto.workspace.trash import clear_forsaken
 if TYPE_CHECKING:
     from tenuto.experiments import workspace_view as views
     from tenuto.experiments.run import Run
-    from tenuto.jobs import directories, removal, sight
+    from tenuto.jobs import directories, packing, removal, sight
 else:  # most runs need none of it
     views = late("tenuto.experiments.workspace_view")
     directories = late("tenuto.jobs.directories")
+    packing = late("tenuto.jobs.packing")
     removal = late("tenuto.jobs.removal")
     sight = late("tenuto.jobs.sight")
 
@@ -43,12 +44,25 @@ _PATIENCE_S = 1.0
 """How long a run that ends waits for another process to let go of its transient jobs."""
 
 
-def clear_up(machine: Machine, layout: Layout, run: Run, state: RunState, kept: HistorySettings) -> None:
+def clear_up(machine: Machine, layout: Layout, run: Run, state: RunState, settings: Settings) -> None:
     """Remove what a run that ended in a state leaves behind; under the lock of its experiment."""
     if state is RunState.DONE and any(job.transient is TransientMode.REMOVE for job in run.jobs.values()):
         remove_transient_jobs(machine, layout, run)
     clear_after_kills(machine, layout, run)
-    prune_history(machine, layout, run.experiment_id, kept, ending=run.run_id)
+    prune_history(machine, layout, run.experiment_id, settings.history, ending=run.run_id)
+    if settings.pack:
+        _pack_jobs(machine, layout, run)
+
+
+def _pack_jobs(machine: Machine, layout: Layout, run: Run) -> None:
+    """Packs the jobs of a run that ended; not those with outputs that its script may open by their paths."""
+    view = views.WorkspaceView(layout, machine)
+    keys = [
+        JobKey(job.task_id, job.job_id)
+        for job in run.jobs.values()
+        if job.state.finished() and not (job.marker is not None and job.marker.record.get("outputs"))
+    ]
+    packing.pack(view, keys, really=True, used=steady_users(view), seen={}, patience_s=_PATIENCE_S)
 
 
 def clear_after_kills(machine: Machine, layout: Layout, run: Run) -> None:
@@ -199,6 +213,40 @@ def users(view: views.WorkspaceView, keys: removal.Held) -> dict[JobKey, str]:
             found.update(dict.fromkeys(wanted & view.asked_for(run), "a live run asked for it"))
         else:
             found.update(_needed_by_what_runs(view, view.lines(run), keys))
+    return found
+
+
+def steady_users(view: views.WorkspaceView) -> removal.Keepers:
+    """As `users`, for very many jobs in parts: the list of a run that has ended is read once."""
+    needed: dict[tuple[str, str], set[JobKey]] = {}
+
+    def used(keys: removal.Held) -> dict[JobKey, str]:
+        found: dict[JobKey, str] = {}
+        for run in view.all_runs():
+            name = (run.experiment_id, run.run_id)
+            if run.live:
+                needed.pop(name, None)
+                found.update(dict.fromkeys(keys.keys() & view.asked_for(run), "a live run asked for it"))
+                continue
+            if name not in needed:
+                needed[name] = _needed(view, view.lines(run))
+            found.update(dict.fromkeys(keys.keys() & needed[name], "a job that runs depends on it"))
+        return found
+
+    return used
+
+
+def _needed(view: views.WorkspaceView, lines: Iterable[JobLine]) -> set[JobKey]:
+    """What the jobs depend on that still run, of those of a run that was left or killed."""
+    known = {line.job_id: line for line in lines}
+    pending = [line for line in known.values() if _runs(view, JobKey(line.task_id, line.job_id), {})]
+    found: set[JobKey] = set()
+    while pending:
+        line = pending.pop()
+        for one in (known[name] for name in (*line.depends_on, *line.uses) if name in known):
+            if (key := JobKey(one.task_id, one.job_id)) not in found:
+                found.add(key)
+                pending.append(one)
     return found
 
 

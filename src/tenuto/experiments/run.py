@@ -38,6 +38,7 @@ from tenuto.workspace.carbon import job_total, read_carbon, total
 from tenuto.workspace.event_writer import EventWriter
 from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobLinks, JobsList
 from tenuto.workspace.layout import Layout
+from tenuto.workspace.packs import is_packed
 from tenuto.workspace.ports import FileKind, Files, Machine
 from tenuto.workspace.run_paths import RunPaths
 
@@ -112,7 +113,8 @@ class Run:
                 token_directory=job.tokens[0].token.directory if job.tokens else None,
             )
         )
-        self._links.add(job.task_id, job.job_id)
+        if not is_packed(self._machine.files, job.paths.directory):
+            self._links.add(job.task_id, job.job_id)
         if not self._sync_is_due:
             self._sync_is_due = True
             self._scheduler.loop.call_later(GROUP_SYNC_S, self._sync_list)

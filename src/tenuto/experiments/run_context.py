@@ -213,7 +213,7 @@ class RunContext:
                 say(note)
             say_outcome(xp.name, xp.workspace.layout.root, run)
         self._scheduler.experiments.pop(xp.name, None)
-        clear_up(self._scheduler.machine, xp.workspace.layout, run, state, xp.settings.history)
+        clear_up(self._scheduler.machine, xp.workspace.layout, run, state, xp.settings)
 
     def _stop(self) -> str:
         """Starts nothing more; says what still runs."""

@@ -20,10 +20,14 @@ class Outcome(Enum):
     RETRIED = "run again"
     DELETED = "deleted"
     MOVED = "moved"
+    PACKED = "packed"
+    UNPACKED = "unpacked"
     WOULD_KILL = "would be killed"
     WOULD_RETRY = "would be run again"
     WOULD_DELETE = "would be deleted"
     WOULD_MOVE = "would be moved"
+    WOULD_PACK = "would be packed"
+    WOULD_UNPACK = "would be unpacked"
     STALE = "another attempt by now"
     NOT_RUNNING = "not running"
     STARTING = "is being started"
@@ -40,7 +44,11 @@ class Outcome(Enum):
             Outcome.RETRIED,
             Outcome.DELETED,
             Outcome.MOVED,
+            Outcome.PACKED,
+            Outcome.UNPACKED,
             Outcome.WOULD_MOVE,
+            Outcome.WOULD_PACK,
+            Outcome.WOULD_UNPACK,
             Outcome.WOULD_KILL,
             Outcome.WOULD_RETRY,
             Outcome.WOULD_DELETE,
@@ -55,7 +63,7 @@ class JobActed(NamedTuple):
     detail: str = ""
     attempt: int = 0
     size: int = 0
-    """Bytes of its directory, where it was deleted or would be."""
+    """Bytes of its directory, where it was deleted or would be; or in its pack."""
 
 
 Seen = Mapping[JobKey, int]

@@ -114,7 +114,7 @@ def move(machine: Machine, layout: Layout, one: PlannedMove, *, really: bool) ->
         return JobActed(one.former, Outcome.IN_USE, f"{one.now} is there already: remove one of the two")
     if not really:
         return JobActed(one.former, Outcome.WOULD_MOVE, f"to {one.now}")
-    lock = machine.locks.try_lock(old.lock)
+    lock = job_directory.take_lock(machine, old)
     if lock is None:
         return JobActed(one.former, Outcome.IN_USE, "it is locked: it runs, or is about to")
     with closing(lock):

@@ -4,7 +4,6 @@ Reads stored parameters as plain JSON: no class is looked up, and no code that a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -129,14 +128,8 @@ def newest(files: Files, layout: Layout, task_id: str, done_by: float | None = N
     timed: list[tuple[bool, float, str]] = []
     for name in filter(is_job_id, names):
         paths = layout.job(task_id, name)
-        time = _time(paths.directory if done_by is None else paths.done)
-        if time is not None:
+        found = files.stat(paths.directory if done_by is None else paths.done)
+        if found is not None:
+            time = found.changed / 1e9
             timed.append((done_by is None or time <= done_by, time, name))
     return [JobKey(task_id, name) for _, _, name in sorted(timed, reverse=True)]
-
-
-def _time(path: str) -> float | None:
-    try:
-        return os.lstat(path).st_mtime
-    except OSError:
-        return None

@@ -17,7 +17,7 @@ from tenuto.jobs.text import counted
 from tenuto.jobs.validity import note_dropped
 from tenuto.jobs.view import JobsView
 from tenuto.lifecycle.states import JobState
-from tenuto.workspace import job_directory, journal, trash
+from tenuto.workspace import job_directory, journal, packs, trash
 from tenuto.workspace.derive import derive_state
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.ports import LockHandle
@@ -68,7 +68,7 @@ def drop_files(
     acted: list[JobActed] = []
     for key in keys:
         with contextlib.ExitStack() as held:
-            lock = _lock(view, key, held, 0.0)
+            lock = lock_job(view, key, held, 0.0, unpacks=really)
             reasons = used({key: None if isinstance(lock, JobActed) else lock})
             if key in reasons and not (isinstance(lock, JobActed) and lock.outcome is Outcome.GONE):
                 acted.append(JobActed(key, Outcome.IN_USE, reasons[key]))
@@ -106,7 +106,7 @@ def _drop(view: JobsView, key: JobKey, really: bool, seen: Seen) -> JobActed:
                 trash.discard(view.machine, view.layout, f"{paths.directory}/{name}")
             trash.empty(view.machine, view.layout)
     except (OSError, TenutoError) as error:
-        return _impossible(key, error)
+        return impossible(key, error)
     detail = f"{counted(len(made), 'file')}; its result stays"
     return JobActed(key, Outcome.DELETED if really else Outcome.WOULD_DELETE, detail, size=size)
 
@@ -127,22 +127,31 @@ def remove(
     remaining = iter(keys)
     while batch := list(islice(remaining, _AT_ONCE)):
         with contextlib.ExitStack() as held:
-            locks = {key: _lock(view, key, held, give_up) for key in batch}
+            locks = {key: lock_job(view, key, held, give_up) for key in batch}
             reasons = used({key: None if isinstance(lock, JobActed) else lock for key, lock in locks.items()})
             acted += [_remove(view, key, lock, reasons, seen) for key, lock in locks.items()]
     trash.empty(view.machine, view.layout)
     return acted
 
 
-def _lock(view: JobsView, key: JobKey, held: contextlib.ExitStack, give_up: float) -> LockHandle | JobActed:
+def lock_job(
+    view: JobsView, key: JobKey, held: contextlib.ExitStack, give_up: float, *, unpacks: bool = False
+) -> LockHandle | JobActed:
+    """The lock of a job that is there, for as long as it is `held`; or why it cannot be had."""
     machine, paths = view.machine, view.layout.job(*key)
+
+    def taken() -> LockHandle | None:
+        if unpacks or packs.is_packed(machine.files, paths.directory):
+            return job_directory.take_lock(machine, paths, unpacks=unpacks)
+        return machine.locks.try_lock(paths.lock)
+
     try:
         if not is_real_directory(machine.files, paths.directory):
             return JobActed(key, Outcome.GONE, "it has no directory")
-        while (lock := machine.locks.try_lock(paths.lock)) is None and machine.clock.monotonic() < give_up:
+        while (lock := taken()) is None and machine.clock.monotonic() < give_up:
             time.sleep(_LOOK_AGAIN_S)
     except (OSError, TenutoError) as error:
-        return _impossible(key, error)
+        return impossible(key, error)
     if lock is None:
         return JobActed(key, Outcome.IN_USE, "it is locked: it runs, or is about to")
     held.callback(lock.close)
@@ -169,10 +178,11 @@ def _remove(
             return other
         # Before the rename: from then on another scheduler may run the job, and write events.
         journal.discard(machine.files, view.layout.job_journal(*key))
+        packs.forget_job(machine, paths)
         if trash.discard(machine, view.layout, paths.directory) is None:
             return JobActed(key, Outcome.GONE)
     except (OSError, TenutoError) as error:
-        return _impossible(key, error)
+        return impossible(key, error)
     return JobActed(key, Outcome.DELETED)
 
 
@@ -195,12 +205,13 @@ def _would_delete(view: JobsView, key: JobKey, used: Mapping[JobKey, str], seen:
         if (other := _stale(view, key, seen, found.derived.attempt)) is not None:
             return other
     except (OSError, TenutoError) as error:
-        return _impossible(key, error)
+        return impossible(key, error)
     return JobActed(key, Outcome.WOULD_DELETE)
 
 
-def _impossible(key: JobKey, error: Exception) -> JobActed:
-    return JobActed(key, Outcome.IN_USE, f"it cannot be deleted: {error}")
+def impossible(key: JobKey, error: Exception, what: str = "deleted") -> JobActed:
+    """What becomes of a job whose files refuse it."""
+    return JobActed(key, Outcome.IN_USE, f"it cannot be {what}: {error}")
 
 
 def _in_use(action: Action) -> bool:

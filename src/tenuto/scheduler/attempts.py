@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
+from weakref import WeakSet
 
 from tenuto.errors import LaunchRefused, LockLost, WorkspaceError
 from tenuto.launchers.instructions import Instructions
@@ -77,6 +78,8 @@ class Attempts:
         self.handovers = handovers
         self.behind = behind
         self._watch = watch
+        self.unpacked: WeakSet[Job] = WeakSet()
+        """Jobs that lie in their directories, as all they depend on: no packer takes what a run needs."""
         self.refused: set[str] = set()
         """The nonces of attempts that the machine refused, and whose record could not be written."""
 
@@ -194,6 +197,7 @@ class Attempt:
             self._decide(found)
             self._schedule(found)
             found = await self._swept(lock, found)
+            await self._unpack_upstream()
             if has_answer(self.job, found):
                 self.mend(found, lock)
                 return self._verdict(found)
@@ -214,6 +218,17 @@ class Attempt:
                 return Verdict(JobState.ERROR, stop.reason, stop.message)
             held.pop_all()
             return launch
+
+    async def _unpack_upstream(self) -> None:
+        """Put back what the job depends on, directly or not, and was packed: the task may open its files."""
+        pending = [self.job]
+        while pending:
+            for one in {dependency.origin for dependency in pending.pop().dependencies}:
+                if one not in self._room.unpacked:
+                    while not job_directory.unpacked(self._machine, one.paths):  # noqa: ASYNC110
+                        await asyncio.sleep(FIRST_POLL_S)
+                    self._room.unpacked.add(one)
+                    pending.append(one)
 
     def _decide(self, found: Settled) -> None:
         """Decide whether a job is run again, now that what it depends on is done."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import NamedTuple
 
-from tenuto.errors import DirectoryUnusable
+from tenuto.errors import DirectoryUnusable, WorkspaceError
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.attempts import Attempts, drop_aside
 from tenuto.scheduler.decisions import (
@@ -205,6 +205,9 @@ class Arrivals:
             job.marker = found.marker.gist()  # what depends on it may be judged before the loop has seen it
             if not job.reuse.is_valid(job, found.marker):
                 job.rerun_of, job.empties, arrival = found.marker.nonce, True, Arrival.RUN
+            elif job.marker.record.get("outputs"):  # the script may open them by their paths
+                with contextlib.suppress(OSError, WorkspaceError):
+                    job_directory.unpacked(self._machine, job.paths)
         elif job.reuse is not None and isinstance(launch, LaunchRecord):
             job.empties = job.reuse.begins_anew(job, launch, runs=arrival is Arrival.ADOPT)
         stop = None
@@ -261,6 +264,8 @@ class Arrivals:
             if needed.has_owner(owner):
                 continue
             was_forgotten = needed is not job and not needed.owners
+            if not needed.owners:
+                self._attempts.unpacked.discard(needed)  # a packer may have had it meanwhile
             needed.add_owner(owner)
             with self._registry.lock:
                 self._registry.keep(needed)

@@ -32,7 +32,7 @@ from tenuto.tasks.html import Html, dot, table
 from tenuto.tasks.tags import joined, tag_words
 from tenuto.workspace.carbon import job_total
 from tenuto.workspace.flags import RESULT_NOT_KEPT
-from tenuto.workspace.job_directory import read_result, rotate_logs
+from tenuto.workspace.job_directory import read_result, rotate_logs, unpacked
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.markers import Durability, Marker
 from tenuto.workspace.ports import Files, LockHandle
@@ -263,7 +263,8 @@ class Job(Entry):
 
     @property
     def path(self) -> Path:
-        """The job's directory."""
+        """The job's directory; a job that was packed is put back into it."""
+        self._unpack()
         return Path(self.paths.directory)
 
     @property
@@ -281,7 +282,13 @@ class Job(Entry):
         """What the job prints to standard error; made again as `stdout` is."""
         return self._log(self.paths.err)
 
+    def _unpack(self) -> None:
+        if self.state is JobState.DONE and self.scheduler is not None:
+            with suppress(OSError, WorkspaceError):  # it cannot be written: then its files are not there
+                unpacked(self.scheduler.machine, self.paths)
+
     def _log(self, path: str) -> Path:
+        self._unpack()
         if self.state is JobState.DONE and self.scheduler is not None:
             with suppress(OSError):  # the job is another user's: then it is not there
                 self.scheduler.machine.files.open_append(path).close()
@@ -391,7 +398,11 @@ class Job(Entry):
             raise NoResult(f"{name} is done, but has no result: {self.marker.message}")
         try:
             raw = read_result(self.scheduler.machine.files, self.paths, self.marker)
-            return decoded(raw, self.paths.directory)
+            try:
+                return decoded(raw, self.paths.directory)
+            except FileNotFoundError:  # a part of it is a file, and was packed
+                self._unpack()
+                return decoded(raw, self.paths.directory)
         except (OSError, ValueError) as error:
             raise NoResult(f"the result of {name} cannot be read: {error}") from error
 

@@ -215,6 +215,11 @@ class Settings:
         '"marker": what a task left in its directory, and then the end of its job, is on the disk before '
         'the job counts as done. "none": faster, but a power loss can undo it, or empty the files.',
     )
+    pack: bool = setting(
+        FLAG,
+        False,
+        "Whether a run packs its jobs at its end: many in one file of their task, see `tenuto clean --pack`.",
+    )
     log_bytes: int = setting(BYTES, 64 << 20, "Size that each log of a job is kept under.")
     grace_s: float = setting(SECONDS, 10.0, "Time that a job gets to stop before it is killed.")
     walltime_s: float | None = setting(optional(SECONDS), None, "Time after which a job is stopped.")

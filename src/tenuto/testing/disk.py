@@ -262,6 +262,13 @@ class FakeDisk:
             raise _error(errno.ENOENT, path)
         found.touched = next(self._numbers)
 
+    def dress(self, path: str, mode: int, modified: int | None) -> None:
+        self._step("dress", path)
+        found = self._find(path)
+        if found is None:
+            raise _error(errno.ENOENT, path)
+        found.mode = mode
+
     def modified(self, path: str) -> int | None:
         self._step("read", path)
         found = self._find(path)

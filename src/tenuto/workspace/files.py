@@ -1,5 +1,5 @@
-"""The real disk, by plain system calls.
-Knows nothing of jobs; its caller knows what a file means.
+"""The real disk, by plain system calls; what it lacks of a job may be in a pack.
+Knows nothing else of jobs; its caller knows what a file means.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 
 from tenuto.errors import FileTooLarge, NotRegularFile
 from tenuto.light import ctypes, late
+from tenuto.workspace.layout import pack_places
 from tenuto.workspace.modes import directory_mode, file_mode
 from tenuto.workspace.ports import FileKind, FileStat, FreeSpace, temporary_name
 
 if TYPE_CHECKING:
-    from tenuto.workspace import tree_removal
+    from tenuto.workspace import packs, tree_removal
+    from tenuto.workspace.packs import PackedJob
 else:
+    packs = late("tenuto.workspace.packs")  # nor are there packs in most workspaces
     tree_removal = late("tenuto.workspace.tree_removal")  # no job removes a tree
 
 _CHUNK = 1 << 20
@@ -34,6 +37,7 @@ _TRIES = 10
 """How often a directory is tried again whose parent is missing."""
 
 _temporary_numbers = count()
+_MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 class DiskFiles:
@@ -41,7 +45,12 @@ class DiskFiles:
 
     def read(self, path: str, limit: int) -> bytes:
         # Every job that is found done is read so, twice: plain calls, and as few of them as can be.
-        fd = _open(path)
+        try:
+            fd = _open(path)
+        except _MISSING:
+            if (packed := self._packed(path)) is None:
+                raise
+            return packed[0].read(path, packed[1], limit)
         try:
             size = _regular_size(fd, path)
             if size > limit:
@@ -56,7 +65,13 @@ class DiskFiles:
         return data
 
     def read_range(self, path: str, offset: int, limit: int) -> bytes:
-        with _closing(_open(path)) as fd:
+        try:
+            opened = _open(path)
+        except _MISSING:
+            if (packed := self._packed(path)) is None:
+                raise
+            return packed[0].read(path, packed[1])[offset : offset + limit]
+        with _closing(opened) as fd:
             _regular_size(fd, path)
             os.lseek(fd, offset, os.SEEK_SET)
             return _read_up_to(fd, limit)
@@ -139,28 +154,66 @@ class DiskFiles:
         os.link(source, path, follow_symlinks=False)
 
     def read_link(self, path: str) -> str:
-        return os.readlink(path)
+        try:
+            return os.readlink(path)
+        except _MISSING:
+            packed = self._packed(path)
+            entry = packed and packed[0].entries.get(packed[1])
+            if not entry or entry.kind != "l":
+                raise
+            return entry.target
 
     def stat(self, path: str) -> FileStat | None:
         try:
             found = os.lstat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        except _MISSING:
+            packed = self._packed(path)
+            return packed and packed[0].stat(packed[1])
         return _as_stat(found)
 
     def stat_file(self, path: str) -> FileStat | None:
         found = _look_inside(path)
-        return None if found is None else _as_stat(found)
+        if found is not None:
+            return _as_stat(found)
+        entry = self._packed_file(path)
+        return entry and entry[0].stat(entry[1])
+
+    def _packed(self, path: str) -> tuple[PackedJob, str] | None:
+        """The packed job that a path leads into, and its name there; of a path that the disk lacks."""
+        return packs.find(self, path) if _may_be_packed(path) else None
+
+    def _packed_file(self, path: str) -> tuple[PackedJob, str] | None:
+        found = self._packed(path)
+        return (
+            found
+            if found is not None and (one := found[0].entries.get(found[1])) and one.kind == "f"
+            else None
+        )
+
+    def dress(self, path: str, mode: int, modified: int | None) -> None:
+        os.chmod(path, mode)
+        if modified is not None:
+            os.utime(path, ns=(modified, modified))
 
     def touch(self, path: str) -> None:
         os.utime(path, follow_symlinks=False)
 
     def modified(self, path: str) -> int | None:
         found = _look_inside(path)
-        return None if found is None else found.st_mtime_ns
+        if found is not None:
+            return found.st_mtime_ns
+        entry = self._packed_file(path)
+        return entry and entry[0].entries[entry[1]].modified
 
     def list(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        if not _may_be_packed(path):
+            return sorted(os.listdir(path))
+        try:
+            return sorted({*os.listdir(path), *packs.names(self, path)})
+        except _MISSING:
+            if (found := packs.names(self, path)) or self.stat(path) is not None:
+                return sorted(found)
+            raise
 
     def sync_directory(self, path: str) -> None:
         with _closing(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
@@ -227,6 +280,11 @@ def _open(path: str) -> int:
         raise
 
 
+def _may_be_packed(path: str) -> bool:
+    """Whether the task of a path has a pack: one look, for files that are missing."""
+    return "/jobs/" in path and any(os.path.lexists(place) for place, _, _ in pack_places(path))
+
+
 def _look_inside(path: str) -> os.stat_result | None:
     """What lies at a path, by opening it; None for what is no file."""
     try:
@@ -239,7 +297,9 @@ def _look_inside(path: str) -> os.stat_result | None:
 
 def _as_stat(found: os.stat_result) -> FileStat:
     mode = found.st_mode
-    return FileStat(_kind(mode), found.st_size, found.st_ino, stat.S_IMODE(mode), found.st_ctime_ns)
+    kind = _kind(mode)
+    names = found.st_nlink if kind is FileKind.FILE else 1
+    return FileStat(kind, found.st_size, found.st_ino, stat.S_IMODE(mode), found.st_ctime_ns, names)
 
 
 def _regular_size(fd: int, path: str) -> int:

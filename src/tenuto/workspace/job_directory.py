@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tenuto.errors import DirectoryUnusable, FileTooLarge, LockLost
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace import journal as journals
-from tenuto.workspace import trash
+from tenuto.workspace import packs, trash
 from tenuto.workspace.attempt_files import (
     finish,
     has_its_params,
@@ -89,6 +89,7 @@ __all__ = [
     "rotate_logs",
     "settle",
     "take_lock",
+    "unpacked",
     "write_locks",
     "write_params",
     "write_pid",
@@ -115,18 +116,41 @@ _NOTHING = Settled(Evidence(), derive_state(Evidence()))
 _UNTOUCHED = _NOTHING._replace(untouched=True)
 
 
-def take_lock(machine: Machine, paths: JobPaths) -> LockHandle | None:
+def take_lock(machine: Machine, paths: JobPaths, *, unpacks: bool = True) -> LockHandle | None:
     """Make the job's directory and try its lock; None if another process has it.
 
+    A job that was packed lies there again then; unless `unpacks` is False, for who only takes it away.
     `DirectoryUnusable`, naming the path, if nothing can be written there; nothing else was changed then.
     """
     try:
         machine.files.make_directory(paths.private)
-        return machine.locks.try_lock(paths.lock, RUNNER_BYTE)
+        try:
+            lock = machine.locks.try_lock(paths.lock, RUNNER_BYTE)
+        except FileNotFoundError:  # a remover or a packer has just taken it away
+            machine.files.make_directory(paths.private)
+            lock = machine.locks.try_lock(paths.lock, RUNNER_BYTE)
+        if lock is not None and unpacks:
+            try:
+                packs.unpack(machine, paths)
+            except BaseException:
+                lock.close()
+                raise
+        return lock
     except OSError as error:
         raise DirectoryUnusable(
             f"{paths.directory} cannot be used: {error.strerror}; check its permissions and the disk"
         ) from error
+
+
+def unpacked(machine: Machine, paths: JobPaths) -> bool:
+    """Put a job that is packed back into its directory; False if another process has its lock."""
+    if not packs.is_packed(machine.files, paths.directory):
+        return True
+    lock = take_lock(machine, paths)
+    if lock is not None:
+        with contextlib.closing(lock):
+            machine.files.remove_directory(paths.private)  # no attempt begins
+    return lock is not None
 
 
 def read_evidence(
@@ -337,7 +361,7 @@ def _empty(files: Files, paths: JobPaths, how: bytes) -> None:
 
 def drop_aside(machine: Machine, layout: Layout, paths: JobPaths) -> None:
     """Remove what a job had before, once it is done again; unless another process has the lock."""
-    lock = machine.locks.try_lock(paths.lock)
+    lock = take_lock(machine, paths)
     if lock is None:
         return
     with contextlib.closing(lock):
@@ -360,7 +384,7 @@ def mend_status(machine: Machine, paths: JobPaths, lock: LockHandle | None = Non
     status = read_status(machine.files, paths)
     if status is None or status.standing.state.finished():
         return False
-    taken = lock or machine.locks.try_lock(paths.lock)
+    taken = lock or take_lock(machine, paths)
     if taken is None:
         return False
     with contextlib.nullcontext() if lock is not None else contextlib.closing(taken):

@@ -5,6 +5,7 @@ Only joins strings; creates and reads nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -339,6 +340,14 @@ class Layout:
         """What is known of the jobs of a task that were found done."""
         return f"{self.root}/.markers/{directory_name(task_id)}"
 
+    def pack(self, task_id: str) -> str:
+        """The file that has the packed jobs of a task."""
+        return f"{self.packs}/{directory_name(task_id)}.pack"
+
+    @property
+    def packs(self) -> str:
+        return f"{self.root}/.packs"
+
     def job(self, task_id: str, job_id: str) -> JobPaths:
         return JobPaths(f"{self.task(task_id)}/{checked_job_id(job_id)}", script_name(task_id))
 
@@ -373,6 +382,16 @@ class Layout:
             f"event-{checked_job_id(job_id)}-",
             crowded=True,
         )
+
+
+def pack_places(path: str) -> Iterator[tuple[str, str, str]]:
+    """The packs that a path may lead into: each with the id of the job, and the rest of the path."""
+    at = path.find("/jobs/")
+    while at >= 0:
+        task, _, rest = path[at + 6 :].partition("/")
+        job, _, name = rest.partition("/")
+        yield f"{path[:at]}/.packs/{task}.pack", job, name
+        at = path.find("/jobs/", at + 6)
 
 
 def is_job_id(text: str) -> bool:

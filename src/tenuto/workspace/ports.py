@@ -51,6 +51,8 @@ class FileStat(NamedTuple):
     mode: int
     changed: int = 0
     """When content, entries or names changed last, as the file system counts nanoseconds."""
+    names: int = 1
+    """How many hard links lead to it."""
 
 
 class FreeSpace(NamedTuple):
@@ -157,6 +159,10 @@ class Files(Protocol):
 
     def touch(self, path: str) -> None:
         """Give the file the present as the time of its last change; `FileNotFoundError` if there is none."""
+        ...
+
+    def dress(self, path: str, mode: int, modified: int | None) -> None:
+        """Give a file or directory its mode, and unless None the time of its last change in nanoseconds."""
         ...
 
     def modified(self, path: str) -> int | None:

@@ -14,8 +14,9 @@ from tenuto.cli.chosen_jobs import chosen, need_one_of, question_of
 from tenuto.cli.commands.kill import wait_for_end
 from tenuto.cli.console import note, print_json, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option, yes_option
-from tenuto.experiments.pruning import askers, users
+from tenuto.experiments.pruning import askers, steady_users, users
 from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.jobs import packing
 from tenuto.jobs.directories import JobActed, Outcome, Seen, directory_size, is_real_directory, subdirectories
 from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.former import move, planned_moves
@@ -49,6 +50,8 @@ SPARED = (Outcome.IN_USE, Outcome.STALE)
 @click.option("--older", metavar="AGE", help="Only what ended longer ago, such as 30d or 12h.")
 @click.option("--larger", metavar="SIZE", help="Only what takes more than this, such as 500M.")
 @click.option("--files", is_flag=True, help="Delete only what tasks left: results, parameters and logs stay.")
+@click.option("--pack", is_flag=True, help="Delete nothing: pack what ended, into one file of its task.")
+@click.option("--unpack", is_flag=True, help="Put what was packed back into directories.")
 @click.option("--prepared", is_flag=True, help="What was prepared (downloads), and not jobs.")
 @click.option("--cache", is_flag=True, help="Cached results of methods, and not jobs.")
 @yes_option
@@ -64,6 +67,8 @@ def command(
     older: str | None,
     larger: str | None,
     files: bool,
+    pack: bool,
+    unpack: bool,
     prepared: bool,
     cache: bool,
     yes: bool,
@@ -75,16 +80,16 @@ def command(
     What runs, is locked, belongs to a live run, is needed by a running job, or was tried again meanwhile is
     spared; the exit code is 1 if something was. Without --yes nothing is deleted.
     """
-    need_one_of(
-        ctx,
-        (filter_, orphans, unowned, renamed, older is not None, larger is not None, prepared, cache),
-        "say which: a FILTER such as state=error, --older 30d, or --orphans",
-    )
+    asked = (orphans, unowned, renamed, older is not None, larger is not None, prepared, cache, pack, unpack)
+    need_one_of(ctx, (filter_, *asked), "say which: a FILTER such as state=error, --older 30d, or --orphans")
+    by_job = bool(filter_) or orphans or unowned or older is not None
     if files and (unowned or renamed):
         raise click.UsageError("--files is for jobs that are done, and goes with no such option", ctx)
-    if (prepared or cache) and (filter_ or orphans or unowned or renamed or files or older is not None):
+    if (pack or unpack) and (files or unowned or renamed or prepared or cache or (pack and unpack)):
+        raise click.UsageError("--pack and --unpack go with a FILTER, --orphans, --older and --larger", ctx)
+    if (prepared or cache) and (by_job or renamed or files):
         raise click.UsageError("--prepared and --cache go with --larger only: they are about no jobs", ctx)
-    if renamed and (filter_ or orphans or unowned or older is not None or larger is not None):
+    if renamed and (by_job or larger is not None):
         raise click.UsageError("--renamed goes alone: it deletes nothing", ctx)
     if orphans and unowned:
         raise click.UsageError("--orphans or --unowned, not both: what has ended does not run", ctx)
@@ -100,22 +105,26 @@ def command(
         return _told(_shared_data(view, prepared, cache, least or 0, yes), yes, as_json, "deleted")
     jobs = view.orphans() if orphans else view.unowned() if unowned else catalogue.jobs(every=True)
     found = [job for job in chosen(catalogue, question, jobs) if _is_meant(view, job, older_s, least)]
-    own = [job for job in found if job.door is Door.EXPERIMENTS]
-    seen = {job.job_key: job.attempt for job in own}
-    done = sum(job.state is JobState.DONE for job in own)
     for door in {job.door for job in found} - {Door.EXPERIMENTS}:
         note(f"{sum(job.door is door for job in found)} of a {door.kind} stay: {_REMEDY[door]}")
-    if done and not as_json and not files:
-        note(f"{counted(done, 'job')} of {len(own)} {'is' if done == 1 else 'are'} done, with results")
+    own = [job for job in found if job.door is Door.EXPERIMENTS]
+    seen = {job.job_key: job.attempt for job in own}
     used = partial(askers if orphans else users, view)
+    if pack:
+        ended = [job.job_key for job in own if job.state.finished()]
+        acted = packing.pack(view, ended, really=yes, used=steady_users(view), seen=seen)
+        return _told(acted, yes, as_json, "packed")
+    if unpack:
+        return _told(packing.unpack(view, seen, really=yes), yes, as_json, "unpacked")
+    done = [job.job_key for job in own if job.state is JobState.DONE]
     if files:
-        kept = [job.job_key for job in own if job.state is JobState.DONE]
-        acted = drop_files(view, kept, really=yes, used=used, seen=seen)
-    elif unowned:
-        acted = _end_and_delete(view, seen, yes)
-    else:
-        acted = delete(view, seen, really=yes, used=used, seen=seen)
-    return _told(acted, yes, as_json, "emptied" if files else "deleted")
+        return _told(drop_files(view, done, really=yes, used=used, seen=seen), yes, as_json, "emptied")
+    if done and not as_json:
+        are = "is" if len(done) == 1 else "are"
+        note(f"{counted(len(done), 'job')} of {len(own)} {are} done, with results")
+    if unowned:
+        return _told(_end_and_delete(view, seen, yes), yes, as_json, "deleted")
+    return _told(delete(view, seen, really=yes, used=used, seen=seen), yes, as_json, "deleted")
 
 
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -214,7 +223,9 @@ def _plain(one: JobActed) -> dict[str, object]:
 
 def _show(acted: list[JobActed], really: bool, what: str) -> None:
     if not acted:
-        note("nothing to move: no run has met a renamed task" if what == "moved" else "nothing to delete")
+        nothing = "nothing to move: no run has met a renamed task"
+        verb = {"packed": "pack", "unpacked": "unpack"}.get(what, "delete")
+        note(nothing if what == "moved" else f"nothing to {verb}")
         return
     spared = [one for one in acted if one.outcome in SPARED]
     rest = [one for one in acted if one.outcome not in SPARED]

@@ -16,13 +16,14 @@ import click
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import json_text, note, print_json
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
-from tenuto.errors import NotFound
+from tenuto.errors import NotFound, WorkspaceError
 from tenuto.experiments.runs import RunView, plain_run
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.parameters import read_stored
 from tenuto.jobs.result_table import ResultReader, by_tags, exact_text, flat_result, result_of
 from tenuto.jobs.row import Row, plain_row
 from tenuto.jobs.text import counted, size_text
+from tenuto.workspace.ports import Files
 
 LARGEST_LOG = 16 << 20
 """Of a longer log the end is written."""
@@ -91,7 +92,7 @@ def _files(view: WorkspaceView, run: RunView, jobs: Sequence[Row]) -> Iterator[t
         paths = layout.job(*job.job_key)
         result = result_of(files, paths, job)
         stored = read_stored(files, paths)
-        marker = json.loads(_read(paths.done) or b"{}")
+        marker = json.loads(_read(files, paths.done) or b"{}")
         marker.pop("launch", None)  # it has the variables of the job's environment
         plain.append(
             {
@@ -105,11 +106,11 @@ def _files(view: WorkspaceView, run: RunView, jobs: Sequence[Row]) -> Iterator[t
         lines += [{**parameters, **row.tags, **flat_result(result)} for row in by_tags(job)]
         kept = {"out.txt": paths.out, "err.txt": paths.err, "metrics.jsonl": paths.metrics}
         for name, source in kept.items():
-            content = _read(source)
+            content = _read(files, source)
             if content:
                 logs.setdefault(job.id, f"jobs/{job.id[:12]}/{name}")
                 yield f"jobs/{job.id[:12]}/{name}", content
-    environment = _read(layout.run(run.experiment_id, run.run_id).environment)
+    environment = _read(files, layout.run(run.experiment_id, run.run_id).environment)
     if environment:
         yield "environment.json", environment
     about = {**plain_run(run), "git": view.commits(run)}
@@ -128,14 +129,13 @@ def _files(view: WorkspaceView, run: RunView, jobs: Sequence[Row]) -> Iterator[t
     yield "index.html", _page(run, about, table, logs).encode()
 
 
-def _read(path: str) -> bytes:
+def _read(files: Files, path: str) -> bytes:
     """The content of a file, of a long one the end; nothing if it cannot be read."""
     try:
-        with open(path, "rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-            stream.seek(max(size - LARGEST_LOG, 0))
-            return stream.read(LARGEST_LOG)
-    except OSError:
+        found = files.stat(path)
+        size = 0 if found is None else found.size
+        return files.read_range(path, max(size - LARGEST_LOG, 0), LARGEST_LOG)
+    except (OSError, WorkspaceError):
         return b""
 
 
