@@ -13,24 +13,34 @@ from typing import Any
 import pytest
 
 PROJECT = """
-from enum import Enum
+from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Dict, List, Optional
-from experimaestro import Config, Constant, LightweightTask, Meta, Param, PathGenerator, Task, field
+from experimaestro import Config, Constant, LightweightTask, Meta, Param, PathGenerator, Task, field, setmeta
 
 class Colour(Enum):
     RED = "r"
     BLUE = "b"
 
+class Level(IntEnum):
+    LOW = 1
+    HIGH = 2
+
 class Data(Config):
     name: Param[str]
+    levels: Param[List[Level]]
     n: Param[int] = field(default=3)
 
 class Model(Config):
     path: Meta[Path]
     size: Param[int]
 
+class Checkpoint(Config):
+    data: Param[Data]
+    path: Param[Path]
+
 class Train(Task):
+    __xpmid__ = "my.train"
     data: Param[Data]
     lr: Param[float]
     layers: Param[List[int]] = field(default_factory=lambda: [1, 2])
@@ -40,15 +50,22 @@ class Train(Task):
     version: Constant[int] = 2
     model: Meta[Path] = field(default_factory=PathGenerator("model.pt"))
 
+    def task_outputs(self, dep):
+        return dep(Checkpoint.C(data=self.data, path=self.model))
+
     def execute(self):
         self.model.write_text(str(self.lr))
+        Path("best").mkdir()
+        Path("best", "absolute").symlink_to(self.model.absolute())
+        Path("best", "relative").symlink_to("../model.pt")
         print("trained")
 
 class Evaluate(Task):
-    train: Param[Train]
+    checkpoint: Param[Checkpoint]
+    model: Param[Model]
 
     def execute(self):
-        Path("score.txt").write_text("score " + self.train.model.read_text())
+        Path("score.txt").write_text("score " + self.checkpoint.path.read_text())
 
 class Warm(LightweightTask):
     n: Param[int]
@@ -67,19 +84,28 @@ class Bad(Task):
 
     def execute(self):
         raise RuntimeError("no")
+
+class AfterBad(Task):
+    bad: Param[Bad]
+
+    def execute(self):
+        pass
 """
 SCRIPT = """
 import sys
 {first}
 from experimaestro import experiment
-from project import Bad, Data, Evaluate, Quiet, Train, Warm
+from experimaestro import setmeta
+from pathlib import Path
+from project import AfterBad, Bad, Data, Evaluate, Level, Model, Quiet, Train, Warm
 if __name__ == "__main__":
     try:
         with experiment(sys.argv[1], "sweep") as xp:
             for lr in (0.1, 1.0):
-                train = Train.C(data=Data.C(name="a"), lr=lr, options={{"a": 1}})
+                train = Train.C(data=Data.C(name="a", levels=[Level.HIGH]), lr=lr, options={{"a": 1}})
                 train.tag("lr", lr)
-                Evaluate.C(train=train.submit()).submit()
+                model = setmeta(Model.C(path=Path("/old"), size=1), True)
+                Evaluate.C(checkpoint=train.submit(), model=model).submit()
             Quiet.C().submit(init_tasks=[Warm.C(n=1)])
             {bad}
     except BaseException as error:
@@ -120,22 +146,27 @@ def test_a_workspace_that_the_real_package_wrote_is_taken_over_and_reused(tmp_pa
         pytest.skip(f"experimaestro cannot be installed here: {installed.stderr[-300:]}")
     assert installed.returncode == 0, installed.stderr
     (tmp_path / "project.py").write_text(PROJECT)
-    (tmp_path / "sweep.py").write_text(SCRIPT.format(first="", bad="Bad.C(x=1).submit()"))
+    (tmp_path / "sweep.py").write_text(
+        SCRIPT.format(first="", bad="AfterBad.C(bad=Bad.C(x=1).submit()).submit()")
+    )
     theirs = run(python, "sweep.py", str(tmp_path / "old"), cwd=tmp_path, HOME=str(tmp_path))
     before = contents(tmp_path / "old")
     assert sum(name.endswith(".done") for name in before) == 5, theirs.stderr
 
     code, planned = adopt(tmp_path, "old", "-w", "new", "--dry-run")
-    assert (code, len(planned["jobs"]), (tmp_path / "new").exists()) == (1, 6, False)
+    assert (code, len(planned["jobs"]), (tmp_path / "new").exists()) == (1, 7, False)
 
     code, taken = adopt(tmp_path, "old", "-w", "new")
     left = [job for job in taken["jobs"] if job["job"] is None]
-    assert [(job["task"], job["reason"]) for job in left] == [("project.bad", "it failed there")]
+    assert [(job["task"], job["reason"]) for job in left] == [
+        ("project.afterbad", "it is not done there"),
+        ("project.bad", "it failed there"),
+    ]
     assert [job["job"] for job in taken["jobs"]] == [job["job"] for job in planned["jobs"]]
     assert contents(tmp_path / "old") == before, "the old workspace was changed"
 
     again = adopt(tmp_path, "old", "-w", "new")[1]
-    assert {job["reason"] for job in again["jobs"]} == {"there already", "it failed there"}
+    assert {job["reason"] for job in again["jobs"] if job["job"]} == {"there already"}
 
     install = "import tenuto.compat.experimaestro; tenuto.compat.experimaestro.install()"
     (tmp_path / "ours.py").write_text(SCRIPT.format(first=install, bad="print(xp.results())"))
@@ -149,7 +180,11 @@ def test_a_workspace_that_the_real_package_wrote_is_taken_over_and_reused(tmp_pa
     assert sorted(rates) == [0.1, 0.1, 1.0, 1.0], shown.stdout
     scores = sorted(path.read_text() for path in (tmp_path / "new").rglob("score.txt"))
     assert scores == ["score 0.1", "score 1.0"]
-    assert {path.read_text() for path in (tmp_path / "new" / "jobs").rglob("Train.out")} == {"trained\n"}
+    assert {path.read_text() for path in (tmp_path / "new" / "jobs").rglob("train.out")} == {"trained\n"}
+    links = [path for path in (tmp_path / "new" / "jobs").rglob("best/*") if path.is_symlink()]
+    assert {str(path.readlink()) for path in links} == {"../model.pt"}, (
+        "a link leads back to the old workspace"
+    )
 
 
 def old_workspace(root: Path, *jobs: tuple[str, dict[str, Any]]) -> Path:
