@@ -294,6 +294,8 @@ def test_names_without_a_counterpart_are_refused_by_name(tmp_path: Path) -> None
         + "from experimaestro.launchers.slurm import SlurmLauncher, SlurmOptions\nimport tenuto\n"
         + "assert find_launcher is tenuto.find_launcher\n"
         + "assert SlurmOptions(time='1:00:00') == tenuto.SlurmOptions(time_s=3600.0)\n"
+        + "from experimaestro import DependentMarker, ExperimentInfo, Launcher, OptionalDataPath\n"
+        + "from experimaestro.scheduler.jobs import Job, JobState\n"
     )
     ended = run(sys.executable, "script.py", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
@@ -406,6 +408,74 @@ with pytest.raises(ValueError):
     SlurmLauncher(options=options, connector=object())
 assert find_launcher("duration=2 h & cpu(cores=1)") is not None
 """
+
+
+TYPICAL = """
+from tenuto.compat.experimaestro import install; install()
+from pathlib import Path
+from experimaestro import (
+    Config, DependentMarker, LightweightTask, Meta, Param, PathGenerator, ResumableTask, Task, experiment,
+    field, progress, tagspath, tqdm,
+)
+from experimaestro.connectors.local import LocalConnector
+from experimaestro.launcherfinder import find_launcher
+from experimaestro.launchers.direct import DirectLauncher
+
+class Model(Config):
+    hidden: Param[int] = 3
+
+    def __post_init__(self):
+        self.weights = [0] * self.hidden
+
+class Loaded(Config):
+    model: Param[Model]
+    path: Meta[Path]
+
+class Learn(ResumableTask):
+    model: Param[Model]
+    lr: Param[float] = field(ignore_default=0.1)
+    checkpoint: Meta[Path] = field(default_factory=PathGenerator("checkpoint"))
+
+    def task_outputs(self, dep: DependentMarker):
+        return dep(Loaded.C(model=self.model, path=self.checkpoint))
+
+    def execute(self):
+        for epoch in tqdm(range(3)):
+            progress(epoch / 3, desc="epoch")
+            self.checkpoint.write_text(f"{epoch} {self.lr}")
+            self.remaining_time()
+
+class Load(LightweightTask):
+    loaded: Param[Loaded]
+
+    def execute(self):
+        self.loaded.text = self.loaded.path.read_text()
+
+class Evaluate(Task):
+    loaded: Param[Loaded]
+    out: Meta[Path] = field(default_factory=PathGenerator("out.txt"))
+
+    def execute(self):
+        self.out.write_text(self.loaded.text)
+
+if __name__ == "__main__":
+    direct = DirectLauncher(connector=LocalConnector.instance())
+    launchers = [direct, find_launcher("duration=1h & cpu(cores=1)")]
+    with experiment(Path("workspace"), "typical") as xp:
+        evaluations = []
+        for lr, launcher in zip((0.1, 0.2), launchers):
+            loaded = Learn.C(model=Model.C(), lr=lr).tag("lr", lr).submit(launcher=launcher)
+            evaluations.append(Evaluate.C(loaded=loaded).submit(init_tasks=[Load.C(loaded=loaded)]))
+        xp.wait()
+        print([(one.out.read_text(), tagspath(one)) for one in evaluations])
+"""
+
+
+def test_a_typical_script_of_theirs_runs_after_one_line(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(TYPICAL)
+    for _ in range(2):
+        ended = run(sys.executable, "-W", "error", "script.py", cwd=tmp_path)
+        assert "[('2 0.1', 'lr=0.1'), ('2 0.2', 'lr=0.2')]" in ended.stdout, ended.stderr
 
 
 def test_their_options_of_slurm_are_ours(tmp_path: Path) -> None:
