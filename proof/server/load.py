@@ -125,7 +125,7 @@ def _few_processors() -> Iterator[list[int]]:
 
 @contextmanager
 def _loops_kept_free() -> Iterator[None]:
-    """As `docs/scheduler.md` advises servers, and as it was before when it ends."""
+    """As `docs/architecture.md` advises servers, and as it was before when it ends."""
     thresholds, switch_s = gc.get_threshold(), sys.getswitchinterval()
     keep_loops_free()
     try:

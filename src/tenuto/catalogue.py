@@ -100,7 +100,7 @@ class Catalogue:
         return self.view.machine.clock.now()
 
     def groups(self, kind: str | None = None) -> list[Group]:
-        """The runs, services and searches of the workspace, the newest of each door first.
+        """The runs, services and searches of the workspace, the newest of each kind first.
 
         `kind`: ``experiment``, ``service`` or ``search``.
         """
@@ -156,7 +156,7 @@ class Catalogue:
         return self.source(group.group).counts(group.group)
 
     def unlisted(self) -> list[tuple[Group, Mapping[JobState, int]]]:
-        """Owners of jobs here that no run and no open door lists, such as a node, and their counts."""
+        """Owners of jobs here that no run, service or search lists, such as a node, and their counts."""
         found = self.view.jobs_of_no_run()
         owners = {name: OwnerName.parse(name) for name in found}
         return [

@@ -236,7 +236,7 @@ class Client:
         """What one try gives, at last; raises `ServerUnreachable` when it gives up.
 
         That is `timeout_s` after the first failure, or `until`; `reached` counts what the tries got so far:
-        as long as that grows, they go on.
+        as long as that grows, they continue.
         """
         give_up, known, pause_s = float("inf"), reached(), _FIRST_PAUSE_S
         while True:
@@ -297,7 +297,7 @@ class Remote:
         """Unpacks what an ended job left into a directory, and returns it.
 
         `directory`: is made if it is not there; files of the same names are replaced. A download that was cut
-        goes on where it stopped, also in another call. Raises `UnsafeResult` for a result that is not what
+        continues where it stopped, also in another call. Raises `UnsafeResult` for a result that is not what
         its digest says, or would write elsewhere, and `ClientError` for a job that has not ended.
         """
         job = self.job()
@@ -340,7 +340,7 @@ class Remote:
     def log(self, follow: bool = True, stream: str = "stdout") -> Iterator[str]:
         """What the job printed, piece by piece.
 
-        `follow`: go on until the job ends, from before it starts; `stream`: stdout or stderr. A connection
+        `follow`: continue until the job ends, from before it starts; `stream`: stdout or stderr. A connection
         that is cut is made again, and nothing is given twice.
         """
         if stream not in ("stdout", "stderr"):

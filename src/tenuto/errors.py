@@ -45,7 +45,7 @@ TenutoError
 │   ├── SubmitHookError       a submit hook raised
 │   ├── ServiceError          a service beside the experiment cannot be run like this
 │   │   └── PortTaken         another process listens on the port of a service
-│   └── GracefulExperimentExit  raised to leave an experiment while its jobs go on
+│   └── GracefulExperimentExit  raised to leave an experiment while its jobs continue
 ├── DatabaseError             the SQL database of a service or a search cannot be used
 │   ├── DatabaseUnavailable   it cannot be reached, or took too long to answer
 │   ├── DatabaseDamaged       the file is damaged
@@ -235,7 +235,7 @@ class MalformedEvent(LifecycleError, ValueError):
 
 
 class SchedulerClosed(TenutoError):
-    """The scheduler was closed, and answers no more; its jobs go on, and another scheduler finds them."""
+    """The scheduler was closed, and answers no more; its jobs continue, and another scheduler finds them."""
 
 
 class NoResult(TenutoError):
@@ -279,7 +279,7 @@ class PortTaken(ServiceError):
 
 
 class GracefulExperimentExit(ExperimentError):
-    """Raised to leave an experiment while its jobs go on."""
+    """Raised to leave an experiment while its jobs continue."""
 
 
 class DatabaseError(TenutoError):

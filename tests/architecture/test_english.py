@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import io
 import re
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+
+import tenuto
+import tenuto.search
 
 ROOT = Path(__file__).parents[2]
 UNNAMED = re.compile(r"\b(whoever|somebody|someone|anybody|who (waits|asks|reads|looks))\b", re.IGNORECASE)
@@ -107,6 +111,22 @@ def test_a_page_and_a_message_say_it_in_plain_words() -> None:
         for path in sorted((ROOT / "src" / "tenuto").rglob("*.py"))
         for line in house_words_of_messages(path.read_text("utf-8"))
     ]
+    assert not found, "write continue, fix, three times, kind, page or terminal: " + ", ".join(found)
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    """What the reference of the site shows: each public name with its docstring."""
+    for package in (tenuto, tenuto.search):
+        for name in sorted(set(package.__all__) - {"__version__"}):
+            value = getattr(package, name)
+            inner = vars(value).items() if inspect.isclass(value) else ()
+            public = [(f"{name}.{one}", of) for one, of in inner if not one.startswith("_")]
+            for dotted, of in [(name, value), *public]:
+                yield dotted, (inspect.getdoc(of) or "") if callable(of) or isinstance(of, property) else ""
+
+
+def test_the_reference_says_it_in_plain_words() -> None:
+    found = [name for name, text in documented() if HOUSE.search(text)]
     assert not found, "write continue, fix, three times, kind, page or terminal: " + ", ".join(found)
 
 

@@ -13,24 +13,34 @@ from typing import Any
 import pytest
 
 PROJECT = """
-from enum import Enum
+from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Dict, List, Optional
-from experimaestro import Config, Constant, LightweightTask, Meta, Param, PathGenerator, Task, field
+from experimaestro import Config, Constant, LightweightTask, Meta, Param, PathGenerator, Task, field, setmeta
 
 class Colour(Enum):
     RED = "r"
     BLUE = "b"
 
+class Level(IntEnum):
+    LOW = 1
+    HIGH = 2
+
 class Data(Config):
     name: Param[str]
+    levels: Param[List[Level]]
     n: Param[int] = field(default=3)
 
 class Model(Config):
     path: Meta[Path]
     size: Param[int]
 
+class Checkpoint(Config):
+    data: Param[Data]
+    path: Param[Path]
+
 class Train(Task):
+    __xpmid__ = "my.train"
     data: Param[Data]
     lr: Param[float]
     layers: Param[List[int]] = field(default_factory=lambda: [1, 2])
@@ -40,15 +50,22 @@ class Train(Task):
     version: Constant[int] = 2
     model: Meta[Path] = field(default_factory=PathGenerator("model.pt"))
 
+    def task_outputs(self, dep):
+        return dep(Checkpoint.C(data=self.data, path=self.model))
+
     def execute(self):
         self.model.write_text(str(self.lr))
+        Path("best").mkdir()
+        Path("best", "absolute").symlink_to(self.model.absolute())
+        Path("best", "relative").symlink_to("../model.pt")
         print("trained")
 
 class Evaluate(Task):
-    train: Param[Train]
+    checkpoint: Param[Checkpoint]
+    model: Param[Model]
 
     def execute(self):
-        Path("score.txt").write_text("score " + self.train.model.read_text())
+        Path("score.txt").write_text("score " + self.checkpoint.path.read_text())
 
 class Warm(LightweightTask):
     n: Param[int]
@@ -67,19 +84,28 @@ class Bad(Task):
 
     def execute(self):
         raise RuntimeError("no")
+
+class AfterBad(Task):
+    bad: Param[Bad]
+
+    def execute(self):
+        pass
 """
 SCRIPT = """
 import sys
 {first}
 from experimaestro import experiment
-from project import Bad, Data, Evaluate, Quiet, Train, Warm
+from experimaestro import setmeta
+from pathlib import Path
+from project import AfterBad, Bad, Data, Evaluate, Level, Model, Quiet, Train, Warm
 if __name__ == "__main__":
     try:
         with experiment(sys.argv[1], "sweep") as xp:
             for lr in (0.1, 1.0):
-                train = Train.C(data=Data.C(name="a"), lr=lr, options={{"a": 1}})
+                train = Train.C(data=Data.C(name="a", levels=[Level.HIGH]), lr=lr, options={{"a": 1}})
                 train.tag("lr", lr)
-                Evaluate.C(train=train.submit()).submit()
+                model = setmeta(Model.C(path=Path("/old"), size=1), True)
+                Evaluate.C(checkpoint=train.submit(), model=model).submit()
             Quiet.C().submit(init_tasks=[Warm.C(n=1)])
             {bad}
     except BaseException as error:
@@ -120,22 +146,27 @@ def test_a_workspace_that_the_real_package_wrote_is_taken_over_and_reused(tmp_pa
         pytest.skip(f"experimaestro cannot be installed here: {installed.stderr[-300:]}")
     assert installed.returncode == 0, installed.stderr
     (tmp_path / "project.py").write_text(PROJECT)
-    (tmp_path / "sweep.py").write_text(SCRIPT.format(first="", bad="Bad.C(x=1).submit()"))
+    (tmp_path / "sweep.py").write_text(
+        SCRIPT.format(first="", bad="AfterBad.C(bad=Bad.C(x=1).submit()).submit()")
+    )
     theirs = run(python, "sweep.py", str(tmp_path / "old"), cwd=tmp_path, HOME=str(tmp_path))
     before = contents(tmp_path / "old")
     assert sum(name.endswith(".done") for name in before) == 5, theirs.stderr
 
     code, planned = adopt(tmp_path, "old", "-w", "new", "--dry-run")
-    assert (code, len(planned["jobs"]), (tmp_path / "new").exists()) == (1, 6, False)
+    assert (code, len(planned["jobs"]), (tmp_path / "new").exists()) == (1, 7, False)
 
     code, taken = adopt(tmp_path, "old", "-w", "new")
     left = [job for job in taken["jobs"] if job["job"] is None]
-    assert [(job["task"], job["reason"]) for job in left] == [("project.bad", "it failed there")]
+    assert [(job["task"], job["reason"]) for job in left] == [
+        ("project.afterbad", "it is not done there"),
+        ("project.bad", "it failed there"),
+    ]
     assert [job["job"] for job in taken["jobs"]] == [job["job"] for job in planned["jobs"]]
     assert contents(tmp_path / "old") == before, "the old workspace was changed"
 
     again = adopt(tmp_path, "old", "-w", "new")[1]
-    assert {job["reason"] for job in again["jobs"]} == {"there already", "it failed there"}
+    assert {job["reason"] for job in again["jobs"] if job["job"]} == {"there already"}
 
     install = "import tenuto.compat.experimaestro; tenuto.compat.experimaestro.install()"
     (tmp_path / "ours.py").write_text(SCRIPT.format(first=install, bad="print(xp.results())"))
@@ -149,7 +180,11 @@ def test_a_workspace_that_the_real_package_wrote_is_taken_over_and_reused(tmp_pa
     assert sorted(rates) == [0.1, 0.1, 1.0, 1.0], shown.stdout
     scores = sorted(path.read_text() for path in (tmp_path / "new").rglob("score.txt"))
     assert scores == ["score 0.1", "score 1.0"]
-    assert {path.read_text() for path in (tmp_path / "new" / "jobs").rglob("Train.out")} == {"trained\n"}
+    assert {path.read_text() for path in (tmp_path / "new" / "jobs").rglob("train.out")} == {"trained\n"}
+    links = [path for path in (tmp_path / "new" / "jobs").rglob("best/*") if path.is_symlink()]
+    assert {str(path.readlink()) for path in links} == {"../model.pt"}, (
+        "a link leads back to the old workspace"
+    )
 
 
 def old_workspace(root: Path, *jobs: tuple[str, dict[str, Any]]) -> Path:
@@ -259,6 +294,8 @@ def test_names_without_a_counterpart_are_refused_by_name(tmp_path: Path) -> None
         + "from experimaestro.launchers.slurm import SlurmLauncher, SlurmOptions\nimport tenuto\n"
         + "assert find_launcher is tenuto.find_launcher\n"
         + "assert SlurmOptions(time='1:00:00') == tenuto.SlurmOptions(time_s=3600.0)\n"
+        + "from experimaestro import DependentMarker, ExperimentInfo, Launcher, OptionalDataPath\n"
+        + "from experimaestro.scheduler.jobs import Job, JobState\n"
     )
     ended = run(sys.executable, "script.py", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
@@ -371,6 +408,74 @@ with pytest.raises(ValueError):
     SlurmLauncher(options=options, connector=object())
 assert find_launcher("duration=2 h & cpu(cores=1)") is not None
 """
+
+
+TYPICAL = """
+from tenuto.compat.experimaestro import install; install()
+from pathlib import Path
+from experimaestro import (
+    Config, DependentMarker, LightweightTask, Meta, Param, PathGenerator, ResumableTask, Task, experiment,
+    field, progress, tagspath, tqdm,
+)
+from experimaestro.connectors.local import LocalConnector
+from experimaestro.launcherfinder import find_launcher
+from experimaestro.launchers.direct import DirectLauncher
+
+class Model(Config):
+    hidden: Param[int] = 3
+
+    def __post_init__(self):
+        self.weights = [0] * self.hidden
+
+class Loaded(Config):
+    model: Param[Model]
+    path: Meta[Path]
+
+class Learn(ResumableTask):
+    model: Param[Model]
+    lr: Param[float] = field(ignore_default=0.1)
+    checkpoint: Meta[Path] = field(default_factory=PathGenerator("checkpoint"))
+
+    def task_outputs(self, dep: DependentMarker):
+        return dep(Loaded.C(model=self.model, path=self.checkpoint))
+
+    def execute(self):
+        for epoch in tqdm(range(3)):
+            progress(epoch / 3, desc="epoch")
+            self.checkpoint.write_text(f"{epoch} {self.lr}")
+            self.remaining_time()
+
+class Load(LightweightTask):
+    loaded: Param[Loaded]
+
+    def execute(self):
+        self.loaded.text = self.loaded.path.read_text()
+
+class Evaluate(Task):
+    loaded: Param[Loaded]
+    out: Meta[Path] = field(default_factory=PathGenerator("out.txt"))
+
+    def execute(self):
+        self.out.write_text(self.loaded.text)
+
+if __name__ == "__main__":
+    direct = DirectLauncher(connector=LocalConnector.instance())
+    launchers = [direct, find_launcher("duration=1h & cpu(cores=1)")]
+    with experiment(Path("workspace"), "typical") as xp:
+        evaluations = []
+        for lr, launcher in zip((0.1, 0.2), launchers):
+            loaded = Learn.C(model=Model.C(), lr=lr).tag("lr", lr).submit(launcher=launcher)
+            evaluations.append(Evaluate.C(loaded=loaded).submit(init_tasks=[Load.C(loaded=loaded)]))
+        xp.wait()
+        print([(one.out.read_text(), tagspath(one)) for one in evaluations])
+"""
+
+
+def test_a_typical_script_of_theirs_runs_after_one_line(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(TYPICAL)
+    for _ in range(2):
+        ended = run(sys.executable, "-W", "error", "script.py", cwd=tmp_path)
+        assert "[('2 0.1', 'lr=0.1'), ('2 0.2', 'lr=0.2')]" in ended.stdout, ended.stderr
 
 
 def test_their_options_of_slurm_are_ours(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_a_need_grows_to_what_the_largest_partition_has_and_no_further(scripts: 
     settings = scripts.directory / "config" / "tenuto" / "tenuto.toml"
     settings.write_text(settings.read_text() + '[clusters.sge.partitions."main.q"]\nmemory = "150M"\n')
     said = scripts.ended(scripts.start(GROWS), 1)
-    assert "mem*2 to 800M is held to 150M, the most that a partition of sge has" in said
+    assert "mem*2 to 800M is limited to 150M, the most that a partition of sge has" in said
     (launch,) = scripts.workspace.glob("jobs/*/*/.tenuto/launch.json")
     found = json.loads(launch.read_text())
     assert [one["memory_bytes"] >> 20 for one in found["earlier"]] == [100]

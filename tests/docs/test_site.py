@@ -17,6 +17,21 @@ import tenuto.search
 ROOT = Path(__file__).parents[2]
 
 
+PAGES = 25
+"""Pages of `docs/`: one for each task of a user; a new topic is a section of one of them."""
+
+
+def test_the_readme_takes_a_minute_and_the_pages_stay_few() -> None:
+    text = re.sub(
+        r"^```.*?^```$", "", (ROOT / "README.md").read_text("utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
+    lines = [line for line in text.splitlines() if line]
+    assert len(lines) <= 60
+    assert len([line for line in lines if line.startswith("- ")]) == 8
+    pages = [path.stem for path in (ROOT / "docs").glob("*.md") if path.stem != "README"]
+    assert len(pages) <= PAGES, "a section of a page is found sooner than one more page"
+
+
 @pytest.fixture(scope="module")
 def site(require: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Path:
     require("mkdocs")

@@ -1,4 +1,4 @@
-"""The libraries people train with: forked from a warm parent, or fresh with the reason (docs/warm.md)."""
+"""The libraries people train with: forked from a warm parent, or fresh with the reason."""
 
 from __future__ import annotations
 
@@ -109,5 +109,5 @@ def why_fresh(
 
 
 def test_the_page_on_the_warm_launcher_has_a_row_for_each_library() -> None:
-    page = (ROOT / "docs" / "warm.md").read_text()
+    page = (ROOT / "docs" / "performance.md").read_text()
     assert [name for name in (*LIBRARIES, *PROVEN) if f"| {name} |" not in page] == []

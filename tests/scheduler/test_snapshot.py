@@ -22,7 +22,7 @@ from .builders import WAIT_S
 from .servers import Server
 from .worlds import HOUR_S, World
 
-PAGE = Path(__file__).parents[2] / "docs" / "scheduler.md"
+PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 
 @pytest.fixture

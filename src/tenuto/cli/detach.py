@@ -110,7 +110,7 @@ class Handshake:
         )
 
     def search_begun(self, progress: SearchProgress) -> None:
-        """A search was opened, or goes on."""
+        """A search was opened, or continues."""
         self.begun(
             group=f"{Door.SEARCH.value}:{progress.name}",
             name=progress.name,

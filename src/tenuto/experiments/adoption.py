@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import typing
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from enum import Enum
@@ -22,8 +23,9 @@ from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.protocols import EndedProcess, StartOrder
 from tenuto.lifecycle.states import JobState, Standing
 from tenuto.tasks.base import is_config, state_of
+from tenuto.tasks.grid import alternatives
 from tenuto.tasks.hints import UNSET, Role
-from tenuto.tasks.identity import identity
+from tenuto.tasks.identity import identity, setmeta
 from tenuto.tasks.location import Location, find_class
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import tags
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 PARAMS = "params.json"
 _OWN_FOLDER = ".experimaestro"
 _OWN_ENDINGS = (".lock", ".pid", ".done", ".failed", ".py")
-_KNOWN = {"id", "module", "type", "typename", "identifier", "task", "file", "fields", "init-tasks"}
+_KNOWN = {"id", "module", "type", "typename", "identifier", "task", "file", "fields", "init-tasks", "meta"}
 _PLACE = re.compile(r",? at \S+:\d+")
 """Where a script made a config; here it is never a line of the user's."""
 
@@ -83,11 +85,7 @@ def old_jobs(workspace: Path) -> list[OldJob]:
         raise NotFound(
             f"{workspace} is no workspace of experimaestro 2.x: it has no jobs/TASK/IDENTIFIER/{PARAMS}"
         )
-    return [
-        OldJob(path.parent.name, path.name, path)
-        for path in sorted(jobs.glob("*/*"))
-        if path.is_dir() and (path / PARAMS).is_file()
-    ]
+    return [OldJob(path.parent.name, path.name, path) for path in sorted(jobs.glob("*/*")) if path.is_dir()]
 
 
 def adopt(
@@ -106,7 +104,7 @@ def adopt(
         workdir, name, run_mode=mode, launcher=launcher, dirty_git="ignore", raise_on_failure=False
     ) as xp:
         launcher.machine = xp._scheduler.machine
-        reader = _Reader({(old.task, old.identifier): old for old in olds}, launcher, given)
+        reader = _Reader({old.identifier: old for old in olds}, launcher, given)
         for old in olds:
             try:
                 config = reader.submitted(old)
@@ -142,7 +140,7 @@ class _Reader:
 
     def __init__(
         self,
-        olds: Mapping[tuple[str, str], OldJob],
+        olds: Mapping[str, OldJob],
         launcher: CopyLauncher,
         given: Mapping[str, Mapping[str, Any]],
     ) -> None:
@@ -159,7 +157,7 @@ class _Reader:
         if old not in self._made:
             try:
                 self._made[old] = self._submit(old)
-            except (TenutoError, OSError) as error:
+            except Exception as error:  # noqa: BLE001  modules and classes of the user run here
                 self._made[old] = " ".join(_PLACE.sub("", str(error)).split())
         made = self._made[old]
         if isinstance(made, str):
@@ -193,7 +191,7 @@ class _Reader:
         task = objects.get(written.get("task"))
         if task is None:
             return self._config(written, objects, old)
-        upstream = self._olds.get((str(task["typename"]).lower(), str(task["identifier"])))
+        upstream = self._olds.get(str(task["identifier"]))
         if upstream is None:
             raise CannotAdopt(f"the job of {task['typename']} that it uses is gone")
         try:
@@ -233,15 +231,13 @@ class _Reader:
                 continue  # it lies in the job's directory, wherever that is
             if value is None and parameter.ignored is not UNSET and not parameter.ignored:
                 continue  # experimaestro has None for a falsy `ignore_default` that was not given
-            read = self._value(value, objects, old)
+            read = _typed(self._value(value, objects, old), parameter.declaration.annotation)
             if parameter.role is Role.CONSTANT:
                 if read != parameter.default:
                     raise CannotAdopt(
                         f"the constant {cls.__name__}.{name} was {read!r}, and is {parameter.default!r} now"
                     )
                 continue
-            if parameter.type.name.startswith(("set", "frozenset", "tuple")) and isinstance(read, list):
-                read = (set if "set" in parameter.type.name.partition("[")[0] else tuple)(read)
             values[name] = read
         for name, parameter in declared.items():
             is_new = name not in written["fields"] and parameter.counted and parameter.ignored is UNSET
@@ -249,7 +245,8 @@ class _Reader:
                 raise CannotAdopt(
                     f"{cls.__name__}.{name} was declared later, and what it was then is not known"
                 )
-        return cls.C(**values)
+        config = cls.C(**values)
+        return config if written.get("meta") is None else setmeta(config, bool(written["meta"]))
 
     def _value(self, value: Any, objects: Mapping[Any, Any], old: OldJob) -> Any:
         if isinstance(value, list):
@@ -267,12 +264,29 @@ class _Reader:
                     raise CannotAdopt(f"{value['enum']}.{value['value']} is no member of an enum any more")
                 return cls[value["value"]]
             case "path" | "path.serialized":
-                return (old.path if value.get("base") == "job" else Path()) / value["value"]
+                bases = {"job": old.path, "workspace": old.path.parents[2]}
+                return bases.get(str(value.get("base")), Path()) / value["value"]
         if "type" in value and "value" in value:
             raise CannotAdopt(
                 f"its {PARAMS} has a value of the kind {value['type']!r}, which Tenuto cannot read"
             )
         return {name: self._value(one, objects, old) for name, one in value.items()}
+
+
+def _typed(value: Any, annotation: Any) -> Any:
+    """`value` as its parameter declares it: JSON has no enums of numbers, no sets and no tuples."""
+    for option in alternatives(annotation):
+        origin, inner = typing.get_origin(option) or option, typing.get_args(option) or (Any, Any)
+        if type(value) is option or not isinstance(origin, type):
+            continue
+        if issubclass(origin, Enum) and type(value) in (int, str):
+            value = next((member for member in origin if member.value == value), value)
+        elif isinstance(value, list) and origin in (list, set, frozenset, tuple):
+            is_fixed = origin is tuple and inner[-1] is not Ellipsis and len(inner) == len(value)
+            return origin(map(_typed, value, inner if is_fixed else inner[:1] * len(value)))
+        elif isinstance(value, dict) and origin is dict:
+            return {name: _typed(one, inner[-1]) for name, one in value.items()}
+    return value
 
 
 def _inside(output: Any) -> Iterator[Any]:
@@ -333,13 +347,7 @@ class CopyLauncher:
                 continue
             is_log = entry.name in (f"{old.name}.out", f"{old.name}.err")
             target = Path(paths.directory, paths.script_name + entry.suffix if is_log else entry.name)
-            if entry.is_dir() and not entry.is_symlink():
-                copier = self._put if self._link else shutil.copy2
-                shutil.copytree(entry, target, symlinks=True, dirs_exist_ok=True, copy_function=copier)
-            elif self._link and not is_log:
-                self._put(str(entry), str(target))
-            else:
-                shutil.copy2(entry, target, follow_symlinks=False)
+            self._put(entry, target, old.path, link=self._link and not is_log)
         ended = datetime.fromtimestamp((old.path / f"{old.name}.done").stat().st_mtime, UTC)
         marker = Marker(
             order.launch.attempt,
@@ -356,14 +364,23 @@ class CopyLauncher:
         status = StatusRecord(told.job_id, told.task_id, standing, order.launch.attempt)
         job_directory.finish(files, paths, marker, status, told.durability, order.launch)
 
-    @staticmethod
-    def _put(source: str, target: str) -> None:
-        if os.path.lexists(target):
-            os.remove(target)
-        if os.path.islink(source):
-            os.symlink(os.readlink(source), target)
-        else:
+    def _put(self, source: Path, target: Path, job: Path, *, link: bool) -> None:
+        """Copy or link a file or folder of `job`; a link to a place inside the job stays inside it."""
+        if source.is_dir() and not source.is_symlink():
+            target.mkdir(exist_ok=True)  # not with the permissions of the source: it may be read-only
+            for entry in source.iterdir():
+                self._put(entry, target / entry.name, job, link=link)
+            return
+        target.unlink(missing_ok=True)
+        if source.is_symlink():
+            leads = source.readlink()
+            place = leads.parent.resolve() / leads.name
+            is_inside = leads.is_absolute() and place.is_relative_to(job)
+            target.symlink_to(os.path.relpath(place, source.parent) if is_inside else leads)
+        elif link:
             os.link(source, target)
+        else:
+            shutil.copy2(source, target)
 
     def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> None:
         return None

@@ -356,7 +356,7 @@ class experiment:
         self._scheduler.wait_until(lambda: run.counts.at_rest or (run.is_stopping and not run.running_jobs()))
 
     def stop(self) -> None:
-        """Starts nothing more; what runs goes on."""
+        """Starts nothing more; what runs continues."""
         self.run.stop_starting()
 
     def __repr__(self) -> str:

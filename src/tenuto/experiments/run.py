@@ -169,7 +169,7 @@ class Run:
         return job
 
     def stop_starting(self) -> None:
-        """Starts nothing more; what runs goes on."""
+        """Starts nothing more; what runs continues."""
         self.is_stopping = True
         self._scheduler.stop_starting(self)
 

@@ -77,7 +77,7 @@ def held_rules(rules: RetryRules, launcher: Launcher, name: str) -> RetryRules:
         asked = Allowance(int(most)) if need == _NEEDS["mem"] else Allowance(duration_s=most)
         held_to = getattr(held(launcher, asked), need)
         if held_to < most:
-            told = f"{name}: {cause.value}: {written(rule)} is held to {amount(need, held_to)}"
+            told = f"{name}: {cause.value}: {written(rule)} is limited to {amount(need, held_to)}"
             logger.warning("%s, the most that a partition of %s has", told, launcher.name)
             growth = rule.growth._replace(most=held_to)
             rules = rules._replace(**{cause.value: rule._replace(growth=growth)})

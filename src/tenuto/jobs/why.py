@@ -66,7 +66,7 @@ def _because(detail: JobDetail) -> Iterator[str]:
     if marker is not None and "fresh" in marker.provenance:
         why = marker.provenance["fresh"]
         how = "from a spare" if "spare" in marker.provenance else "in a fresh interpreter"
-        yield f"it started {how}, since its module {why}{remedy_of(why)} (docs/warm.md)"
+        yield f"it started {how}, since its module {why}{remedy_of(why)} (docs/performance.md)"
     launch = detail.launch
     if launch is not None and launch.aside and job.state is not JobState.DONE:
         yield f"what it had before it was run again is kept in {detail.paths.aside}"

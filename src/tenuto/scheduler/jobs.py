@@ -319,7 +319,7 @@ class Job(Entry):
         """The final state of the job, once it has one; to be awaited on any event loop.
 
         Like `wait`, without a thread. A call that is cancelled leaves the job alone. Raises `SchedulerClosed`
-        if the scheduler is closed first: the job goes on, and another scheduler finds it.
+        if the scheduler is closed first: the job continues, and another scheduler finds it.
         """
         if self.scheduler is None:
             return self.state

@@ -26,7 +26,7 @@ logger = logging.getLogger("tenuto.scheduler")
 
 @unique
 class LogStep(Enum):
-    """The `action` of a line; `docs/scheduler.md` lists them."""
+    """The `action` of a line; `docs/architecture.md` lists them."""
 
     SUBMITTED = "submitted"
     WAITING = "waiting"

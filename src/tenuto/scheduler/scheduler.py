@@ -280,7 +280,7 @@ class Scheduler(Shell):
         self._inbox.put(Cancellation(job, message))
 
     async def withdraw(self, job: Job, owner: Owner, message: str = "withdrawn") -> JobState:
-        """Takes a job back for one owner, awaited on any event loop; another owner's job goes on.
+        """Takes a job back for one owner, awaited on any event loop; another owner's job continues.
 
         If no other owner has the job it is cancelled with this `message`, and its final state is returned;
         otherwise the state it is in, and the owner no longer has it. Raises `SchedulerClosed` after `close`.
@@ -329,7 +329,7 @@ class Scheduler(Shell):
         self._runner.post(self._followers.call_completed, job)
 
     def keep_list(self, owner: Owner, list_job: ListJob) -> None:
-        """Has each job of an owner listed before it can start, until `release`; for a door with removers.
+        """Has each job of an owner listed before it can start, until `release`.
 
         Call it before the owner's first submission. `list_job` is called in the loop with each job that the
         owner submits, with those that it depends on, and again with a job whose transient mode changes. If it
@@ -342,7 +342,7 @@ class Scheduler(Shell):
         self._ledger.keep_list(owner, list_job)
 
     def stop_starting(self, owner: Owner) -> None:
-        """Starts nothing more for an owner, from any thread, at once; what runs goes on.
+        """Starts nothing more for an owner, from any thread, at once; what runs continues.
 
         A job that another owner wants, too, is started all the same.
         """
@@ -407,7 +407,7 @@ class Scheduler(Shell):
         self._announcer.remove_listener(listener)
 
     def close(self) -> None:
-        """Ends the scheduler; running jobs go on, and another scheduler adopts them."""
+        """Ends the scheduler; running jobs continue, and another scheduler adopts them."""
         self._is_closed = True
         self._runner.close()
         self._callers.close()

@@ -167,7 +167,7 @@ class Evolution:
         return self._opened
 
     def run(self, slots: int | None = None, console: "Console | None" = None) -> "SearchResult":
-        """Runs the search until it ends; run again, it goes on where it stopped.
+        """Runs the search until it ends; run again, it continues where it stopped.
 
         `slots`: how many candidates are evaluated at once (the settings'); `console`: where trouble is told.
         """

@@ -35,7 +35,7 @@ class RibsSampler:
     """Emitters of pyribs (CMA-ME, CMA-MAE, ...) on one of its archives, as a user of pyribs builds them.
 
     `archive`, `emitters`: not used themselves but copied, so that a search can begin anew; give each emitter
-    a seed, or a search that is killed goes on with other proposals. `batch`: how many solutions all emitters
+    a seed, or a killed search continues with other proposals. `batch`: how many solutions all emitters
     ask for together, where they do not say so themselves; the next generation begins when all were evaluated.
     `measures`: their names, where the task gives them by name.
     """

@@ -44,7 +44,7 @@ from tenuto.settings.tree import imposed_notify
 if TYPE_CHECKING:
     from tenuto.search.evolution import Evolution
 
-# What Ctrl-C, or a TERM, does to a search: once it drains, twice it leaves, thrice it ends at once.
+# What Ctrl-C, or a TERM, does to a search: the first has it drain, the second leave, the third end at once.
 # Changes the process's signal handlers, and puts them back.
 
 

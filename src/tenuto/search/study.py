@@ -71,7 +71,7 @@ class Study:
         """`space`, or `start` and `vary`: what may vary; `direction`: "max" or "min", or a list of these.
 
         `database`: the URL or file where the log of the study called `name` lies, so that several processes
-        ask and tell, and one that is started again goes on. `SearchDiffers` if it was declared otherwise.
+        ask and tell, and one that is started again continues. `SearchDiffers` if it was declared otherwise.
         """
         if sampler is None:
             raise SearchError("give a sampler, such as MapElites(...), RandomSearch() or GridSearch()")

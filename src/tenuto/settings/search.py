@@ -43,19 +43,19 @@ class SearchSettings:
         integer(1), 64, "Candidates handed out in one step.", foreign="SCHEDULER_DISPATCH_BATCH_SIZE"
     )
     ingest_batch_size: int = setting(
-        integer(1), 256, "Outcomes taken in in one step.", foreign="SCHEDULER_INGEST_BATCH_SIZE"
+        integer(1), 256, "Outcomes stored in one step.", foreign="SCHEDULER_INGEST_BATCH_SIZE"
     )
     poll_interval_s: float = setting(
         SECONDS,
         1.0,
-        "How often the scheduler looks without being told.",
+        "How often the scheduler looks for what no event announced.",
         foreign="SCHEDULER_POLL_INTERVAL_SECONDS",
     )
     worker_poll_s: float = setting(
-        SECONDS, 2.0, "How often a worker looks for candidates without being told."
+        SECONDS, 2.0, "How often a worker looks for candidates that no message announced."
     )
     lease_s: float = setting(
-        SECONDS, 45.0, "Time after which the candidates of a worker that is not heard of are given to others."
+        SECONDS, 45.0, "Time after which the candidates of a silent worker are given to others."
     )
     send_backoff_s: float = setting(
         SECONDS, 1.0, "Wait after a message that could not be sent, doubling to 60."

@@ -101,7 +101,7 @@ class CarbonSettings:
         'Whose electricity is used, as three letters such as FRA; "none": the average of the world.',
     )
     tracker: str | None = setting(
-        optional(TEXT), None, 'Another tracker than codecarbon: "module:function", see docs/carbon.md.'
+        optional(TEXT), None, 'Another tracker than codecarbon: "module:function", see docs/progress.md.'
     )
 
 

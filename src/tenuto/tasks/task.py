@@ -293,7 +293,7 @@ class Following:
 
 
 class ResumableTask(Task[Out_co]):
-    """A task that can go on where it stopped: after a timeout it is started again in its directory."""
+    """A task that can continue where it stopped: after a timeout it is started again in its directory."""
 
     __is_resumable__ = True
 

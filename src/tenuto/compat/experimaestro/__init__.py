@@ -8,6 +8,7 @@ import operator
 import os
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -24,13 +25,14 @@ _PAGE = "see docs/from-experimaestro.md"
 _ELSEWHERE = {
     "Launcher": "tenuto.launchers.protocols",
     "ExperimentInfo": "tenuto.experiments.run_info",
-    "DirectLauncher": "tenuto.launchers.warm",
 }
 _MODULES = frozenset(
-    "annotations connectors connectors.local core core.arguments core.objects core.types exceptions "
-    "experiments experiments.cli experiments.configuration generators launcherfinder launchers "
-    "launchers.direct launchers.slurm launchers.slurm.base notifications scheduler scheduler.base "
-    "scheduler.experiment scheduler.workspace settings tokens typingutils utils".split()
+    "annotations connectors connectors.local core core.arguments core.context core.identifier core.objects "
+    "core.objects.config core.partial core.serialization core.types exceptions experiments experiments.cli "
+    "experiments.configuration generators launcherfinder launcherfinder.registry launcherfinder.specs "
+    "launchers launchers.direct launchers.slurm launchers.slurm.base notifications scheduler scheduler.base "
+    "scheduler.experiment scheduler.interfaces scheduler.jobs scheduler.services scheduler.transient "
+    "scheduler.workspace settings taskglobals tokens typingutils utils".split()
 )
 """The modules of that package from which scripts import names; which name is in which is not checked."""
 
@@ -109,17 +111,49 @@ def _bytes(mem: str) -> int:
     return int(found[1]) << _UNITS[found[2]]
 
 
+class LocalConnector:
+    """Stands for this machine, where their launchers are given one."""
+
+    @classmethod
+    def instance(cls) -> LocalConnector:
+        """One of them; all are alike."""
+        return cls()
+
+    def createtoken(self, name: str, count: int) -> Any:
+        """Raises `ParameterError`, with what to write."""
+        raise ParameterError(
+            f"connector.createtoken is xp.token({name!r}, {count}) of the experiment: {_PAGE}"
+        )
+
+
+def DirectLauncher(connector: LocalConnector | None = None) -> str:
+    """The name of Tenuto's launcher for this machine; `submit` and `experiment` take it."""
+    return "warm"
+
+
 def SlurmLauncher(*, options: Any = None, connector: Any = None, **named: Any) -> Any:
     """Tenuto's `SlurmLauncher`; raises `ParameterError` for what it cannot do."""
-    if connector is not None or named.get("main") is not None or named.get("launcherenv"):
+    if (
+        not isinstance(connector, LocalConnector | None)
+        or named.get("main") is not None
+        or named.get("launcherenv")
+    ):
         raise ParameterError(f"SlurmLauncher takes no connector, main or launcherenv here: {_PAGE}")
     return tenuto.SlurmLauncher(options)
 
 
-_PLAIN = {
+_PLAIN: dict[str, Any] = {
     "Annotated": Annotated,
     "Any": Any,
     "Path": Path,
+    "DependentMarker": Callable[[Any], Any],
+    "DirectoryContext": Any,
+    "Identifier": str,
+    "OptionalDataPath": tenuto.DataPath[Path | None],
+    "SerializationContext": Any,
+    "TagDict": dict[str, Any],
+    "DirectLauncher": DirectLauncher,
+    "LocalConnector": LocalConnector,
     "ConfigurationBase": ConfigurationBase,
     "ExperimentHelper": ExperimentHelper,
     "configuration": configuration,

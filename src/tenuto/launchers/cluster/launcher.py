@@ -285,7 +285,7 @@ class ClusterLauncher:
         return ()
 
     def close(self) -> None:
-        """Jobs go on, and are found again by their submissions; pilots end after their last order."""
+        """Jobs continue, and are found again by their submissions; pilots end after their last order."""
         for pilots in self._pilots.values():
             pilots.close()
         self._pilots.clear()

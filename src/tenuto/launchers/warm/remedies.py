@@ -23,7 +23,7 @@ _REMEDIES = {
     "fills": "load data in execute()",
     "reads": "set the variable before the run",
 }
-"""How the reason begins -> the remedy; `docs/warm.md` has the same table."""
+"""How the reason begins -> the remedy; `docs/performance.md` has the same table."""
 
 
 def remedy_of(why: str) -> str:
@@ -45,7 +45,7 @@ class Reasons:
         """Log why jobs with these needs are not forked, unless that was said before."""
         names = ", ".join(needs.modules())
         if (names, why) not in self._said:
-            reason = f"since it {why}{how}{remedy_of(why)}; see docs/warm.md"
+            reason = f"since it {why}{how}{remedy_of(why)}; see docs/performance.md"
             remark = f"each job of {names} starts in a fresh interpreter, {reason}"
             self._said[names, why] = remark
             logger.warning("%s", remark, extra={"action": "not_warm"})
