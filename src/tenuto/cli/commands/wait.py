@@ -14,13 +14,13 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import kind_option, question_of
+from tenuto.cli.chosen_jobs import is_filter, job_or_group, kind_option, meant
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import note, print_json, say
 from tenuto.cli.options import json_option, notify_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.clock import Clock
-from tenuto.errors import FilterError, NotFound, TenutoError
+from tenuto.errors import NotFound, TenutoError
 from tenuto.jobs.notify import Notice, given_on_command_line, send
 from tenuto.jobs.row import JOBS_FAILED, Group, Row, plain_row
 from tenuto.jobs.source import Feed, Source
@@ -328,11 +328,7 @@ def command(
     if first_end and changes:
         raise click.UsageError("--any and --changes exclude each other")
     catalogue = open_catalogue(workspace)
-    awaited = (
-        [one for name in names for one in _awaited(catalogue, name, kind)]
-        if names
-        else _at_work(catalogue, kind)
-    )
+    awaited = _awaited(catalogue, names, kind) if names else _at_work(catalogue, kind)
     if not awaited:
         came = Came(WaitState.IDLE, "nothing", {}, message="nothing is at work")
     else:
@@ -358,37 +354,26 @@ def _notify(target: str, came: Came, groups: Sequence[str]) -> None:
         note(f"the notice could not be sent: {problem}")
 
 
-def _awaited(catalogue: Catalogue, name: str, kind: str | None) -> list[Awaited]:
-    """What a name stands for: a job, else a group, else the jobs that a filter matches."""
-    try:
-        row = catalogue.row(name, kind=kind)
-    except NotFound:
-        row = None
-    if row is not None:
-        return _of_rows(catalogue, [row])
-    try:
-        group = catalogue.group(name, kind=kind)
-    except NotFound as unknown:
-        return _of_filter(catalogue, name, unknown)
+def _awaited(catalogue: Catalogue, names: Sequence[str], kind: str | None) -> list[Awaited]:
+    """What names stand for, each a job or a group; or the jobs that a filter matches."""
+    if any(map(is_filter, names)):
+        rows = meant(catalogue, names, kind=kind).rows
+        if not rows:
+            raise NotFound(f"no job matches {' '.join(names)!r}; `tenuto jobs` lists them")
+        return _of_rows(catalogue, rows)
+    return [awaited for name in names for awaited in _of_name(catalogue, name, kind)]
+
+
+def _of_name(catalogue: Catalogue, name: str, kind: str | None) -> list[Awaited]:
+    group = job_or_group(catalogue, name, kind)
+    if isinstance(group, Row):
+        return _of_rows(catalogue, [group])
     if group.door is Door.SERVICE:
         raise click.UsageError(
             f"{name} is a service, which never ends: name jobs, such as {name}#1, or a filter, such as "
             f"'group={name} and state=running'"
         )
     return [Awaited(group)]
-
-
-def _of_filter(catalogue: Catalogue, name: str, unknown: NotFound) -> list[Awaited]:
-    if not any(sign in name for sign in "=<>~!"):
-        raise NotFound(f"no job, run or search is called {name!r}; `tenuto status` lists them") from unknown
-    try:
-        question = question_of((name,))
-    except FilterError:
-        raise
-    rows = list(catalogue.search(question, catalogue.jobs()))
-    if not rows:
-        raise NotFound(f"no job matches {name!r}; `tenuto jobs` lists them")
-    return _of_rows(catalogue, rows)
 
 
 def _of_rows(catalogue: Catalogue, rows: Sequence[Row]) -> list[Awaited]:
