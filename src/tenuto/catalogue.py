@@ -142,9 +142,11 @@ class Catalogue:
         `kind`: which of them, where a search and a service have one name. Raises `NotFound` or `Ambiguous`.
         """
         groups = self.groups(kind)
-        found = [group for group in groups if name in group_names(group.group) or name == group.run]
+        found = [
+            group for group in groups if name in group_names(group.group) or (name and name == group.run)
+        ]
         if not found:
-            known = ", ".join(group_names(group.group)[1] for group in groups[:_SHOWN]) or "none"
+            known = ", ".join(group.group.partition(":")[2] for group in groups[:_SHOWN]) or "none"
             raise NotFound(f"no run, search or service is called {name!r}; there are: {known}")
         kinds = sorted({group.door.kind for group in found})
         if len(kinds) > 1:
@@ -216,7 +218,7 @@ class Catalogue:
 
     def key(self, name: str, *, kind: str | None = None) -> str:
         """The key of the one job that a person calls so."""
-        found = [key for source in self._of(kind) for key in source.find(name)]
+        found = [key for source in self._of(kind) for key in (source.find(name) if name else ())]
         if not found:
             raise NotFound(f"no job is called {name!r}; `tenuto jobs --all` lists them")
         doors = {key.partition(":")[0] for key in found}

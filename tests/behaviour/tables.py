@@ -19,7 +19,19 @@ COMMANDS = {
         experiments: --json sweep.py good ws
         experiments: --json sweep.py sweep ws
         """,
-    "status": "experiments:\nexperiments: sweep\nsearch:\nsearch: packing\nservice:\nservice: example",
+    "status": """
+        experiments:
+        experiments: sweep
+        experiments: f1dd26f0
+        search:
+        search: packing
+        search: packing#1
+        search: kind=search
+        service:
+        service: example
+        service: example#1
+        service: owner=1
+        """,
     "top": "experiments:\nsearch:\nservice:",
     "ui": "experiments:\nsearch:\nservice:",
     "jobs": """
@@ -30,8 +42,10 @@ COMMANDS = {
         search:
         search: --all --sort id
         search: kind=search and state=error
+        search: packing#1
         service:
         service: owner=1
+        service: example
         """,
     "results": "experiments:\nexperiments: --sort=-result.loss task~Train\nsearch: --all\nservice:",
     "metrics": "experiments:\nexperiments: 68022df4\nsearch: packing#1\nservice: example#1",
@@ -76,6 +90,7 @@ COMMANDS = {
         service: example#1
         holding: --where state=running
         holding: --yes sweep.Hold
+        holding: state=running
         """,
     "retry": "new experiments: f1dd26f0 5ef84bc4\nnew experiments: --failed --run sweep\nservice: example#1",
     "pause": "experiments: sweep\nsearch: packing\nservice: example",
@@ -86,6 +101,8 @@ COMMANDS = {
         experiments: --unowned
         experiments: --renamed
         new experiments: --yes state=error
+        search: packing#1
+        service: kind=service
         """,
     "runs": "experiments:",
     "runs list": "experiments:\nexperiments: --tag paper\nsearch:",

@@ -254,6 +254,149 @@ def test_retry_refuses_a_payload_and_hands_a_candidate_on(folder: Path) -> None:
     assert plain(folder, "why", "packing#2")["state"] == "waiting"
 
 
+@pytest.mark.parametrize(
+    ("chosen", "names"),
+    [
+        (("packing#2",), ["packing#2"]),
+        (("dock#1", "packing#3"), ["dock#1", "packing#3"]),
+        (("packing",), ["packing#3", "packing#2", "packing#1"]),
+        (("dock", "packing#1"), ["dock#3", "dock#2", "dock#1", "packing#1"]),
+        (("kind=search", "and", "state=error"), ["packing#2"]),
+        (("packing#1", "owner=ada"), ["packing#1", "dock#3", "dock#2", "dock#1"]),
+    ],
+)
+def test_jobs_are_listed_and_drawn_by_name_group_and_filter(
+    made: Path, chosen: tuple[str, ...], names: list[str]
+) -> None:
+    every = {job["name"]: job for job in plain(made, "jobs")}
+    assert plain(made, "jobs", *chosen) == [every[name] for name in names]
+    drawn = [node["detail"] for node in plain(made, "graph", *chosen)]
+    assert sorted(drawn) == sorted(names)
+    done = [name for name in names if every[name]["state"] == "done" and every[name]["result"]]
+    assert sorted(row["name"] for row in plain(made, "results", *chosen)) == sorted(done)
+
+
+def test_a_job_of_an_experiment_is_listed_by_the_beginning_of_its_id(made: Path) -> None:
+    failed = plain(made, "jobs", "kind=experiment and state=error")[0]
+    for name in (failed["id"], failed["name"], f"doors.Square/{failed['name']}"):
+        assert plain(made, "jobs", name) == [failed]
+        assert plain(made, "status", name) == failed
+    assert len(plain(made, "jobs", "squares")) == 3
+    assert "--run" in said(made, "jobs", failed["name"], "--run", "squares", code=2)
+
+
+@pytest.mark.parametrize("word", ["packing#2", "dock#1"])
+def test_the_status_of_a_job_is_its_row(made: Path, word: str) -> None:
+    assert plain(made, "status", word) == plain(made, "jobs", f"name={word}")[0]
+    assert word in said(made, "status", word)
+
+
+@pytest.mark.parametrize(
+    ("filter_", "counted"),
+    [
+        ("kind=search", {"packing": {"done": 2, "error": 1}}),
+        ("owner=ada", {"dock": {"done": 1, "error": 1, "waiting": 1}}),
+        ("state=error", {"packing": {"error": 1}, "dock": {"error": 1}, "squares": {"error": 1}}),
+        ("group=squares and state=done", {"squares": {"done": 2}}),
+        ("state=running", {}),
+    ],
+)
+def test_the_status_of_a_filter_counts_what_matches(
+    made: Path, filter_: str, counted: dict[str, dict[str, int]]
+) -> None:
+    groups = plain(made, "status", filter_)["groups"]
+    found = {one["name"]: {state: n for state, n in one["counts"].items() if n} for one in groups}
+    assert found == counted
+    assert said(made, "status", filter_)
+
+
+@pytest.mark.parametrize("command", ["why", "logs", "files"])
+def test_a_command_for_one_job_takes_a_filter_that_one_matches(made: Path, command: str) -> None:
+    assert plain(made, command, "kind=search and state=error") == plain(made, command, "packing#2")
+    assert plain(made, command, "name=dock#1") == plain(made, command, "dock#1")
+    for word in ("kind=search", "packing"):
+        assert "packing#3, packing#2, packing#1; name one" in said(made, command, word, code=2)
+    assert "no job matches" in said(made, command, "state=running", code=3)
+    for word in ("nothing", ""):
+        assert f"service is called {word!r}" in said(made, command, word, code=3)
+
+
+@pytest.mark.parametrize("word", ["kind=service", "dock", "owner=ada", "group=dock"])
+def test_kill_takes_a_group_or_a_filter_and_asks_first(folder: Path, word: str) -> None:
+    (would,) = plain(folder, "kill", word)
+    assert (would["name"], would["outcome"]) == ("dock#3", "would_kill")
+    (killed,) = plain(folder, "kill", word, "--yes")
+    assert (killed["name"], killed["outcome"]) == ("dock#3", "asked")
+    assert plain(folder, "kill", word, "--yes") == []
+
+
+def test_retry_takes_what_failed_of_a_group_or_a_filter(folder: Path) -> None:
+    for word in ("packing", "kind=search"):
+        with sqlite3.connect(folder / "workspace" / "search.db") as connection:
+            connection.execute("UPDATE evolution_jobs SET status = 'FAILED' WHERE number = 2")
+        (retried,) = plain(folder, "retry", word)
+        assert (retried["name"], retried["outcome"]) == ("packing#2", "retried")
+    (refused,) = plain(folder, "retry", "owner=ada", code=1)
+    assert (refused["name"], refused["outcome"]) == ("dock#2", "refused")
+    assert plain(folder, "retry", "state=done") == []
+    assert "nothing failed" in said(folder, "retry", "state=done")
+
+
+@pytest.mark.parametrize(
+    ("word", "names", "says"),
+    [
+        ("packing#2", ["packing#2"], "tenuto search remove"),
+        ("dock#1", ["dock#1"], "max_age"),
+        ("kind=service", ["dock#3", "dock#2", "dock#1"], "max_age"),
+        ("packing", ["packing#3", "packing#2", "packing#1"], "tenuto search remove"),
+    ],
+)
+def test_clean_refuses_what_it_was_asked_for_and_cannot_delete(
+    folder: Path, word: str, names: list[str], says: str
+) -> None:
+    refused = plain(folder, "clean", word, "--yes", code=1)
+    assert [(one["name"], one["outcome"]) for one in refused] == [(name, "refused") for name in names]
+    assert all(says in one["detail"] for one in refused)
+    assert "nothing was deleted" in said(folder, "clean", word, "--yes", code=1)
+
+
+def test_clean_deletes_a_job_by_its_name(folder: Path) -> None:
+    failed = plain(folder, "jobs", "kind=experiment and state=error")[0]
+    (deleted,) = plain(folder, "clean", failed["name"], "--yes")
+    assert (deleted["id"], deleted["outcome"]) == (failed["id"], "deleted")
+    assert "No such file" in said(folder, "files", failed["name"], code=3)
+
+
+def test_one_job_is_not_paused(folder: Path) -> None:
+    failed = plain(folder, "jobs", "kind=experiment and state=error")[0]["name"]
+    for command in ("pause", "resume"):
+        for word in ("packing#2", "dock#1", failed):
+            refused = plain(folder, command, word, code=1)
+            assert (refused["outcome"], word in refused["detail"]) == ("refused", True)
+        assert f"it is ENDED, and cannot be {command}d" in said(folder, command, "packing", code=1)
+        assert [one["group"] for one in plain(folder, command, "kind=search", code=1)] == ["search:packing"]
+        assert "no run, search or service" in said(folder, command, "state=running", code=3)
+    for word in ("dock", "squares"):
+        assert "never paused" in said(folder, "resume", word, code=1)
+
+
+def test_a_search_is_paused_by_a_filter(folder: Path) -> None:
+    with sqlite3.connect(folder / "workspace" / "search.db") as connection:
+        connection.execute("UPDATE searches SET state = 'RUNNING', reason = NULL")
+    (paused,) = plain(folder, "pause", "kind=search")
+    assert (paused["group"], paused["outcome"]) == ("search:packing", "asked")
+    assert plain(folder, "status", "packing")["state"] == "PAUSED"
+    assert plain(folder, "resume", "packing")["outcome"] == "asked"
+
+
+def test_several_names_and_filters_are_awaited(folder: Path) -> None:
+    assert plain(folder, "wait", "packing#1", "dock#1")["counts"]["done"] == 2
+    both = plain(folder, "wait", "packing#1", "state=done and kind=service")
+    assert both["groups"] == ["packing", "dock"]
+    assert plain(folder, "wait", "kind=service", "and", "state=done")["counts"]["done"] == 1
+    assert "no job matches" in said(folder, "wait", "state=running", code=3)
+
+
 def test_clean_keeps_candidates_and_payloads(folder: Path) -> None:
     words = said(folder, "clean", "state=error", "--yes")
     assert "1 job deleted" in words

@@ -126,7 +126,7 @@ def test_a_wait_is_woken_by_the_end_of_a_job(place: Place) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["nothing"], 3, "no job, run or search is called 'nothing'"),
+        (["nothing"], 3, "no job, run, search or service is called 'nothing'"),
         (["state=running"], 3, "no job matches"),
         (["state=runing"], 2, "state is never"),
         (["--any", "--changes"], 2, "exclude each other"),

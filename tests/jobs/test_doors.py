@@ -81,7 +81,7 @@ def door(tmp_path: Path) -> Iterator[Door]:
 def test_a_command_is_made_a_job_run_looked_at_and_removed(door: Door) -> None:
     key = door.run(door.job("echo", "hello"))
     paths = door.layout.job(*key)
-    assert door.view.find_one(key.job_id[:8]) == key
+    assert door.view.find(key.job_id[:8]) == [key]
     assert {door.view.look(key, depth).state for depth in Depth} == {JobState.DONE}
     assert door.view.look(key, Depth.EVIDENCE).evidence is not None
     tail = read_tail(door.machine.files, paths.out)

@@ -5,20 +5,26 @@ Reads only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import is_terminal, note
-from tenuto.errors import NotFound
-from tenuto.jobs.query import Question, read_question
-from tenuto.jobs.row import Row
+from tenuto.errors import Ambiguous, FilterError, NotFound
+from tenuto.jobs.query import Question, group_names, read_question
+from tenuto.jobs.row import Group, Row
 from tenuto.lifecycle.owner_names import Door
 
 TERMINAL_LIMIT = 100
 """How many jobs a person is shown at a time."""
+
+MOST_NAMED = 8
+"""How many jobs a refusal names."""
+_SIGNS = frozenset("=<>~!")
+"""A word with one of these is a filter, or part of one."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,9 +82,106 @@ def jobs_of(catalogue: Catalogue, run: str | None, *, every: bool = False) -> li
     return catalogue.jobs(every=every) if run is None else catalogue.jobs_of(catalogue.group(run))
 
 
-def named(catalogue: Catalogue, names: Iterable[str], kind: str | None = None) -> list[Row]:
-    """The jobs that were named, each name standing for one."""
-    return list({row.key: row for name in names for row in [catalogue.row(name, kind=kind)]}.values())
+def is_filter(word: str) -> bool:
+    """True if a word compares something; names of jobs and groups do not."""
+    return bool(_SIGNS & {*word})
+
+
+class Meant(NamedTuple):
+    """The jobs that the words of a command line stand for."""
+
+    rows: list[Row]
+    named: frozenset[str] = frozenset()
+    """The keys of those that were named one by one, and not by a group or a filter."""
+    known: int = 0
+    """How many jobs a filter chose from."""
+
+
+def meant(
+    catalogue: Catalogue,
+    words: Sequence[str],
+    *,
+    run: str | None = None,
+    every: bool = False,
+    sort: str | None = None,
+    kind: str | None = None,
+) -> Meant:
+    """What words stand for: jobs and groups by their names, or a filter; no words: what `tenuto jobs` lists.
+
+    `run` and `every`: the jobs that a filter chooses from. `kind`: of which kind a name is.
+    """
+    if words and run is not None and not any(map(is_filter, words)):
+        raise click.UsageError("--run goes with a filter: a name says by itself which jobs are meant")
+    try:
+        question = question_of(words if any(map(is_filter, words)) else (), sort)
+        jobs = [] if words and not question.filter else jobs_of(catalogue, run, every=every)
+    except FilterError:
+        if len(words) > 1:
+            parts = [meant(catalogue, [word], run=run, every=every, kind=kind) for word in words]
+            rows = _each_once(row for part in parts for row in part.rows)
+            named = frozenset(key for part in parts for key in part.named)
+            return Meant(rows, named, max(part.known for part in parts))
+        with suppress(NotFound):  # such as the path of a directory
+            return _named(catalogue, words, kind)
+        raise
+    found = Meant(chosen(catalogue, question, jobs), known=len(jobs))
+    if words and not found.rows and (not question.filter or _is_group(catalogue, words)):
+        found = _named(catalogue, words, kind)
+        found = found._replace(rows=chosen(catalogue, Question(None, "", sort or "", regex=True), found.rows))
+    return found
+
+
+def _is_group(catalogue: Catalogue, words: Sequence[str]) -> bool:
+    """True for the name of a group that reads like a filter, such as ``lr=0.1``."""
+    return len(words) == 1 and any(words[0] in group_names(one.group) for one in catalogue.groups())
+
+
+def _named(catalogue: Catalogue, names: Iterable[str], kind: str | None) -> Meant:
+    """The jobs with these names, and those of groups with these names."""
+    rows: list[Row] = []
+    named: set[str] = set()
+    for name in names:
+        found = job_or_group(catalogue, name, kind)
+        if isinstance(found, Group):
+            rows += catalogue.jobs_of(found)
+        else:
+            rows.append(found)
+            named.add(found.key)
+    return Meant(_each_once(rows), frozenset(named), len(rows))
+
+
+def job_or_group(catalogue: Catalogue, name: str, kind: str | None = None) -> Row | Group:
+    """The job, else the group, that a person calls so."""
+    try:
+        return catalogue.row(name, kind=kind)
+    except NotFound:
+        if "#" in name:
+            raise
+    with suppress(NotFound):
+        return catalogue.group(name, kind=kind)
+    raise NotFound(f"no job, run, search or service is called {name!r}; `tenuto status` and `jobs` list them")
+
+
+def _each_once(rows: Iterable[Row]) -> list[Row]:
+    return list({row.key: row for row in rows}.values())
+
+
+def one_job(catalogue: Catalogue, word: str, kind: str | None = None) -> str:
+    """The key of the one job that a word stands for: its name, or a group or filter with one job."""
+    rows = meant(catalogue, [word], kind=kind).rows
+    if len(rows) == 1:
+        return rows[0].key
+    if not rows:
+        raise NotFound(f"no job matches {word!r}; `tenuto jobs --all` lists them")
+    names = ", ".join(row.name for row in rows[:MOST_NAMED])
+    more = "" if len(rows) <= MOST_NAMED else f", and {len(rows) - MOST_NAMED} more"
+    raise Ambiguous(f"{word!r} stands for {len(rows)} jobs: {names}{more}; name one of them")
+
+
+def groups_of(catalogue: Catalogue, rows: Iterable[Row], kind: str | None = None) -> list[Group]:
+    """The groups that jobs belong to."""
+    groups = (catalogue.source(key).group(key) for key in dict.fromkeys(row.group for row in rows) if key)
+    return [group for group in groups if group is not None and kind in (None, group.door.kind)]
 
 
 def need_one_of(ctx: click.Context, given: Iterable[object], message: str) -> None:

@@ -375,6 +375,8 @@ class ExperimentSource(Source):
     def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:
         if action in (Action.PAUSE, Action.RESUME):
             word = "a run cannot be paused: end it with Ctrl-C, and run the script again to continue"
+            if action is Action.RESUME:
+                word = "a run is never paused: run its script again to continue"
             return [Acted(target.key, ActedAs.REFUSED, word) for target in targets]
         known: dict[JobKey, int] = {}
         acted: list[Acted] = []

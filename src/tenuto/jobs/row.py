@@ -20,6 +20,11 @@ SHOWN_DIGITS = 8
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
+def shown_name(job_id: str) -> str:
+    """A job for people and commands: the beginning of its id, ``NAME#N`` or ``SERVICE#N``."""
+    return job_id if "#" in job_id else job_id[:SHOWN_DIGITS]
+
+
 def row_key(door: Door, task: str, job_id: str) -> str:
     """The key of a row: ``experiments:my.Train/1f3a``; one string for every row of the job."""
     return sys.intern(f"{door.value}:{task}/{job_id}")
@@ -74,8 +79,8 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The job for people and commands: the beginning of its id, ``NAME#N`` or ``SERVICE#N``."""
-        return self.id[:SHOWN_DIGITS] if self.door is Door.EXPERIMENTS else self.id
+        """The job for people and commands."""
+        return shown_name(self.id)
 
     @property
     def job_key(self) -> JobKey:

@@ -9,7 +9,6 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from tenuto.errors import Ambiguous, NotFound
 from tenuto.jobs.directories import MovedJobs, job_keys
 from tenuto.jobs.job_progress import last_progress
 from tenuto.jobs.key import JobKey
@@ -47,7 +46,6 @@ class Inquiry:
         return report
 
 
-_CANDIDATES_SHOWN = 8
 _MOST_LOGS = 1000
 
 
@@ -108,17 +106,6 @@ class JobsView:
         keys = list(self.job_keys())
         found = _named(keys, task, identity) or _named(list(self.moved.read()), task, identity)
         return list(dict.fromkeys(map(self.moved.present, found)))
-
-    def find_one(self, name: str) -> JobKey:
-        """The one job that a name stands for; `NotFound` or `Ambiguous` otherwise."""
-        found = self.find(name)
-        if not found:
-            raise NotFound(f"no job is called {name!r}; `tenuto jobs --all` lists them")
-        if len(found) > 1:
-            more = "" if len(found) <= _CANDIDATES_SHOWN else f", and {len(found) - _CANDIDATES_SHOWN} more"
-            names = ", ".join(f"{key.task_id}/{key.job_id[:12]}" for key in found[:_CANDIDATES_SHOWN])
-            raise Ambiguous(f"{len(found)} jobs are called {name!r}: {names}{more}; give more of the id")
-        return found[0]
 
     def key_of(self, directory: str) -> JobKey | None:
         """The job of this workspace whose directory that is."""

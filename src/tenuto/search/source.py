@@ -286,12 +286,13 @@ class SearchSource:
 
     def _steer(self, action: Action, target: Target, dry_run: bool) -> Acted:
         name = name_of(target.key)
-        if self._store.search(name) is None:
+        found = self._store.search(name)
+        if found is None:
             return Acted(target.key, ActedAs.GONE)
         state = SearchState.PAUSED if action is Action.PAUSE else SearchState.RUNNING
         if dry_run or self._store.set_state(name, state):
             return Acted(target.key, ActedAs.ASKED)
-        return Acted(target.key, ActedAs.REFUSED, f"it cannot be {action.value}d now")
+        return Acted(target.key, ActedAs.REFUSED, f"it is {found.state.value}, and cannot be {action.value}d")
 
     def job_of(self, key: str, row: Any = None) -> JobKey:
         """The job of a candidate: of a program its evaluation's, once that began, or with /agent its agent's.

@@ -58,6 +58,8 @@ _STATES: Mapping[ServiceState, tuple[JobState, JobFailureStatus | None]] = {
 }
 _REFUSED = {
     Action.RETRY: "a payload is never run again: upload it anew",
+    Action.PAUSE: "a service cannot be paused: stop its server to drain it",
+    Action.RESUME: "a service is never paused: start its server with tenuto serve",
     Action.CLEAN: "the server removes its files by itself, max_age after its end",
 }
 _STREAMS = {"out": "stdout", "err": "stderr"}
@@ -255,9 +257,7 @@ class ServiceSource:
 
     def _act(self, action: Action, target: Target, dry_run: bool) -> Acted:
         if action in (Action.PAUSE, Action.RESUME):
-            return Acted(
-                target.key, ActedAs.REFUSED, "a service cannot be paused: stop its server to drain it"
-            )
+            return Acted(target.key, ActedAs.REFUSED, _REFUSED[action])
         try:
             row = self._job(target.key)
         except NotFound:

@@ -10,8 +10,9 @@ from functools import partial
 import click
 
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import chosen, need_one_of, question_of
+from tenuto.cli.chosen_jobs import Meant, meant, need_one_of
 from tenuto.cli.commands.kill import wait_for_end
+from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option, yes_option
 from tenuto.experiments.pruning import askers, steady_users, users
@@ -22,7 +23,7 @@ from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.former import move, planned_moves
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.removal import delete, drop_files
-from tenuto.jobs.row import SHOWN_DIGITS, Row
+from tenuto.jobs.row import Row, shown_name
 from tenuto.jobs.stop import kill
 from tenuto.jobs.text import counted, size_text
 from tenuto.lifecycle.owner_names import Door
@@ -35,11 +36,11 @@ _REMEDY = {
     Door.SEARCH: "`tenuto search remove NAME` removes a whole search",
     Door.SERVICE: "the server removes their files by itself, max_age after their end",
 }
-SPARED = (Outcome.IN_USE, Outcome.STALE)
+SPARED = (Outcome.IN_USE, Outcome.STALE, Outcome.REFUSED)
 
 
 @click.command()
-@click.argument("filter_", metavar="[FILTER]...", nargs=-1)
+@click.argument("words", metavar="[JOB|GROUP|FILTER]...", nargs=-1, shell_complete=complete_jobs)
 @click.option("--orphans", is_flag=True, help="Only finished jobs of no run: their runs were pruned.")
 @click.option(
     "--unowned", is_flag=True, help="Only running jobs that no live run waits for; they are stopped."
@@ -60,7 +61,7 @@ SPARED = (Outcome.IN_USE, Outcome.STALE)
 @click.pass_context
 def command(
     ctx: click.Context,
-    filter_: tuple[str, ...],
+    words: tuple[str, ...],
     orphans: bool,
     unowned: bool,
     renamed: bool,
@@ -75,14 +76,15 @@ def command(
     workspace: str | None,
     as_json: bool,
 ) -> int:
-    """Delete the directories of jobs, with all they produced: those that FILTER matches.
+    """Delete the directories of jobs, with all they produced: by name, of a group, or those FILTER matches.
 
     What runs, is locked, belongs to a live run, is needed by a running job, or was tried again meanwhile is
     spared; the exit code is 1 if something was. Without --yes nothing is deleted.
     """
-    asked = (orphans, unowned, renamed, older is not None, larger is not None, prepared, cache, pack, unpack)
-    need_one_of(ctx, (filter_, *asked), "say which: a FILTER such as state=error, --older 30d, or --orphans")
-    by_job = bool(filter_) or orphans or unowned or older is not None
+    flags = (orphans, unowned, renamed, older is not None, larger is not None, prepared, cache, pack, unpack)
+    remedy = "say which: a JOB, a FILTER such as state=error, --older 30d, or --orphans"
+    need_one_of(ctx, (words, *flags), remedy)
+    by_job = bool(words) or orphans or unowned or older is not None
     if files and (unowned or renamed):
         raise click.UsageError("--files is for jobs that are done, and goes with no such option", ctx)
     if (pack or unpack) and (files or unowned or renamed or prepared or cache or (pack and unpack)):
@@ -94,7 +96,6 @@ def command(
     if orphans and unowned:
         raise click.UsageError("--orphans or --unowned, not both: what has ended does not run", ctx)
     older_s, least = _amount(older, _AGES, "30d"), _amount(larger, _SIZES, "1G")
-    question = question_of(filter_)
     catalogue = open_catalogue(workspace)
     view = catalogue.view
     if renamed:
@@ -103,28 +104,40 @@ def command(
         return _told(acted, yes, as_json, "moved")
     if prepared or cache:
         return _told(_shared_data(view, prepared, cache, least or 0, yes), yes, as_json, "deleted")
-    jobs = view.orphans() if orphans else view.unowned() if unowned else catalogue.jobs(every=True)
-    found = [job for job in chosen(catalogue, question, jobs) if _is_meant(view, job, older_s, least)]
-    for door in {job.door for job in found} - {Door.EXPERIMENTS}:
-        note(f"{sum(job.door is door for job in found)} of a {door.kind} stay: {_REMEDY[door]}")
+    asked = meant(catalogue, words, every=True) if words or not (orphans or unowned) else Meant([])
+    if orphans or unowned:
+        jobs = list(view.orphans() if orphans else view.unowned())
+        known = {row.key for row in asked.rows}
+        asked = asked._replace(rows=[row for row in jobs if not words or row.key in known])
+    found = [job for job in asked.rows if _is_meant(view, job, older_s, least)]
     own = [job for job in found if job.door is Door.EXPERIMENTS]
+    others = [job for job in found if job.door is not Door.EXPERIMENTS]
+    refused = [job for job in others if job.key in asked.named or (words and not own)]
+    spared = [JobActed(JobKey(job.task, job.id), Outcome.REFUSED, _REMEDY[job.door]) for job in refused]
     seen = {job.job_key: job.attempt for job in own}
+    for door in {job.door for job in others} if not refused else ():
+        note(f"{sum(job.door is door for job in others)} of a {door.kind} stay: {_REMEDY[door]}")
     used = partial(askers if orphans else users, view)
     if pack:
         ended = [job.job_key for job in own if job.state.finished()]
         acted = packing.pack(view, ended, really=yes, used=steady_users(view), seen=seen)
-        return _told(acted, yes, as_json, "packed")
+        return _told([*acted, *spared], yes, as_json, "packed")
     if unpack:
-        return _told(packing.unpack(view, seen, really=yes), yes, as_json, "unpacked")
+        acted = packing.unpack(view, seen, really=yes)
+        return _told([*acted, *spared], yes, as_json, "unpacked")
     done = [job.job_key for job in own if job.state is JobState.DONE]
     if files:
-        return _told(drop_files(view, done, really=yes, used=used, seen=seen), yes, as_json, "emptied")
-    if done and not as_json:
-        are = "is" if len(done) == 1 else "are"
-        note(f"{counted(len(done), 'job')} of {len(own)} {are} done, with results")
-    if unowned:
-        return _told(_end_and_delete(view, seen, yes), yes, as_json, "deleted")
-    return _told(delete(view, seen, really=yes, used=used, seen=seen), yes, as_json, "deleted")
+        acted = drop_files(view, done, really=yes, used=used, seen=seen)
+    else:
+        if done and not as_json:
+            are = "is" if len(done) == 1 else "are"
+            note(f"{counted(len(done), 'job')} of {len(own)} {are} done, with results")
+        acted = (
+            _end_and_delete(view, seen, yes)
+            if unowned
+            else delete(view, seen, really=yes, used=used, seen=seen)
+        )
+    return _told([*acted, *spared], yes, as_json, "emptied" if files else "deleted")
 
 
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -213,7 +226,7 @@ def _end_and_delete(view: WorkspaceView, seen: Seen, really: bool) -> list[JobAc
 def _plain(one: JobActed) -> dict[str, object]:
     return {
         "id": one.key.job_id,
-        "name": one.key.job_id[:SHOWN_DIGITS],
+        "name": shown_name(one.key.job_id),
         "task": one.key.task_id,
         "outcome": one.outcome.name.lower(),
         "detail": one.detail,
@@ -232,7 +245,7 @@ def _show(acted: list[JobActed], really: bool, what: str) -> None:
     shown = (spared + rest)[:MOST_SHOWN]
     rows: list[list[Cell]] = [
         [
-            one.key.job_id[:8],
+            shown_name(one.key.job_id),
             one.key.task_id,
             size_text(one.size) if one.size else "",
             Styled(one.outcome.value, "yellow" if one.outcome in SPARED else None),
@@ -256,7 +269,9 @@ def _show(acted: list[JobActed], really: bool, what: str) -> None:
     size = f", {size_text(total)}" if total else ""
     count = sum(one.outcome.acts for one in acted)
     jobs = counted(count, "job")
-    if really:
+    if not count:
+        note(f"nothing {'was' if really else 'would be'} {what}; {len(spared)} spared")
+    elif really:
         note(f"{jobs} {what}{size}; {len(spared)} spared")
     else:
         note(f"{jobs}{size} would be {what}; {len(spared)} spared. Add --yes to do it")

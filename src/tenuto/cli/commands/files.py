@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tenuto.cli.chosen_jobs import kind_option
+from tenuto.cli.chosen_jobs import kind_option, one_job
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, say, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
@@ -26,10 +26,12 @@ from tenuto.workspace.ports import FileKind
 def command(job: str, every: bool, kind: str | None, workspace: str | None, as_json: bool) -> None:
     """List the files that JOB left in its directory.
 
-    JOB is the beginning of its id, TASK/ID, or a task that has one job; NAME#N of a search or a service.
+    JOB is the beginning of its id, TASK/ID, or a task that has one job; NAME#N of a search or a service; or a
+    filter that one job matches.
     """
     catalogue = open_catalogue(workspace)
-    detail = catalogue.detail(job, kind=kind)
+    wanted = one_job(catalogue, job, kind)
+    detail = catalogue.source(wanted).detail(wanted)
     directory = detail.fields.get("directory")
     if directory is None:
         raise NotFound(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tenuto.cli.chosen_jobs import chosen, jobs_of, question_of, run_option
+from tenuto.cli.chosen_jobs import meant, run_option
+from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, say
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.jobs.drawing import graph_dot, graph_lines, graph_svg
@@ -15,7 +16,7 @@ MOST_JOBS = 60
 
 
 @click.command()
-@click.argument("filter_", metavar="[FILTER]...", nargs=-1)
+@click.argument("words", metavar="[JOB|GROUP|FILTER]...", nargs=-1, shell_complete=complete_jobs)
 @run_option
 @click.option("--tasks", is_flag=True, help="A node for each task, and not for each job.")
 @click.option("-a", "--all", "every", is_flag=True, help="A node for each job, however many there are.")
@@ -24,7 +25,7 @@ MOST_JOBS = 60
 @workspace_option
 @json_option
 def command(
-    filter_: tuple[str, ...],
+    words: tuple[str, ...],
     run: str | None,
     tasks: bool,
     every: bool,
@@ -41,9 +42,8 @@ def command(
         raise click.UsageError("--dot, --svg and --json exclude each other")
     if tasks and every:
         raise click.UsageError("--tasks and --all exclude each other")
-    question = question_of(filter_)
     catalogue = open_catalogue(workspace)
-    jobs = chosen(catalogue, question, jobs_of(catalogue, run)[::-1])
+    jobs = meant(catalogue, words, run=run).rows[::-1]
     by_task = tasks or (len(jobs) > MOST_JOBS and not every)
     nodes = task_nodes(jobs) if by_task else job_nodes(jobs)
     if as_json:

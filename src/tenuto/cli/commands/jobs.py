@@ -10,13 +10,12 @@ import click
 from tenuto.catalogue import Catalogue
 from tenuto.cli.chosen_jobs import (
     all_option,
-    chosen,
-    jobs_of,
     limit_option,
-    question_of,
+    meant,
     run_option,
     shown_limit,
 )
+from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import ago, note, print_json, state_cell, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.jobs.drawing import Cell, Column
@@ -33,7 +32,7 @@ MOST_NAMED_JOBS = 1000
 
 
 @click.command()
-@click.argument("filter_", metavar="[FILTER]...", nargs=-1)
+@click.argument("words", metavar="[JOB|GROUP|FILTER]...", nargs=-1, shell_complete=complete_jobs)
 @run_option
 @all_option
 @click.option(
@@ -43,7 +42,7 @@ MOST_NAMED_JOBS = 1000
 @workspace_option
 @json_option
 def command(
-    filter_: tuple[str, ...],
+    words: tuple[str, ...],
     run: str | None,
     every: bool,
     sort: str | None,
@@ -54,20 +53,19 @@ def command(
     """List jobs, the newest first: of the last run of each experiment, of open searches, of services.
 
     Searches that ended are left out but for the last, jobs of a service after a day; --all shows everything.
-    FILTER is such as: state=running and lr<0.1 and task~train. Quote it, since shells know < and >.
+    JOB and GROUP are names, such as NAME#N of a search or a service; FILTER is such as: state=running and
+    lr<0.1 and task~train. Quote it, since shells know < and >.
     """
     if run is not None and every:
         raise click.UsageError("--run and --all exclude each other")
-    question = question_of(filter_, sort)
     catalogue = open_catalogue(workspace)
     most = shown_limit(limit, as_json=as_json)
-    if most is not None and run is None and not (every or question.filter or question.sort):
+    if most is not None and run is None and not (every or words or sort):
         shown, total = catalogue.newest(most)
         known = total
     else:
-        jobs = jobs_of(catalogue, run, every=every)
-        found = chosen(catalogue, question, jobs)
-        shown, total, known = found[:most], len(found), len(jobs)
+        found = meant(catalogue, words, run=run, every=every, sort=sort)
+        shown, total, known = found.rows[:most], len(found.rows), found.known
     now = catalogue.now()
     if as_json:
         print_json([plain_row(job, now) for job in shown])

@@ -10,7 +10,7 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import chosen, kind_option, named, need_one_of, question_of
+from tenuto.cli.chosen_jobs import kind_option, meant, need_one_of
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option, yes_option
@@ -45,7 +45,7 @@ class Killed(NamedTuple):
 
 
 @click.command()
-@click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs)
+@click.argument("jobs", metavar="[JOB|GROUP|FILTER]...", nargs=-1, shell_complete=complete_jobs)
 @click.option(
     "--where",
     metavar="FILTER",
@@ -75,20 +75,20 @@ def command(
     """Stop jobs: each is asked to end, gets its grace period, and is then killed.
 
     JOB is the beginning of an id, TASK/ID, or a task that has one job; NAME#N of a search or a service, also
-    one that waits. The exit code is 1 if one of them was not running or could not be stopped.
+    one that waits. A GROUP or a FILTER, such as kind=search, means the jobs that can be stopped; it needs
+    --yes. The exit code is 1 if one of them was not running or could not be stopped.
     """
     need_one_of(ctx, (jobs, where, unowned), "say which: a JOB, --where FILTER or --unowned")
     if attempt is not None and len(jobs) != 1:
         raise click.UsageError("--attempt is for one JOB", ctx)
-    question = question_of((where,)) if where else None
     catalogue = open_catalogue(workspace)
-    rows = named(catalogue, jobs, kind)
-    if question is not None:
-        rows += [row for row in chosen(catalogue, question, catalogue.jobs()) if _can_be_killed(row)]
+    found = [meant(catalogue, words, kind=kind) for words in (jobs, (where,) if where else ()) if words]
+    named = frozenset(key for one in found for key in one.named)
+    rows = [row for one in found for row in one.rows if row.key in named or _can_be_killed(row)]
     if unowned:
         rows += catalogue.view.unowned()
     rows = list({row.key: row for row in rows}.values())
-    if (where or unowned) and not yes:
+    if not yes and any(row.key not in named for row in rows):
         return _would_kill(rows, as_json)
     killed = [
         *_kill_here(catalogue, rows, attempt, no_wait),

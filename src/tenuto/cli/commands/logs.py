@@ -12,7 +12,7 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import kind_option
+from tenuto.cli.chosen_jobs import kind_option, one_job
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
@@ -118,13 +118,15 @@ def command(
 ) -> int:
     """Show what JOB printed; of a failed job also what it printed to standard error.
 
-    JOB is the beginning of its id, TASK/ID, or a task that has one job; NAME#N of a search or a service.
+    JOB is the beginning of its id, TASK/ID, or a task that has one job; NAME#N of a search or a service; or a
+    filter that one job matches.
     With --follow the exit code is 1 if the job failed.
     """
     if follow and as_json:
         raise click.UsageError("--follow and --json exclude each other")
     catalogue = open_catalogue(workspace)
-    detail = catalogue.detail(job, kind=kind)
+    wanted = one_job(catalogue, job, kind)
+    detail = catalogue.source(wanted).detail(wanted)
     key = catalogue.job_key(detail)
     if key is None:
         return _show_elsewhere(catalogue, detail.row, "err" if err else "out", follow, lines, as_json)

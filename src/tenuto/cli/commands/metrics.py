@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 import click
 
-from tenuto.catalogue import Catalogue
-from tenuto.cli.chosen_jobs import all_option, chosen, jobs_of, kind_option, question_of, run_option
+from tenuto.cli.chosen_jobs import all_option, kind_option, meant, run_option
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, say, table, window_width
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
@@ -27,7 +26,7 @@ Logged = list[tuple[Row, Points]]
 
 
 @click.command()
-@click.argument("words", metavar="[JOB|FILTER]...", nargs=-1, shell_complete=complete_jobs)
+@click.argument("words", metavar="[JOB|GROUP|FILTER]...", nargs=-1, shell_complete=complete_jobs)
 @click.option(
     "-m",
     "--metric",
@@ -60,7 +59,7 @@ def command(
     if run is not None and every:
         raise click.UsageError("--run and --all exclude each other")
     catalogue = open_catalogue(workspace)
-    rows = _rows(catalogue, words, run, every, kind)
+    rows = meant(catalogue, words, run=run, every=every, kind=kind).rows
     logged = [(row, points) for row in rows if (points := catalogue.points(row.key))]
     _check(names, logged, len(rows))
     logged = [(row, wanted) for row, points in logged if (wanted := _wanted(points, names))]
@@ -74,19 +73,6 @@ def command(
         _plot(logged[0][1])
     else:
         _show(logged)
-
-
-def _rows(
-    catalogue: Catalogue, words: Sequence[str], run: str | None, every: bool, kind: str | None
-) -> list[Row]:
-    """The one job that is named, or those that a filter matches."""
-    if len(words) == 1 and run is None and not every:
-        try:
-            return [catalogue.row(words[0], kind=kind)]
-        except NotFound:
-            if not any(sign in words[0] for sign in "=<>~!"):
-                raise
-    return chosen(catalogue, question_of(words), jobs_of(catalogue, run, every=every))
 
 
 def _check(names: Sequence[str], logged: Logged, jobs: int) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from tenuto.catalogue import Catalogue
-from tenuto.cli.chosen_jobs import all_option, chosen, jobs_of, limit_option, question_of, run_option
+from tenuto.cli.chosen_jobs import all_option, limit_option, meant, run_option
+from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, say, table, window_width
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
@@ -36,6 +37,7 @@ from tenuto.jobs.row import Row
 from tenuto.jobs.text import duration, safe
 from tenuto.jobs.usage import JobUsage
 from tenuto.launchers.requirements import about_size
+from tenuto.lifecycle.owner_names import Door
 
 PLOT_COLUMNS = 80
 AGGREGATES: dict[str, Callable[[Sequence[float]], float | None]] = {
@@ -51,7 +53,7 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float | None]] = {
 
 
 @click.command()
-@click.argument("filter_", metavar="[FILTER]...", nargs=-1)
+@click.argument("words", metavar="[JOB|GROUP|FILTER]...", nargs=-1, shell_complete=complete_jobs)
 @run_option
 @all_option
 @click.option(
@@ -97,7 +99,7 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float | None]] = {
 @workspace_option
 @json_option
 def command(
-    filter_: tuple[str, ...],
+    words: tuple[str, ...],
     run: str | None,
     every: bool,
     sort: str | None,
@@ -114,7 +116,8 @@ def command(
 ) -> None:
     """Show what jobs gave, the best first: by default those that `tenuto jobs` lists.
 
-    FILTER is such as: result.accuracy>0.9 and lr<0.1. Quote it, since shells know < and >.
+    JOB and GROUP are names; FILTER is such as: result.accuracy>0.9 and lr<0.1. Quote it, since shells know <
+    and >.
     """
     if run is not None and every:
         raise click.UsageError("--run and --all exclude each other")
@@ -127,10 +130,8 @@ def command(
     if usage and any(given is not None for given in (plot, grouped, columns, sort, *metrics)):
         raise click.UsageError("--usage goes with filters, --limit, --csv and --json alone")
     functions, wanted = _aggregates(agg), [metric_column(one) for one in metrics]
-    question = question_of(filter_)
     catalogue = open_catalogue(workspace)
-    jobs = jobs_of(catalogue, run, every=every)
-    found = chosen(catalogue, question, jobs)
+    found, _, known = meant(catalogue, words, run=run, every=every)
     if usage:
         _show_usage(catalogue, found[:limit], as_json=as_json, as_csv=as_csv)
         return
@@ -140,7 +141,7 @@ def command(
         if rows and not any(column.name in row.metrics for row in rows):
             raise NotFound(_no_metric(catalogue, found, column.metric))
     if not rows and not (as_json or as_csv):
-        note(_nothing(len(jobs), found, read))
+        note(_nothing(known, found, read))
         return
     if grouped is not None:
         _show_groups(rows, grouped, functions, columns, sort, limit, as_json=as_json, as_csv=as_csv)
@@ -254,11 +255,13 @@ def _show_groups(
         table([Column(name, right=name not in by) for name in heads], cells)
 
 
-def _nothing(jobs: int, found: Sequence[Any], read: Sequence[ResultRow]) -> str:
+def _nothing(jobs: int, found: Sequence[Row], read: Sequence[ResultRow]) -> str:
     if not jobs:
         return "there are no jobs; --all shows older ones, too"
     if not found:
         return f"none of {jobs} jobs matches"
+    if all(row.door is Door.SERVICE for row in found):
+        return "a service keeps no values: what a job made is a ZIP, which `tenuto fetch N` gets"
     if not read:
         return f"none of {len(found)} jobs is done yet; `{hint('tenuto jobs')}` lists them"
     return f"of the jobs that are done ({len(read)}) none returned a result: what execute() returns is kept"

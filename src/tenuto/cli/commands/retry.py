@@ -6,7 +6,7 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import kind_option, named, need_one_of
+from tenuto.cli.chosen_jobs import Meant, kind_option, meant, need_one_of
 from tenuto.cli.completions import complete_jobs, complete_runs
 from tenuto.cli.console import note, print_json, say, state_cell, styled
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
@@ -16,7 +16,7 @@ from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.directories import Outcome, Seen
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.retry import PreparedRetries, Retrying, prepare, retry_launcher, submit
-from tenuto.jobs.row import SHOWN_DIGITS, Row
+from tenuto.jobs.row import Row, shown_name
 from tenuto.jobs.source import Acted, ActedAs, Action
 from tenuto.jobs.text import safe
 from tenuto.launchers.selection import Launchers
@@ -29,7 +29,7 @@ from tenuto.settings import Settings, load_settings
 
 
 @click.command()
-@click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs)
+@click.argument("jobs", metavar="[JOB|GROUP|FILTER]...", nargs=-1, shell_complete=complete_jobs)
 @click.option("--failed", is_flag=True, help="All failed jobs of a run.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Only if this attempt is the last one.")
 @click.option(
@@ -58,6 +58,7 @@ def command(
     Each is started from its own directory with the parameters that it holds, so its script is not needed.
     A job that never started has none there: for it, run the experiment again. A candidate (NAME#N, or
     --failed --run NAME) is tried again by `tenuto evolve` or a worker; a job of a service is never run again.
+    Of a GROUP, or of what a FILTER matches, those that failed are meant.
     The exit code is 1 if one fails again or cannot be run. Ctrl-C leaves them running.
     """
     need_one_of(ctx, (jobs, failed), "say which: a JOB, or --failed")
@@ -67,7 +68,8 @@ def command(
         raise click.UsageError("--attempt is for one JOB", ctx)
     settings = load_settings()
     catalogue = open_catalogue(workspace, settings)
-    rows = named(catalogue, jobs, kind)
+    found = meant(catalogue, jobs, kind=kind) if jobs else Meant([])
+    rows = [row for row in found.rows if row.key in found.named or row.state is JobState.ERROR]
     group = catalogue.group(run, kind=kind) if run is not None else None
     is_other = group is not None and group.door is not Door.EXPERIMENTS
     if group is not None and is_other:
@@ -159,7 +161,7 @@ def _plain(prepared: PreparedRetries, submitted: list[Job]) -> list[dict[str, ob
     ran: list[dict[str, object]] = [
         {
             "id": job.job_id,
-            "name": job.job_id[:SHOWN_DIGITS],
+            "name": shown_name(job.job_id),
             "task": job.task_id,
             "state": job.state.name.lower(),
             "outcome": Outcome.RETRIED.name.lower(),
@@ -172,7 +174,7 @@ def _plain(prepared: PreparedRetries, submitted: list[Job]) -> list[dict[str, ob
     refused: list[dict[str, object]] = [
         {
             "id": one.key.job_id,
-            "name": one.key.job_id[:SHOWN_DIGITS],
+            "name": shown_name(one.key.job_id),
             "task": one.key.task_id,
             "state": "refused",
             "outcome": one.outcome.name.lower(),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 import click
 
 from tenuto.catalogue import Catalogue
-from tenuto.cli.chosen_jobs import kind_option
+from tenuto.cli.chosen_jobs import groups_of, is_filter, kind_option, meant
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import ago, note, print_json, say, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
+from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.result_table import cell_text
 from tenuto.jobs.row import Group, PlainGroup, Row, plain_group, plain_row
@@ -28,23 +31,29 @@ Counted = list[tuple[Group, Mapping[JobState, int]]]
 
 
 @click.command()
-@click.argument("group", required=False, shell_complete=complete_runs)
+@click.argument("word", metavar="[GROUP|JOB|FILTER]", required=False, shell_complete=complete_runs)
 @kind_option
 @workspace_option
 @json_option
-def command(group: str | None, kind: str | None, workspace: str | None, as_json: bool) -> None:
+def command(word: str | None, kind: str | None, workspace: str | None, as_json: bool) -> None:
     """Show the last runs of experiments, searches and services, and what runs now.
 
-    With GROUP: all that is known of one experiment's last run, run, search or service.
+    With GROUP: all that is known of one experiment's last run, run, search or service. With JOB: its row.
+    With FILTER, such as kind=search or owner=ada: the groups of the jobs that match, and these jobs alone.
     """
     catalogue = open_catalogue(workspace)
-    if group is not None:
-        _show_group(catalogue, catalogue.group(group, kind=kind), as_json)
-        return
-    counted = [(one, catalogue.counts(one)) for one in _newest(catalogue.groups(kind))]
-    counted += [(one, counts) for one, counts in catalogue.unlisted() if kind in (None, one.door.kind)]
-    running = _running(catalogue, counted)
     now = catalogue.now()
+    if word is not None and not is_filter(word):
+        _show_fields(_about(catalogue, word, kind, now), as_json)
+        return
+    if word is not None:
+        rows = meant(catalogue, [word], kind=kind).rows
+        counted = [(one, _counted(rows, one)) for one in groups_of(catalogue, rows, kind)] if rows else []
+        running = [row for row in rows if row.state.running()]
+    else:
+        counted = [(one, catalogue.counts(one)) for one in _newest(catalogue.groups(kind))]
+        counted += [(one, counts) for one, counts in catalogue.unlisted() if kind in (None, one.door.kind)]
+        running = _running(catalogue, counted)
     if as_json:
         print_json(
             {
@@ -56,7 +65,7 @@ def command(group: str | None, kind: str | None, workspace: str | None, as_json:
         return
     say(f"workspace {safe(catalogue.view.layout.root)}")
     if not counted:
-        note("no experiment was run here yet")
+        note("nothing was run here yet" if word is None else "no job matches")
         return
     _show_groups(counted, now)
     _show_running(running, now)
@@ -87,8 +96,23 @@ def _plain(group: Group, counts: Mapping[JobState, int]) -> PlainGroup:
     return plain_group(group, counts, sum(counts.values()), None, is_loaded=True)
 
 
-def _show_group(catalogue: Catalogue, group: Group, as_json: bool) -> None:
-    plain = {**_plain(group, catalogue.counts(group)), **catalogue.source(group.group).about(group.group)}
+def _counted(rows: list[Row], group: Group) -> Mapping[JobState, int]:
+    return Counter(row.state for row in rows if row.group == group.group)
+
+
+def _about(catalogue: Catalogue, name: str, kind: str | None, now: datetime) -> Mapping[str, Any]:
+    """All that is known of a group, or the row of a job."""
+    try:
+        group = catalogue.group(name, kind=kind)
+    except NotFound as unknown:
+        try:
+            return plain_row(catalogue.row(name, kind=kind), now)
+        except NotFound:
+            raise unknown from None
+    return {**_plain(group, catalogue.counts(group)), **catalogue.source(group.group).about(group.group)}
+
+
+def _show_fields(plain: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(plain)
         return

@@ -15,7 +15,7 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import kind_option, question_of
+from tenuto.cli.chosen_jobs import is_filter, job_or_group, kind_option, meant
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import note, print_json, say
 from tenuto.cli.options import json_option, notify_option, open_catalogue, workspace_option
@@ -332,11 +332,7 @@ def command(
         raise click.UsageError("--timeout is a number of seconds, not nan")
     told = given_on_command_line(notify)  # refused now, and not after the wait
     catalogue = open_catalogue(workspace)
-    awaited = (
-        [one for name in names for one in _awaited(catalogue, name, kind)]
-        if names
-        else _at_work(catalogue, kind)
-    )
+    awaited = _awaited(catalogue, names, kind) if names else _at_work(catalogue, kind)
     if not awaited:
         came = Came(WaitState.IDLE, "nothing", {}, message="nothing is at work")
     else:
@@ -347,41 +343,34 @@ def command(
     groups = list(dict.fromkeys(one.group.group.partition(":")[2] for one in awaited))
     _show(catalogue, came, groups, as_json)
     if told is not None:
-        names, state = ", ".join(groups) or "nothing", came.state.value
-        notice = Notice(came.event, f"{names}: {state}", _line(came, groups), names, state, len(came.failed))
+        title, state = ", ".join(groups) or "nothing", came.state.value
+        notice = Notice(came.event, f"{title}: {state}", _line(came, groups), title, state, len(came.failed))
         problem = send(told, notice)
         if problem is not None:
             note(f"the notice could not be sent: {problem}")
     return _CODES[came.state]
 
 
-def _awaited(catalogue: Catalogue, name: str, kind: str | None) -> list[Awaited]:
-    """What a name stands for: a job, else a group, else the jobs that a filter matches."""
-    try:
-        row = catalogue.row(name, kind=kind)
-    except NotFound:
-        row = None
-    if row is not None:
-        return _of_rows(catalogue, [row])
-    try:
-        group = catalogue.group(name, kind=kind)
-    except NotFound as unknown:
-        return _of_filter(catalogue, name, unknown)
+def _awaited(catalogue: Catalogue, names: Sequence[str], kind: str | None) -> list[Awaited]:
+    """What names stand for, each a job or a group; or the jobs that a filter matches."""
+    if any(map(is_filter, names)):
+        rows = meant(catalogue, names, kind=kind).rows
+        if not rows:
+            raise NotFound(f"no job matches {' '.join(names)!r}; `tenuto jobs` lists them")
+        return _of_rows(catalogue, rows)
+    return [awaited for name in names for awaited in _of_name(catalogue, name, kind)]
+
+
+def _of_name(catalogue: Catalogue, name: str, kind: str | None) -> list[Awaited]:
+    group = job_or_group(catalogue, name, kind)
+    if isinstance(group, Row):
+        return _of_rows(catalogue, [group])
     if group.door is Door.SERVICE:
         raise click.UsageError(
             f"{name} is a service, which never ends: name jobs, such as {name}#1, or a filter, such as "
             f"'group={name} and state=running'"
         )
     return [Awaited(group)]
-
-
-def _of_filter(catalogue: Catalogue, name: str, unknown: NotFound) -> list[Awaited]:
-    if not any(sign in name for sign in "=<>~!"):
-        raise NotFound(f"no job, run or search is called {name!r}; `tenuto status` lists them") from unknown
-    rows = list(catalogue.search(question_of((name,)), catalogue.jobs()))
-    if not rows:
-        raise NotFound(f"no job matches {name!r}; `tenuto jobs` lists them")
-    return _of_rows(catalogue, rows)
 
 
 def _of_rows(catalogue: Catalogue, rows: Sequence[Row]) -> list[Awaited]:

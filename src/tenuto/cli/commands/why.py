@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tenuto.catalogue import Catalogue
-from tenuto.cli.chosen_jobs import kind_option
+from tenuto.cli.chosen_jobs import kind_option, one_job
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import moment, print_json, say, state_cell, styled, window_width
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
@@ -39,10 +39,11 @@ MOST_JOBS = 10
 def command(job: str, kind: str | None, workspace: str | None, as_json: bool) -> None:
     """Say why JOB is in its state, and why no earlier result was reused for it.
 
-    JOB is the beginning of its id, TASK/ID, or a task that has one job; NAME#N of a search or a service.
+    JOB is the beginning of its id, TASK/ID, or a task that has one job; NAME#N of a search or a service; or a
+    filter that one job matches.
     """
     catalogue = open_catalogue(workspace)
-    key = catalogue.key(job, kind=kind)
+    key = one_job(catalogue, job, kind)
     if as_json:
         print_json(_plain(catalogue, key))
     elif catalogue.source(key) is catalogue.experiments:

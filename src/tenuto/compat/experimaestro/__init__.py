@@ -149,7 +149,7 @@ _PLAIN: dict[str, Any] = {
     "DependentMarker": Callable[[Any], Any],
     "DirectoryContext": Any,
     "Identifier": str,
-    "OptionalDataPath": tenuto.DataPath[Path | None],
+    "OptionalDataPath": tenuto.DataPath[Path | None],  # type: ignore[misc]
     "SerializationContext": Any,
     "TagDict": dict[str, Any],
     "DirectLauncher": DirectLauncher,
