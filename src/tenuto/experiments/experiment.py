@@ -30,7 +30,7 @@ from tenuto.experiments.run_context import RunContext, RunOpening
 from tenuto.experiments.run_record import add_tags
 from tenuto.experiments.script_options import given_options
 from tenuto.experiments.submissions import Submissions, SubmitHook, hooks_of
-from tenuto.experiments.workspace import Workspace
+from tenuto.experiments.workspace import Workspace, working_directory
 from tenuto.jobs.jobs_html import jobs_html
 from tenuto.jobs.metrics import MetricsReader, metric_rows
 from tenuto.jobs.result_table import result_of
@@ -158,7 +158,7 @@ class experiment:
             self.settings,
             self.workspace,
             self.name,
-            paths_of(project_paths, "experiment(project_paths=)") or [Path.cwd()],
+            paths_of(project_paths, "experiment(project_paths=)") or [working_directory()],
             member(DirtyGitAction, dirty_git or self.settings.dirty_git, "experiment(dirty_git=)"),
             seconds(wait_s, "experiment(wait_for_lock_s=)"),
         )

@@ -104,6 +104,10 @@ def load_xp_info(workdir: Path | str | Workspace, name: str, run_id: str | None 
     of its runs; by default the last.
     """
     workspace = Workspace.named(workdir, load_settings())
+    if not workspace.path.is_dir():
+        raise NotFound(
+            f"there is no workspace at {workspace.path}; `tenuto doctor` shows those of the settings"
+        )
     view = views.WorkspaceView(workspace.layout, this_machine())
     run = view.run(name if run_id is None else f"{name}/{run_id}")
     return ExperimentInfo(run, tuple(view.jobs(run)), view.commits(run), view)

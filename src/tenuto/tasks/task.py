@@ -209,9 +209,10 @@ class Task(Config, Generic[Out_co]):
         ``self.trained.result()``, the job is done already. `NoResult` says why there is none.
         """
         task: Any = self
-        if type(task).__is_config__:
-            return task.job.result()  # type: ignore[no-any-return]
-        job = getattr(task, "_state", None)
+        is_config = type(task).__is_config__
+        if is_config and task._state.job is None:
+            raise NoResult(f"{class_name(task)} has no result, at {caller()}: submit it first")
+        job = task.job if is_config else getattr(task, "_state", None)
         if job is None:
             raise NoResult(
                 f"this {class_name(task)} has no result: only a task that was submitted before, and given to "
