@@ -4,6 +4,7 @@ Kept apart from `job_directory`, whose imports every job would pay for.
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from tenuto.workspace.markers import (
     read_markers,
     write_marker,
 )
-from tenuto.workspace.ports import FileKind, Files
+from tenuto.workspace.ports import FileKind, Files, FileStat
 from tenuto.workspace.records import (
     Corrupt,
     LaunchRecord,
@@ -162,10 +163,23 @@ def _sizes(files: Files, paths: JobPaths, marker: Marker) -> dict[str, int | Non
     """The declared outputs that are there: the size of a file, None for a directory."""
     sizes: dict[str, int | None] = {}
     for name in marker.record["outputs"]:
-        found = files.stat(f"{paths.directory}/{name}")
+        found = led_to(files, f"{paths.directory}/{name}")
         if found is not None:
             sizes[name] = found.size if found.kind is FileKind.FILE else None
     return sizes
+
+
+def led_to(files: Files, path: str) -> FileStat | None:
+    """The entry at a path, or that links there lead to; None if nothing."""
+    for _ in range(_MOST_LINKS):
+        found = files.stat(path)
+        if found is None or found.kind is not FileKind.LINK:
+            return found
+        path = os.path.join(os.path.dirname(path), files.read_link(path))
+    return None
+
+
+_MOST_LINKS = 40
 
 
 def _sync_outputs(files: Files, paths: JobPaths) -> None:
