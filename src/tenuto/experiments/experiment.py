@@ -31,10 +31,9 @@ from tenuto.experiments.run_record import add_tags
 from tenuto.experiments.script_options import given_options
 from tenuto.experiments.submissions import Submissions, SubmitHook, hooks_of
 from tenuto.experiments.workspace import Workspace, working_directory
-from tenuto.jobs.jobs_html import jobs_html
 from tenuto.jobs.metrics import MetricsReader, metric_rows
 from tenuto.jobs.result_table import result_of
-from tenuto.jobs.rows import row_of
+from tenuto.jobs.rows import jobs_html, row_of
 from tenuto.jobs.text import counted
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.events import CarbonMetricsData, Event

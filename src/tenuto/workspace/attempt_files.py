@@ -4,7 +4,6 @@ Kept apart from `job_directory`, whose imports every job would pay for.
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -175,7 +174,8 @@ def led_to(files: Files, path: str) -> FileStat | None:
         found = files.stat(path)
         if found is None or found.kind is not FileKind.LINK:
             return found
-        path = os.path.join(os.path.dirname(path), files.read_link(path))
+        target = files.read_link(path)
+        path = target if target[:1] == "/" else f"{path.rpartition('/')[0]}/{target}"
     return None
 
 
