@@ -24,7 +24,6 @@ from tenuto.experiments.checked_arguments import (
 from tenuto.experiments.environment import DirtyGitAction
 from tenuto.experiments.job_defaults import MachineTokens
 from tenuto.experiments.process_service import Service
-from tenuto.experiments.result_rows import Cells, Finished, result_rows
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_context import RunContext, RunOpening
 from tenuto.experiments.run_record import add_tags
@@ -32,7 +31,7 @@ from tenuto.experiments.script_options import given_options
 from tenuto.experiments.submissions import Submissions, SubmitHook, hooks_of
 from tenuto.experiments.workspace import Workspace, working_directory
 from tenuto.jobs.metrics import MetricsReader, metric_rows
-from tenuto.jobs.result_table import result_of
+from tenuto.jobs.result_table import Cells, Finished, result_of, result_rows
 from tenuto.jobs.rows import jobs_html, row_of
 from tenuto.jobs.text import counted
 from tenuto.launchers.protocols import Launcher

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.errors import JournalError, NotFound, ParameterError
-from tenuto.experiments.result_rows import Cells, Finished, result_rows
 from tenuto.experiments.run_record import RunState, run_of
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.result_table import result_of
+from tenuto.jobs.result_table import Cells, Finished, result_of, result_rows
 from tenuto.lifecycle.events import JobStateChangedEvent, RunCompletedEvent
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late

@@ -13,7 +13,6 @@ from tenuto.errors import InvalidName, NotFound, TenutoError
 from tenuto.experiments.followed_run import FollowedRun, token_panel
 from tenuto.experiments.job_past import events_of_jobs, explain_job, job_detail, named_events
 from tenuto.experiments.pruning import users
-from tenuto.experiments.result_rows import Finished, result_rows
 from tenuto.experiments.run_record import RunState
 from tenuto.experiments.runs import RunView, run_group, take_up
 from tenuto.experiments.workspace_view import WorkspaceView
@@ -23,7 +22,7 @@ from tenuto.jobs.log import JobLog
 from tenuto.jobs.metrics import MetricsReader
 from tenuto.jobs.parameters import plain_side
 from tenuto.jobs.removal import delete
-from tenuto.jobs.result_table import result_of
+from tenuto.jobs.result_table import Finished, result_of, result_rows
 from tenuto.jobs.retry import Retries
 from tenuto.jobs.row import Detail, Group, Result, Row, ServiceRow, Why, row_key
 from tenuto.jobs.source import (

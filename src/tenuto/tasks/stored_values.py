@@ -8,7 +8,7 @@ changes, or the data moves, two different tasks therefore share an identity.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tenuto.light import NamedTuple, sha256
@@ -299,15 +299,9 @@ def _in_order(items: list[Any], objects: Sequence[Any]) -> list[Any]:
     def form(item: Any) -> str:
         if not isinstance(item, dict) or "$ref" not in item:
             return json.dumps(item, sort_keys=True)
-        found = objects[item["$ref"]]
-        if is_config(found):
-            schema = schema_of(live_class(type(found)))
-            counted = [one for one in found.__dict__ if schema.parameters[one].counted]
-            values = {name: to_json(found.__dict__[name], lambda _: 0) for name in counted}
-            return json.dumps([schema.id, values], sort_keys=True)
-        values, uncounted = found.get("values", {}), found.get("uncounted", ())
-        known = {name: value for name, value in values.items() if name not in uncounted}
-        return json.dumps([found.get("type"), known], sort_keys=True)
+        return json.dumps(
+            _counted(objects[item["$ref"]], lambda value: to_json(value, lambda _: 0)), sort_keys=True
+        )
 
     return sorted(items, key=form)
 
@@ -358,15 +352,18 @@ _LONGEST, _DEEPEST = 200, 4
 def _config_shown(config: Any, objects: Sequence[Any], depth: int) -> str:
     """A config, or its stored form, with the values that count."""
     held: list[Any] = []
-    if is_config(config):
-        schema = schema_of(live_class(type(config)))
-        of = schema.parameters
-        counted = [one for one in config.__dict__ if of[one].counted and of[one].role is not Role.CONSTANT]
-        name, objects = schema.id, held
-        values = {one: _form(config.__dict__[one], held) for one in counted}
-    else:
-        name, uncounted = str(config.get("type")), config.get("uncounted", ())
-        values = {one: value for one, value in config.get("values", {}).items() if one not in uncounted}
+    name, values = _counted(config, lambda value: _form(value, held))
+    objects = held if is_config(config) else objects
     given = "…" if depth == _DEEPEST and values else ""
     given = given or ", ".join(f"{one}={_shown(value, objects, depth + 1)}" for one, value in values.items())
     return f"{name.rpartition('.')[2]}.C({given})"
+
+
+def _counted(config: Any, form: Callable[[Any], Any]) -> tuple[str, dict[str, Any]]:
+    """The id of the class of a config, or of its stored form, and the forms of the values that count."""
+    if is_config(config):
+        schema, values = schema_of(live_class(type(config))), config.__dict__
+        given = [one for one in schema.parameters.values() if one.counted and one.role is not Role.CONSTANT]
+        return schema.id, {one.name: form(values[one.name]) for one in given if one.name in values}
+    values, uncounted = config.get("values", {}), config.get("uncounted", ())
+    return str(config.get("type")), {one: values[one] for one in values if one not in uncounted}
