@@ -11,8 +11,10 @@ from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
+from tenuto.errors import FilterError
 from tenuto.jobs.filters import ANY, Filter, Read, names, parse_filter, predicate, values
 from tenuto.jobs.row import Row
+from tenuto.jobs.text import safe
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 
@@ -138,6 +140,8 @@ def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Par
     asked = {*(names(tree) if tree is not None else ()), *([name] if name else [])}
     tags = {tag for row in every for tag in row.tags} if asked - _OURS else set()
     own = set() if tree is not None and not values(tree, "kind") <= KINDS else {"kind"}
+    if tree is not None and not own:
+        _check_kind(question.filter, values(tree, "kind") - KINDS, every, parameters)
     readers = {one: _reader(one, tags, now, parameters, own) for one in asked}
     found = every if tree is None else list(filter(predicate(tree, readers), every))
     if name:
@@ -145,6 +149,15 @@ def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Par
         read = _OF_A_ROW.get(name, readers[name]) if name != "kind" else readers[name]
         found = ordered(found, read, as_text=name in _TEXTS, descending=is_descending)
     return Matches(len(every), found)
+
+
+def _check_kind(text: str, words: Collection[str], rows: Iterable[Row], parameters: Parameters) -> None:
+    """Refuses a kind of job that there is not, unless jobs have a tag or a parameter of that name."""
+    if not any("kind" in row.tags or "kind" in parameters(row.key) for row in rows):
+        at, known = text.find("kind"), ", ".join(sorted(KINDS))
+        raise FilterError(
+            f"{safe(text)}\n{' ' * at}^ kind is never {min(words)!r}; it is one of {known}", text, at
+        )
 
 
 _OURS = {

@@ -53,6 +53,7 @@ from tenuto.search.monitor_rows import (
     result_of,
     row_of,
 )
+from tenuto.search.programs import PROGRAM_TASK
 from tenuto.search.search_overview import overview
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches
@@ -141,9 +142,15 @@ class SearchSource:
         part = AGENT if number.endswith(AGENT) else ""
         try:
             row = self._candidate(key_of(search, number)) if search else None
-            return [] if row is None else [f"{key_of(search, row.number)}{part}"]
         except NotFound:
+            row = None
+        if row is None:
             return ()
+        if part and row.task_id != PROGRAM_TASK:
+            raise NotFound(
+                f"{search}#{row.number} has no agent: only a search that evolves a program has them"
+            )
+        return [f"{key_of(search, row.number)}{part}"]
 
     def feed(self) -> Feed:
         return SearchFeed(self._database)
