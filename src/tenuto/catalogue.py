@@ -16,12 +16,11 @@ from tenuto.experiments.source import ExperimentSource
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.metrics import MetricColumn, metric_column, metric_rows
+from tenuto.jobs.metrics import JobUsage, MetricColumn, metric_column, metric_rows, usage_of
 from tenuto.jobs.query import KINDS, Question, find, group_names, unknown_names
 from tenuto.jobs.result_table import ResultReader, ResultRow, by_tags, result_of
 from tenuto.jobs.row import Detail, Group, Row, Why, group_key
 from tenuto.jobs.source import Acted, Action, Source, Target, newest_first, newest_listed
-from tenuto.jobs.usage import JobUsage, usage_of
 from tenuto.lifecycle.owner_names import Door, OwnerName
 from tenuto.lifecycle.states import JobState
 from tenuto.light import late

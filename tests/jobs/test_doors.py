@@ -13,9 +13,8 @@ from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import read_tail
 from tenuto.jobs.removal import delete, no_keeper
 from tenuto.jobs.retry import Retrying, StoredWork, prepare, submit
-from tenuto.jobs.sight import Depth
 from tenuto.jobs.submission import Defaults, make_job
-from tenuto.jobs.view import JobsView
+from tenuto.jobs.view import Depth, JobsView
 from tenuto.launchers.commands import command_of
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.spawn import SpawnLauncher

@@ -12,7 +12,7 @@ import pytest
 
 from tenuto.jobs.directories import Outcome
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.stop import kill
+from tenuto.jobs.removal import kill
 from tenuto.launchers import clusters
 from tenuto.testing.jobs import TASK_ID, JobBench
 from tenuto.workspace import job_directory

@@ -2,9 +2,8 @@
 Knows no door's table; the only one of its own is `members`.
 """
 
-from tenuto.database.engine import clean, now_ms
+from tenuto.database.engine import Prepared, clean, now_ms
 from tenuto.database.migration import Migrations, migrate, refuse_unusable
-from tenuto.database.prepared import Prepared
 from tenuto.database.row_table import RowTable
 from tenuto.database.transactions import Database
 from tenuto.database.wakeups import announce

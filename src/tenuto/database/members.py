@@ -24,8 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from tenuto.database.engine import now_ms
-from tenuto.database.prepared import Prepared
+from tenuto.database.engine import Prepared, now_ms
 
 metadata = MetaData()
 members = Table(

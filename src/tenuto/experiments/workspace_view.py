@@ -13,8 +13,7 @@ from tenuto.experiments.runs import RunsView, RunView, by_age, run_group
 from tenuto.jobs.directories import job_keys
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.row import Row
-from tenuto.jobs.sight import REMOVED, Depth, Sight
-from tenuto.jobs.view import JobDetail, JobsView
+from tenuto.jobs.view import REMOVED, Depth, JobDetail, JobsView, Sight
 from tenuto.lifecycle.owner_names import Door, OwnerName, run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.workspace.attempt_files import read_launch

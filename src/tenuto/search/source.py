@@ -12,11 +12,12 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from tenuto.database import Database, now_ms
-from tenuto.database.late_ids import LateIds
 from tenuto.database.members import MemberKind, listed
+from tenuto.database.row_table import LateIds
 from tenuto.errors import NotFound
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.metrics import MetricsReader
+from tenuto.jobs.removal import kill
 from tenuto.jobs.row import Detail, Group, Result, Row, Why
 from tenuto.jobs.source import (
     CHUNK_ROWS,
@@ -31,7 +32,6 @@ from tenuto.jobs.source import (
     Panels,
     Target,
 )
-from tenuto.jobs.stop import kill
 from tenuto.jobs.view import JobsView
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tenuto.clock import SystemClock
 from tenuto.database import Database
-from tenuto.database.late_ids import LateIds
+from tenuto.database.row_table import LateIds
 from tenuto.errors import NotFound
 from tenuto.jobs.metrics import points_in
 from tenuto.jobs.row import Detail, Group, Result, Row, Why, row_key

@@ -20,11 +20,10 @@ from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs import packing
 from tenuto.jobs.directories import JobActed, Outcome, Seen, directory_size, is_real_directory, subdirectories
 from tenuto.jobs.drawing import Cell, Column, Styled
-from tenuto.jobs.former import move, planned_moves
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.removal import delete, drop_files
+from tenuto.jobs.removal import delete, drop_files, kill
 from tenuto.jobs.row import Row, shown_name
-from tenuto.jobs.stop import kill
+from tenuto.jobs.submission import move, planned_moves
 from tenuto.jobs.text import counted, size_text
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState

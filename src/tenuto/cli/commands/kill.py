@@ -12,13 +12,12 @@ from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
 from tenuto.cli.chosen_jobs import kind_option, meant, need_one_of
 from tenuto.cli.completions import complete_jobs
-from tenuto.cli.console import note, print_json, table
+from tenuto.cli.console import note, person, print_json, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option, yes_option
-from tenuto.cli.person import person
 from tenuto.jobs.drawing import Cell, Column, Styled
+from tenuto.jobs.removal import Killing, has_ended, kill
 from tenuto.jobs.row import Row
 from tenuto.jobs.source import ActedAs, Action
-from tenuto.jobs.stop import Killing, has_ended, kill
 from tenuto.lifecycle.owner_names import Door
 from tenuto.workspace.machine import this_machine
 

@@ -8,9 +8,8 @@ from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
 from tenuto.cli.chosen_jobs import groups_of, is_filter, kind_option, meant
 from tenuto.cli.completions import complete_runs
-from tenuto.cli.console import note, print_json
+from tenuto.cli.console import note, person, print_json
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
-from tenuto.cli.person import person
 from tenuto.errors import NotFound
 from tenuto.jobs.row import Group
 from tenuto.jobs.source import Acted, ActedAs, Action

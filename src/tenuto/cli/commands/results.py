@@ -19,7 +19,7 @@ from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Cell, Column, Point, bars, histogram, scatter
-from tenuto.jobs.metrics import metric_column
+from tenuto.jobs.metrics import JobUsage, metric_column
 from tenuto.jobs.query import order_key
 from tenuto.jobs.result_table import (
     ResultRow,
@@ -35,7 +35,6 @@ from tenuto.jobs.result_table import (
 )
 from tenuto.jobs.row import Row
 from tenuto.jobs.text import duration, safe
-from tenuto.jobs.usage import JobUsage
 from tenuto.launchers.requirements import about_size
 from tenuto.lifecycle.owner_names import Door
 

@@ -8,9 +8,8 @@ from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
 from tenuto.cli.chosen_jobs import Meant, kind_option, meant, need_one_of
 from tenuto.cli.completions import complete_jobs, complete_runs
-from tenuto.cli.console import note, print_json, say, state_cell, styled
+from tenuto.cli.console import note, person, print_json, say, state_cell, styled
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
-from tenuto.cli.person import person
 from tenuto.cli.program import hint
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.directories import Outcome, Seen

@@ -12,9 +12,8 @@ import click
 
 from tenuto import __version__
 from tenuto.cli import exit_codes
-from tenuto.cli.console import print_json
+from tenuto.cli.console import person, print_json
 from tenuto.cli.options import LOOPBACK, json_option, open_catalogue, workspace_option
-from tenuto.cli.person import person
 from tenuto.errors import NotFound
 from tenuto.jobs.query import read_question
 from tenuto.light import late

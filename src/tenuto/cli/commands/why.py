@@ -15,11 +15,11 @@ from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.experiments.job_past import explain_job
 from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.jobs.metrics import usage_of
 from tenuto.jobs.parameters import ABSENT
 from tenuto.jobs.result_table import flat_result, result_of
 from tenuto.jobs.row import Row, plain_row
 from tenuto.jobs.text import duration, energy, safe, truncate
-from tenuto.jobs.usage import usage_of
 from tenuto.jobs.view import JobDetail
 from tenuto.jobs.why import JobExplanation
 from tenuto.launchers.instructions import CarbonPlan, Instructions
