@@ -80,20 +80,7 @@ def command(
     What runs, is locked, belongs to a live run, is needed by a running job, or was tried again meanwhile is
     spared; the exit code is 1 if something was. Without --yes nothing is deleted.
     """
-    flags = (orphans, unowned, renamed, older is not None, larger is not None, prepared, cache, pack, unpack)
-    remedy = "say which: a JOB, a FILTER such as state=error, --older 30d, or --orphans"
-    need_one_of(ctx, (words, *flags), remedy)
-    by_job = bool(words) or orphans or unowned or older is not None
-    if files and (unowned or renamed):
-        raise click.UsageError("--files is for jobs that are done, and goes with no such option", ctx)
-    if (pack or unpack) and (files or unowned or renamed or prepared or cache or (pack and unpack)):
-        raise click.UsageError("--pack and --unpack go with a FILTER, --orphans, --older and --larger", ctx)
-    if (prepared or cache) and (by_job or renamed or files):
-        raise click.UsageError("--prepared and --cache go with --larger only: they are about no jobs", ctx)
-    if renamed and (by_job or larger is not None):
-        raise click.UsageError("--renamed goes alone: it deletes nothing", ctx)
-    if orphans and unowned:
-        raise click.UsageError("--orphans or --unowned, not both: what has ended does not run", ctx)
+    _check(ctx)
     older_s, least = _amount(older, _AGES, "30d"), _amount(larger, _SIZES, "1G")
     catalogue = open_catalogue(workspace)
     view = catalogue.view
@@ -139,6 +126,28 @@ def command(
     return _told([*acted, *spared], yes, as_json, "emptied" if files else "deleted")
 
 
+def _check(ctx: click.Context) -> None:
+    """Refuses options that do not go together, and a command that says of no job that it means it."""
+    given = {name for name, value in ctx.params.items() if value}
+    remedy = "say which: a JOB, a FILTER such as state=error, --older 30d, or --orphans"
+    need_one_of(ctx, given & {"words", *_CHOOSING}, remedy)
+    by_job = given & {"words", "orphans", "unowned", "older"}
+    if "files" in given and given & {"unowned", "renamed"}:
+        raise click.UsageError("--files is for jobs that are done, and goes with no such option", ctx)
+    packs_or_unpacks = given & {"pack", "unpack"}
+    if packs_or_unpacks and (
+        len(packs_or_unpacks) > 1 or given & {"files", "unowned", "renamed", "prepared", "cache"}
+    ):
+        raise click.UsageError("--pack and --unpack go with a FILTER, --orphans, --older and --larger", ctx)
+    if given & {"prepared", "cache"} and (by_job or given & {"renamed", "files"}):
+        raise click.UsageError("--prepared and --cache go with --larger only: they are about no jobs", ctx)
+    if "renamed" in given and (by_job or "larger" in given):
+        raise click.UsageError("--renamed goes alone: it deletes nothing", ctx)
+    if given >= {"orphans", "unowned"}:
+        raise click.UsageError("--orphans or --unowned, not both: what has ended does not run", ctx)
+
+
+_CHOOSING = ("orphans", "unowned", "renamed", "older", "larger", "prepared", "cache", "pack", "unpack")
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
