@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from tenuto.clock import Clock
-from tenuto.database.members import MemberKind, leave, listed
+from tenuto.database import MemberKind, leave, listed
 from tenuto.lifecycle.evolution import SearchEnd, SearchState
 from tenuto.search.agent import Agent
 from tenuto.search.candidate_rows import SEARCH

@@ -12,8 +12,7 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from tenuto.database import now_ms
-from tenuto.database.members import MemberKind, listed
+from tenuto.database import MemberKind, listed, now_ms
 from tenuto.errors import NotFound
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.archive_panel import told_cells

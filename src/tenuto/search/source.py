@@ -11,9 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from tenuto.database import Database, now_ms
-from tenuto.database.members import MemberKind, listed
-from tenuto.database.row_table import LateIds
+from tenuto.database import Database, LateIds, MemberKind, listed, now_ms
 from tenuto.errors import NotFound
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.metrics import MetricsReader

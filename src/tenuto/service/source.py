@@ -11,8 +11,7 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from tenuto.clock import SystemClock
-from tenuto.database import Database
-from tenuto.database.row_table import LateIds
+from tenuto.database import Database, LateIds
 from tenuto.errors import NotFound
 from tenuto.jobs.metrics import points_in
 from tenuto.jobs.row import Detail, Group, Result, Row, Why, row_key
