@@ -54,7 +54,7 @@ class Catalogue:
     """The jobs of one workspace: of its experiments, and of its searches and services where there are any."""
 
     def __init__(self, path: Path | str | WorkspaceView | None = None, *, settings: Settings | None = None):
-        """`path`: the workspace, or its name in the settings. `settings`: by default those that hold here.
+        """`path`: the workspace, or its name in the settings. `settings`: by default those of this place.
 
         Raises `NotFound` if there is neither such a workspace nor a service or a search in the settings.
         """
@@ -206,7 +206,7 @@ class Catalogue:
         return self.view.key_of(directory) if directory is not None else None
 
     def usage(self, row: Row) -> JobUsage | None:
-        """What a job asked for against what it used; None if no attempt ended, or nothing was measured."""
+        """A job's order against its use; None if no attempt ended, or nothing was measured."""
         key = row.job_key if row.door is Door.EXPERIMENTS else self.job_key(self.detail(row.id))
         return None if key is None else usage_of(self.view.machine.files, self.view.layout.job(*key))
 
@@ -231,11 +231,11 @@ class Catalogue:
         return found[0]
 
     def parameters(self, key: str) -> Mapping[str, Any]:
-        """The parameters of a job and what it gave, by name."""
+        """The parameters and the result of a job, by name."""
         return self.source(key).parameters(key)
 
     def own_parameters(self) -> Callable[[Row], Mapping[str, Any]]:
-        """Reads the parameters of jobs, those of experiments with the parameters of the jobs they used."""
+        """Reads parameters of jobs; a job of an experiment has also the parameters of the jobs it used."""
         reader = ResultReader(self.view.machine.files, self.view.layout)
 
         def read(row: Row) -> Mapping[str, Any]:
@@ -246,7 +246,7 @@ class Catalogue:
         return read
 
     def result_rows(self, rows: Sequence[Row], metrics: Sequence[MetricColumn] = ()) -> list[ResultRow]:
-        """What those of the jobs gave that are done, with their parameters, in their order.
+        """The results and parameters of the jobs that are done, in the order of the jobs.
 
         `metrics`: columns of what jobs logged; with them also jobs that are not done and logged one of them.
         """
@@ -269,7 +269,7 @@ class Catalogue:
     def results(
         self, filter: str = "", *, every: bool = False, metric: str | Sequence[str] = ()
     ) -> list[dict[str, Any]]:
-        """One row for each job that is done: id, kind, group, task, its tags, parameters and what it gave.
+        """One row for each job that is done: id, kind, group, task, its tags, parameters and result.
 
         `filter` and `every`: as of `rows`. `metric`: ``loss``, ``loss:min`` or ``loss:max``, or several:
         columns of what jobs logged; with them also jobs that are not done.

@@ -325,9 +325,9 @@ def test_a_payload_sees_nothing_of_its_supervisor(tmp_path: Path) -> None:
 
 
 def test_an_import_that_passes_a_face_is_seen(tmp_path: Path) -> None:
-    house(tmp_path, database__rows="", search__a="from tenuto.database import Row")
+    house(tmp_path, database__rows="", search__a="from tenuto.database.rows import Row")
     assert len(behind_a_face(tmp_path)) == 1
-    house(tmp_path, search__a="", database__b="from tenuto.database import Row")
+    house(tmp_path, search__a="", database__b="from tenuto.database.rows import Row")
     assert not behind_a_face(tmp_path)
 
 

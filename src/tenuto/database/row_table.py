@@ -1,10 +1,10 @@
 """Rows that members claim: moves by compare-and-set, claims with a fence, take-over, a log, retention.
-Knows no door's columns and no order: a door says which row is next, and what becomes of one that was lost.
+Knows no door's columns and no order: a door chooses the next row, and the end of a lost row.
 
 `proof/models/shared_claim.py` is the model check. A claim writes the owner and raises the fence: what an
 owner of before writes has no effect. A claim lasts as long as its owner is a member, whichever way the owner
-went: it left, died, or never joined. So a member is seen in the transaction in which it claims: one that was
-frozen would be dismissed after it. Rows with a lease are lost with the lease instead, by when all that their
+went: it left, died, or never joined. So a member is seen in the transaction in which it claims: a frozen
+member would be dismissed after it. Rows with a lease are lost with the lease instead, by when all that their
 owner started has ended by itself.
 """
 
@@ -90,7 +90,7 @@ class RowTable(Generic[S]):
     # Claims
 
     def claim(self, to: S, *where: ColumnElement[bool] | TextClause, **stamps: Any) -> Update:
-        """Takes rows for an owner, who is given beside other values; this raises their fence."""
+        """Takes rows for the owner that `stamps` names; this raises their fence."""
         assert self._fence is not None
         raised = {self._state.name: to.value, self._fence.name: self._fence + 1}
         return update(self._table).where(*where).values({**raised, **stamps})
@@ -134,7 +134,7 @@ class RowTable(Generic[S]):
 
 
 LATEST_S = 10.0
-"""How long a gap is asked for: longer than a transaction may take. One that was rolled back never comes."""
+"""How long a gap is asked for: longer than a transaction may take. An id that was rolled back never comes."""
 MOST_MISSING = 10_000
 
 

@@ -56,7 +56,7 @@ class Outcome(Enum):
 
 
 class JobActed(NamedTuple):
-    """One job, and what was done to it."""
+    """One job, and the outcome of an action on it."""
 
     key: JobKey
     outcome: Outcome
@@ -137,7 +137,7 @@ class MovedJobs:
         return [one for one in self.read() if one != key and self.present(one) == key]
 
     def read(self) -> dict[JobKey, JobKey]:
-        """By former key, the one that followed; read again when a job was moved since.
+        """By former key, the present one; read again when a job was moved since.
 
         A line is written before its job is moved: it holds once no directory is left under the former key.
         """
@@ -149,7 +149,7 @@ class MovedJobs:
                 self._now = {key: now for key, now in lines.items() if not self._is_there(key)}
                 self._seen = found if len(self._now) == len(lines) else None
         except OSError:
-            pass  # what is known so far holds
+            pass  # the lines read so far hold
         return self._now
 
     def _is_there(self, key: JobKey) -> bool:

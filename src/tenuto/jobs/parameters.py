@@ -249,7 +249,7 @@ def importance(examples: Sequence[Example]) -> dict[str, float]:
 def _grow(
     rows: list[Example], names: list[str], gains: dict[str, float], depth: int, rng: random.Random
 ) -> None:
-    """One node of a tree: the best split of some of the parameters, and what lies below."""
+    """One node of a tree: the best split of some of the parameters, and the nodes below."""
     error = _error([target for _, target in rows])
     if depth == 0 or len(rows) < 2 * _LEAF or error <= 0:
         return

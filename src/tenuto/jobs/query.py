@@ -96,7 +96,7 @@ def row_fields(row: Row, now: datetime) -> dict[str, Any]:
 
 
 def read_question(filter: str, *, regex: bool = False, words: bool = False) -> Filter | None:
-    """The tree of a filter; `FilterError` points at the character. `regex`: of a person who is trusted."""
+    """The tree of a filter; `FilterError` points at the character. `regex`: of a trusted person."""
     return parse_filter(filter, choices=CHOICES, regex=regex, words=words) if filter.strip() else None
 
 
@@ -166,7 +166,7 @@ _OURS = {
 }
 """Fields that are never a tag of a person's own."""
 FIELDS = (*_OF_A_ROW, *_AT_AN_INSTANT)
-"""What a filter may ask of any job; besides, its tags, its parameters and what it gave."""
+"""What a filter may ask of any job; besides, its tags, its parameters and its result."""
 
 
 def _tag(row: Row, name: str) -> Any:

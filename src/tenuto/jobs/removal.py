@@ -58,7 +58,7 @@ def delete(
 ) -> list[JobActed]:
     """Deletes the directories of jobs; without `really` only says what would happen.
 
-    What runs, what another process has locked, what is `used`, and what has been tried again since it was
+    A job that runs, is locked by another process, is `used`, or has been tried again since it was
     `seen` is spared.
     """
     wanted = list(keys)
@@ -77,7 +77,7 @@ def drop_files(
     """Deletes what tasks that are done left in their directories; result, parameters, logs and record stay.
 
     The record names the files, so that the job stays valid; it is run again if a job that runs depends on it.
-    The same jobs are spared as by `delete`, and those that are not done.
+    The same jobs are spared as by `delete`, and unfinished jobs.
     """
     acted: list[JobActed] = []
     for key in keys:
@@ -302,7 +302,7 @@ def kill(
 
 
 def _kill_elsewhere(view: JobsView, key: JobKey, launch: LaunchRecord, message: str) -> Killing:
-    """Ends an attempt that a cluster has: one that has not begun is revoked and marked at once."""
+    """Ends an attempt that a cluster has: an attempt that has not begun is revoked and marked at once."""
     machine, paths = view.machine, view.layout.job(*key)
     stop = StopRecord(launch.attempt, JobFailureStatus.CANCELLED, machine.clock.now(), message)
     job_directory.request_stop(machine.files, paths, stop)

@@ -98,7 +98,7 @@ class Retrying:
 
 
 class PreparedRetries(NamedTuple):
-    """What will be run again, causes before what depends on them, and what cannot."""
+    """The jobs that will be run again, causes before their dependents, and the refused jobs."""
 
     jobs: list[Job]
     refused: list[JobActed]
@@ -154,7 +154,7 @@ def submit(scheduler: Scheduler, jobs: Iterable[Job], owner: Retrying) -> list[J
 
 
 class Retries:
-    """Runs failed jobs again, as a monitor wishes; from any thread. What is about to run is not submitted."""
+    """Runs failed jobs again, as a monitor wishes; from any thread. A job about to run is not submitted."""
 
     def __init__(self, view: JobsView, settings: Settings) -> None:
         self._view = view

@@ -20,7 +20,7 @@ CHUNK_ROWS = 500
 
 
 def newest_first(rows: Iterable[Row]) -> list[Row]:
-    """Rows by when they were asked for; one that no group lists counts by its start."""
+    """Rows by when they were asked for; a row that no group lists counts by its start."""
 
     def age(row: Row) -> float:
         known = row.submitted or row.started or row.ended
@@ -167,7 +167,7 @@ class Source(Protocol):
         ...
 
     def driver(self, group: str) -> Driver:
-        """The process that starts what waits in a group."""
+        """The process that starts the waiting jobs of a group."""
         ...
 
     def stamp(self, group: str) -> object:
@@ -212,7 +212,7 @@ class Source(Protocol):
     def detail(self, key: str) -> Detail: ...
 
     def parameters(self, key: str) -> Mapping[str, Any]:
-        """The parameters of a job and what it returned, for a filter that names one; empty where none are."""
+        """The parameters and the result of a job, for a filter that names one; empty where none are."""
         ...
 
     def why(self, key: str) -> Why: ...

@@ -161,7 +161,7 @@ def _leave_link(files: Files, directory: str, former: str) -> None:
 
 
 class Placement(NamedTuple):
-    """The launcher of a job, and what it gets there."""
+    """The launcher of a job, and its share there."""
 
     launcher: Launcher
     limits: Limits

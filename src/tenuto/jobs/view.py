@@ -54,7 +54,7 @@ class Sight(NamedTuple):
     is_there: bool = True
     """False if the job has no directory."""
     evidence: Evidence | None = None
-    """What was read; only at that depth."""
+    """The evidence; only at that depth."""
     where: str = ""
     """The machine that runs or ran the current attempt; not known where only a marker was read."""
 
@@ -208,7 +208,7 @@ class JobDetail(NamedTuple):
     record: Mapping[str, Any] = {}
     """What its result was made of."""
     carbon: Mapping[int, Measured] = {}
-    """attempt -> what it used."""
+    """attempt -> its use."""
     max_retries: int = 0
     """How often a resumable job is restarted when its time is up."""
 
@@ -259,7 +259,7 @@ class JobsView:
         return look(self.machine, self.layout.job(*key), depth, ask=self.inquiry)
 
     def job(self, key: JobKey) -> Row:
-        """One job; a door adds what it knows of it."""
+        """One job; a door adds its own fields."""
         return self.job_alone(key)
 
     def job_alone(self, key: JobKey) -> Row:
@@ -306,7 +306,7 @@ class JobsView:
         return {**ResultReader(files, self.layout).parameters(row.job_key), **flat_result(returned)}
 
     def detail(self, key: JobKey) -> JobDetail:
-        """Everything about one job; a door adds what it knows of it."""
+        """Everything about one job; a door adds its own fields."""
         paths = self.layout.job(*key)
         job, stored, sight = (
             self.job_alone(key),

@@ -31,12 +31,12 @@ class JobExplanation(NamedTuple):
     reuse: str
     """A sentence on why it was run at all."""
     code: tuple[str, ...]
-    """Sentences on code that differs from what was run."""
+    """Sentences on code that differs from the code that was run."""
     next_steps: tuple[str, ...]
 
 
 def explain(view: JobsView, detail: JobDetail) -> JobExplanation:
-    """Why a job is in its state, as far as directories tell; a door adds what it knows."""
+    """Why a job is in its state, as far as directories tell; a door adds its own sentences."""
     nearest, reuse = _nearest(view, detail)
     return JobExplanation(
         detail,
@@ -85,7 +85,7 @@ def _because(detail: JobDetail) -> Iterator[str]:
 
 
 def _story(detail: JobDetail) -> list[str]:
-    """What became of the attempts before this one, and what it may use; empty for the first."""
+    """How the attempts before this one ended, and its allowance; empty for the first."""
     launch, job = detail.launch, detail.job
     if launch is None or not launch.earlier or launch.attempt != job.attempt:
         return []
@@ -200,7 +200,7 @@ def _code(view: JobsView, detail: JobDetail, nearest: Nearest | None) -> Iterato
 
 
 def _source_now(view: JobsView, key: str) -> MadeFrom | None:
-    """What a job that another was made from is now; None for what is no job, or is not done."""
+    """A job that another was made from, as it is now; None without a job that is done."""
     task_id, _, job_id = key.rpartition("/")
     if ":" in key or not is_job_id(job_id):
         return None

@@ -17,7 +17,7 @@ _SECRET = pattern(r"([?&;][^=&;\s]*(?:pass|pwd|secret|token|key)[^=&;\s]*=)[^&;\
 def without_secrets(text: str) -> str:
     """The text, with what stands before the @ of each URL, and secrets among its parameters, replaced.
 
-    A password may itself hold any character, also one that should have been quoted; so everything up to the
+    A password may itself hold any character, also an unquoted reserved one; so everything up to the
     last @ is taken for it, and of an odd URL more is hidden than need be.
     """
     return _SECRET.sub(rf"\1{HIDDEN}", _USER.sub(rf"\1{HIDDEN}@", text))
@@ -46,7 +46,7 @@ class Url:
 
 
 class HiddenUrl(Url):
-    """A URL whose path is a secret, as those of chat rooms are: only its host is shown."""
+    """A URL whose path is a secret, as a chat room's is: only its host is shown."""
 
     __slots__ = ()
 

@@ -178,7 +178,7 @@ def _is_meant(view: WorkspaceView, job: Row, older_s: float | None, larger: floa
 def _shared_data(
     view: WorkspaceView, prepared: bool, cache: bool, larger: float, really: bool
 ) -> list[JobActed]:
-    """Deletes what was prepared or cached, unless a run is open or a job runs that may read it."""
+    """Deletes prepared or cached files, unless a run is open or a job runs that may read it."""
     machine, layout, files = view.machine, view.layout, view.machine.files
     is_used = any(run.live for run in view.all_runs()) or any(view.unowned())
     partials = subdirectories(files, layout.partials)
@@ -202,7 +202,7 @@ def _shared_data(
             continue
         for path in paths if really else ():
             trash.discard(machine, layout, path)
-            with suppress(FileNotFoundError):  # the record of what it was made of lies beside it
+            with suppress(FileNotFoundError):  # the record of its sources lies beside it
                 files.remove(f"{path}.json")
         acted.append(JobActed(key, Outcome.DELETED if really else Outcome.WOULD_DELETE, size=size))
     if really:
@@ -219,7 +219,7 @@ def _told(acted: list[JobActed], really: bool, as_json: bool, what: str) -> int:
 
 
 def _end_and_delete(view: WorkspaceView, seen: Seen, really: bool) -> list[JobActed]:
-    """Stops stray jobs and deletes them; one that a run waits for by now is no stray any more."""
+    """Stops jobs of no live run and deletes them; a job that a run waits for by now is spared."""
     if not really:
         sizes = {key: directory_size(view.machine.files, view.layout.job(*key).directory) for key in seen}
         return [

@@ -47,7 +47,7 @@ class CheckResult(Enum):
 
 
 class Check(NamedTuple):
-    """One check: what was looked at, what was found, and what to do about it."""
+    """One check: its subject, its finding, and the remedy."""
 
     name: str
     verdict: CheckResult
@@ -268,7 +268,7 @@ SLOW_S = 2.0
 
 
 def check_slurm(settings: Settings) -> list[Check]:
-    """What is known of Slurm here; one line if it is not installed."""
+    """The state of Slurm here; one line if it is not installed."""
     dialect = SlurmDialect("slurm", settings.cluster("slurm"))
     if not dialect.is_installed():
         return [Check("slurm", CheckResult.OK, "none here (no sbatch)")]

@@ -1,4 +1,4 @@
-"""`tenuto pause`, and what it shares with `tenuto resume`."""
+"""`tenuto pause`, and the part that it shares with `tenuto resume`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def steering(action: Action, done: str, about: str) -> click.Command:
 
 
 def _groups(catalogue: Catalogue, word: str, kind: str | None) -> list[Group]:
-    """The group with this name, or those of the jobs that a filter matches."""
+    """The group with this name, or the groups of the jobs that a filter matches."""
     if not is_filter(word):
         return [catalogue.group(word, kind=kind)]
     if found := groups_of(catalogue, meant(catalogue, [word], kind=kind).rows, kind):

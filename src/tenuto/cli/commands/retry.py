@@ -97,7 +97,7 @@ def command(
 def _retry_here(
     view: WorkspaceView, settings: Settings, keys: list[JobKey], seen: Seen, as_json: bool
 ) -> tuple[list[dict[str, object]], bool]:
-    """Runs jobs of experiments again, and waits for them: what came of each, and whether all are done."""
+    """Runs jobs of experiments again, and waits for them: the outcome of each, and whether all are done."""
     if not keys:
         return [], True
     scheduler = Scheduler.instance()
@@ -119,7 +119,7 @@ def _retry_here(
 def _retry_elsewhere(
     catalogue: Catalogue, rows: list[Row], as_json: bool
 ) -> tuple[list[dict[str, object]], bool]:
-    """Hands candidates to their workers again; says what came of each, and whether all will be tried."""
+    """Hands candidates to their workers again; the outcome of each, and whether all will be tried."""
     acted = catalogue.act(Action.RETRY, rows, by=person())
     names = {row.key: row.name for row in rows}
     for one in () if as_json else acted:

@@ -94,7 +94,7 @@ def _check_terminal(ctx: click.Context) -> None:
 def _provider(
     url: str | None, code: str | None, workspace: str | None, read_only: bool
 ) -> Iterator[tuple[StateProvider, Sequence[str]]]:
-    """What is watched, here or elsewhere, and the names of its groups, the newest first."""
+    """The watched workspace, here or elsewhere, and the names of its groups, the newest first."""
     if url is not None and code is not None:
         remote = RemoteProvider(url, code, _code_of(url))
         try:

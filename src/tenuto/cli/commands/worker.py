@@ -92,7 +92,7 @@ class Worker:
         return DIED
 
     def ended(self) -> dict[str, Any]:
-        """What came of its work, for programs."""
+        """The outcome of its work, for programs."""
         error = None if self._agent.error is None else str(self._agent.error)
         return {"worker": self._agent.name, "evaluated": self._agent.evaluated, "error": error}
 
