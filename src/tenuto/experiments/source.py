@@ -409,8 +409,7 @@ class ExperimentSource(Source):
 
 
 def _told(acted: JobActed) -> Acted:
-    outcome = ActedAs[acted.outcome.name]
-    return Acted(row_key(Door.EXPERIMENTS, *acted.key), outcome, acted.detail, acted.attempt)
+    return Acted(row_key(Door.EXPERIMENTS, *acted.key), acted.outcome, acted.detail, acted.attempt)
 
 
 # -- what changes, as it changes -------------------------------------------------------------------------

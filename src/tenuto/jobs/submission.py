@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.errors import ParameterError, TenutoError, TokenError, UnsubmittedTask
-from tenuto.jobs.directories import JobActed, MovedJobs, Outcome, is_real_directory
+from tenuto.jobs.directories import JobActed, MovedJobs, is_real_directory
 from tenuto.jobs.key import JobKey
+from tenuto.jobs.source import ActedAs
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import JobState, TransientMode
@@ -118,7 +119,7 @@ def move(machine: Machine, layout: Layout, one: PlannedMove, *, really: bool) ->
     """
     files = machine.files
     old, new = layout.job(*one.former), layout.job(*one.now)
-    moved = JobActed(one.former, Outcome.MOVED, f"to {one.now}")
+    moved = JobActed(one.former, ActedAs.MOVED, f"to {one.now}")
     there, place = files.stat(old.directory), files.stat(new.directory)
     if there is None and place is not None and MovedJobs(files, layout).present(one.former) == one.now:
         if really:  # killed before it left the link
@@ -127,18 +128,18 @@ def move(machine: Machine, layout: Layout, one: PlannedMove, *, really: bool) ->
         return moved
     if there is None or there.kind is not FileKind.DIRECTORY:
         files.remove(one.record)
-        return JobActed(one.former, Outcome.GONE, "it has no directory any more")
+        return JobActed(one.former, ActedAs.GONE, "it has no directory any more")
     is_back = place is not None and place.kind is FileKind.LINK  # it has a former name of its own again
     if place is not None and not is_back:
-        return JobActed(one.former, Outcome.IN_USE, f"{one.now} is there already: remove one of the two")
+        return JobActed(one.former, ActedAs.IN_USE, f"{one.now} is there already: remove one of the two")
     if not really:
-        return JobActed(one.former, Outcome.WOULD_MOVE, f"to {one.now}")
+        return JobActed(one.former, ActedAs.WOULD_MOVE, f"to {one.now}")
     lock = job_directory.take_lock(machine, old)
     if lock is None:
-        return JobActed(one.former, Outcome.IN_USE, "it is locked: it runs, or is about to")
+        return JobActed(one.former, ActedAs.IN_USE, "it is locked: it runs, or is about to")
     with closing(lock):
         if job_directory.look(machine, old).derived.state is not JobState.DONE:
-            return JobActed(one.former, Outcome.REFUSED, "it is not done any more")
+            return JobActed(one.former, ActedAs.REFUSED, "it is not done any more")
         for kind in _LINKED:
             source = f"{old.directory}/{old.script_name}.{kind}"
             target = f"{old.directory}/{new.script_name}.{kind}"

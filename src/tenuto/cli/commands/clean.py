@@ -18,11 +18,12 @@ from tenuto.cli.options import json_option, open_catalogue, workspace_option, ye
 from tenuto.experiments.pruning import askers, steady_users, users
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs import packing
-from tenuto.jobs.directories import JobActed, Outcome, Seen, directory_size, is_real_directory, subdirectories
+from tenuto.jobs.directories import JobActed, Seen, directory_size, is_real_directory, subdirectories
 from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.removal import delete, drop_files, kill
 from tenuto.jobs.row import Row, shown_name
+from tenuto.jobs.source import ActedAs
 from tenuto.jobs.submission import move, planned_moves
 from tenuto.jobs.text import counted, size_text
 from tenuto.lifecycle.owner_names import Door
@@ -35,7 +36,7 @@ _REMEDY = {
     Door.SEARCH: "`tenuto search remove NAME` removes a whole search",
     Door.SERVICE: "the server removes their files by itself, max_age after their end",
 }
-SPARED = (Outcome.IN_USE, Outcome.STALE, Outcome.REFUSED)
+SPARED = (ActedAs.IN_USE, ActedAs.STALE, ActedAs.REFUSED)
 
 
 @click.command()
@@ -99,7 +100,7 @@ def command(
     own = [job for job in found if job.door is Door.EXPERIMENTS]
     others = [job for job in found if job.door is not Door.EXPERIMENTS]
     refused = [job for job in others if job.key in asked.named or (words and not own)]
-    spared = [JobActed(JobKey(job.task, job.id), Outcome.REFUSED, _REMEDY[job.door]) for job in refused]
+    spared = [JobActed(JobKey(job.task, job.id), ActedAs.REFUSED, _REMEDY[job.door]) for job in refused]
     seen = {job.job_key: job.attempt for job in own}
     for door in {job.door for job in others} if not refused else ():
         note(f"{sum(job.door is door for job in others)} of a {door.kind} stay: {_REMEDY[door]}")
@@ -198,13 +199,13 @@ def _shared_data(
         if size < larger:
             continue
         if is_used:
-            acted.append(JobActed(key, Outcome.IN_USE, "a run is open, or a job runs, that may read it"))
+            acted.append(JobActed(key, ActedAs.IN_USE, "a run is open, or a job runs, that may read it"))
             continue
         for path in paths if really else ():
             trash.discard(machine, layout, path)
             with suppress(FileNotFoundError):  # the record of its sources lies beside it
                 files.remove(f"{path}.json")
-        acted.append(JobActed(key, Outcome.DELETED if really else Outcome.WOULD_DELETE, size=size))
+        acted.append(JobActed(key, ActedAs.DELETED if really else ActedAs.WOULD_DELETE, size=size))
     if really:
         trash.empty(machine, layout)
     return acted
@@ -223,7 +224,7 @@ def _end_and_delete(view: WorkspaceView, seen: Seen, really: bool) -> list[JobAc
     if not really:
         sizes = {key: directory_size(view.machine.files, view.layout.job(*key).directory) for key in seen}
         return [
-            JobActed(key, Outcome.WOULD_DELETE, "it would be stopped first", size=sizes[key]) for key in seen
+            JobActed(key, ActedAs.WOULD_DELETE, "it would be stopped first", size=sizes[key]) for key in seen
         ]
     for key, attempt in seen.items():
         if key not in view.listed(live_only=True):
@@ -236,7 +237,7 @@ def _plain(one: JobActed) -> dict[str, object]:
         "id": one.key.job_id,
         "name": shown_name(one.key.job_id),
         "task": one.key.task_id,
-        "outcome": one.outcome.name.lower(),
+        "outcome": one.outcome.value,
         "detail": one.detail,
         "bytes": one.size,
     }
@@ -256,7 +257,7 @@ def _show(acted: list[JobActed], really: bool, what: str) -> None:
             shown_name(one.key.job_id),
             one.key.task_id,
             size_text(one.size) if one.size else "",
-            Styled(one.outcome.value, "yellow" if one.outcome in SPARED else None),
+            Styled(one.outcome.words, "yellow" if one.outcome in SPARED else None),
             one.detail,
         ]
         for one in shown

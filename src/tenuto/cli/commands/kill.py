@@ -122,8 +122,8 @@ def _kill_here(catalogue: Catalogue, rows: list[Row], attempt: int | None, no_wa
     return [
         Killed(
             row,
-            ActedAs[one.acted.outcome.name],
-            one.acted.detail or ("" if one.acted.outcome.name == "ASKED" else one.acted.outcome.value),
+            one.acted.outcome,
+            one.acted.detail or ("" if one.acted.outcome is ActedAs.ASKED else one.acted.outcome.words),
             one.acted.attempt,
             True if no_wait else wait_for_end(one),
         )

@@ -12,7 +12,7 @@ from tenuto.cli.console import note, person, print_json, say, state_cell, styled
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.experiments.workspace_view import WorkspaceView
-from tenuto.jobs.directories import Outcome, Seen
+from tenuto.jobs.directories import Seen
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.retry import PreparedRetries, Retrying, prepare, retry_launcher, submit
 from tenuto.jobs.row import Row, shown_name
@@ -163,7 +163,7 @@ def _plain(prepared: PreparedRetries, submitted: list[Job]) -> list[dict[str, ob
             "name": shown_name(job.job_id),
             "task": job.task_id,
             "state": job.state.name.lower(),
-            "outcome": Outcome.RETRIED.name.lower(),
+            "outcome": ActedAs.RETRIED.value,
             "reason": job.failure_status.name.lower() if job.failure_status else None,
             "message": job.standing.message,
             "attempt": job.attempt,
@@ -176,7 +176,7 @@ def _plain(prepared: PreparedRetries, submitted: list[Job]) -> list[dict[str, ob
             "name": shown_name(one.key.job_id),
             "task": one.key.task_id,
             "state": "refused",
-            "outcome": one.outcome.name.lower(),
+            "outcome": one.outcome.value,
             "reason": None,
             "message": one.detail,
             "attempt": None,

@@ -9,9 +9,9 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tenuto.jobs.directories import Outcome
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.removal import no_keeper, remove
+from tenuto.jobs.source import ActedAs
 from tenuto.jobs.view import JobsView
 from tenuto.service.decisions import CleanerRest
 from tenuto.service.log import log
@@ -85,7 +85,7 @@ class PayloadCleaner:
         left = {row.id for row in rows}
         # The row moves last: what a killed node left of a directory is found again by its row.
         for acted in remove(self._view, keys, no_keeper):
-            if acted.outcome in (Outcome.DELETED, Outcome.GONE):
+            if acted.outcome in (ActedAs.DELETED, ActedAs.GONE):
                 self._payloads.clean(keys[acted.key])
                 left.discard(keys[acted.key].id)
             else:
