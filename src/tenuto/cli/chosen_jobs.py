@@ -159,7 +159,10 @@ def job_or_group(catalogue: Catalogue, name: str, kind: str | None = None) -> Ro
             raise
     with suppress(NotFound):
         return catalogue.group(name, kind=kind)
-    raise NotFound(f"no job, run, search or service is called {name!r}; `tenuto status` and `jobs` list them")
+    raise NotFound(
+        f"no job, run, search or service is called {name!r}; "
+        "`tenuto status` and `tenuto jobs --all` list them"
+    )
 
 
 def _each_once(rows: Iterable[Row]) -> list[Row]:
