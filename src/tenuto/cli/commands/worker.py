@@ -17,6 +17,7 @@ import click
 from tenuto.cli.console import print_json
 from tenuto.cli.options import json_option
 from tenuto.cli.session import let_go_of_closed_streams, tell
+from tenuto.errors import NotFound
 from tenuto.jobs.text import safe
 from tenuto.search.agent import Agent
 from tenuto.search.candidate_jobs import gpus_of
@@ -57,8 +58,10 @@ class Worker:
         self._settings = settings
         self._say = say
         self._database = open_database(settings, workspace)
+        store = Store(self._database)
+        self._refuse_unknown(store.names(), only or (), once)
         self._agent = Agent(
-            Store(self._database),
+            store,
             settings,
             workspace,
             machine,
@@ -69,6 +72,15 @@ class Worker:
             gpus=gpus,
         )
         self._interrupts = 0
+
+    def _refuse_unknown(self, known: Collection[str], only: Collection[str], once: bool) -> None:
+        """Refuses a search that there is not; a worker that stays waits for it, and says so."""
+        for name in sorted({*only} - {*known}):
+            words = f"there is no search {name!r} in {self._database.shown_url}"
+            if once:
+                self._database.close()
+                raise NotFound(f"{words}; there are: {', '.join(known) or 'none'}")
+            self._say(f"{words} yet: waiting for it")
 
     def run(self) -> int:
         """Works until it is told to leave, and nothing runs any more; the exit code."""
