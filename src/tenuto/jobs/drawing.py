@@ -214,7 +214,7 @@ _LOG_FROM = 50.0
 """From this ratio of the largest to the smallest on, an axis of positive numbers is logarithmic."""
 
 
-class Point(NamedTuple):
+class PlotPoint(NamedTuple):
     """One job."""
 
     x: float
@@ -286,7 +286,7 @@ class _Axis(NamedTuple):
         return " (log)" if self.is_log else ""
 
 
-def scatter(points: Sequence[Point], x_name: str, y_name: str, columns: int) -> list[str]:
+def scatter(points: Sequence[PlotPoint], x_name: str, y_name: str, columns: int) -> list[str]:
     """A point for each job, larger where several lie on one place."""
     across, up = _Axis.of([point.x for point in points]), _Axis.of([point.y for point in points])
     top, bottom = f"{up.high:.4g}", f"{up.low:.4g}"

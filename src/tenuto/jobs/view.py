@@ -189,7 +189,7 @@ class Inquiry:
 _MOST_LOGS = 1000
 
 
-class JobDetail(NamedTuple):
+class StoredDetail(NamedTuple):
     """Everything about one job."""
 
     job: Row
@@ -305,7 +305,7 @@ class JobsView:
         returned = result_of(files, self.layout.job(*row.job_key), row)
         return {**ResultReader(files, self.layout).parameters(row.job_key), **flat_result(returned)}
 
-    def detail(self, key: JobKey) -> JobDetail:
+    def detail(self, key: JobKey) -> StoredDetail:
         """Everything about one job; a door adds its own fields."""
         paths = self.layout.job(*key)
         job, stored, sight = (
@@ -316,7 +316,7 @@ class JobsView:
         evidence = sight.evidence
         if evidence is not None and sight.state is job.state:
             job = job._replace(started=sight.starttime or job.started)
-        return JobDetail(
+        return StoredDetail(
             job=job,
             stored=stored,
             dependencies=tuple(self.job_alone(one) for one in dict.fromkeys(stored.upstream.values())),

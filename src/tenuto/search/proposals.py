@@ -78,7 +78,7 @@ class Sampler(Protocol):
         ...
 
 
-class Declared(Protocol):
+class _Declared(Protocol):
     """A sampler as a script declares it, from which any number of equal ones are begun."""
 
     def begin(self, setup: Setup) -> Sampler: ...

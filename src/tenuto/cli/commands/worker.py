@@ -33,7 +33,7 @@ INTERRUPTED = 5
 _LOOK_S = 0.2
 
 
-class Worker:
+class WorkerProcess:
     """One process that evaluates candidates."""
 
     def __init__(
@@ -161,7 +161,7 @@ def command(
     """
     settings = load_settings(foreign=SEARCH_SECTIONS)
     path = Path(os.path.abspath(settings.workspace(workspace))) if workspace else default_workspace(settings)
-    worker = Worker(
+    worker = WorkerProcess(
         settings,
         path,
         lambda text: tell(safe(text)),
