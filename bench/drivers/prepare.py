@@ -93,7 +93,7 @@ def main(count, is_packed):
     with open(place.status) as file:
         status = json.load(file)
     with open(place.status, "w") as file:
-        json.dump({**status, "jobs": count}, file)
+        json.dump({**status, "jobs": count, "counts": {"done": count}}, file)
 
 
 if __name__ == "__main__":
