@@ -168,10 +168,18 @@ def read_run_status(files: Files, run: RunPaths) -> RunStatus | None:
             message=fields.get("message"),
             carbon=metrics_of(fields["carbon"]) if fields.get("carbon") else None,
             script=str(fields.get("script") or ""),
-            counts={JobState[name.upper()]: int(n) for name, n in dict(fields.get("counts") or {}).items()},
+            counts=_counts(fields.get("counts")),
         )
     except (OSError, WorkspaceError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+
+
+def _counts(said: object) -> Mapping[JobState, int]:
+    """The counts of a status; none where they cannot be read, for they can be made anew."""
+    try:
+        return {JobState[name.upper()]: int(number) for name, number in said.items()}  # type: ignore[attr-defined]
+    except (AttributeError, KeyError, ValueError, TypeError):
+        return {}
 
 
 def read_tags(files: Files, run: RunPaths) -> tuple[str, ...]:

@@ -206,9 +206,8 @@ class RunsView:
                 continue
             directory = self.layout.experiment(experiment_id)
             run_ids = [one for one in entries(self._files, directory) if parse_run_id(one)]
-            if any(self._has(experiment_id, run_id, key) for run_id in run_ids):
-                asked = self.runs(experiment_id)
-                found += [run for run in asked if self._has(experiment_id, run.run_id, key)]
+            if have := {run_id for run_id in run_ids if self._has(experiment_id, run_id, key)}:
+                found += [run for run in self.runs(experiment_id) if run.run_id in have]
         return sorted(found, key=lambda run: (run.live, by_age(run)), reverse=True)
 
     def _has(self, experiment_id: str, run_id: str, key: JobKey) -> bool:
