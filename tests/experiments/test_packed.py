@@ -161,6 +161,23 @@ with experiment(HERE / "ws", "bad"):
     assert place.ledger().count("y") == 2, rerun.stderr
 
 
+def test_a_job_that_was_run_again_is_packed_again(place: Place) -> None:
+    body = """
+with experiment(HERE / "ws", "again", rerun_changed=True):
+    Model.C(seed=1).submit()
+"""
+    started(place, body)
+    assert packed(place).returncode == 0
+    started(place, body.replace("Model.C", "Model.C") + "\n# changed\n")
+    assert len(place.ledger()) == 2
+    (job,) = place.workspace.glob("jobs/*/*")
+    assert not (job / ".tenuto").exists()
+    assert packed(place).returncode == 0
+    assert on_disk(place) == []
+    started(place, body + "\n# changed\n")
+    assert len(place.ledger()) == 2
+
+
 def test_a_packed_job_is_deleted_and_run_again(place: Place) -> None:
     body = """
 with experiment(HERE / "ws", "notes"):

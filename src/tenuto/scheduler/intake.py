@@ -187,7 +187,11 @@ class Arrivals:
     def _note(self, job: Job, stamp: MarkerStamp, settled: Settled) -> None:
         """Spare the next run to read a job that was found done, if its marker tells all there is to know."""
         launch, marker = settled.evidence.launch, settled.derived.marker
-        is_plain = isinstance(launch, LaunchRecord) and not launch.aside and tries_of(launch) == NO_TRIES
+        if not isinstance(launch, LaunchRecord) or (
+            launch.aside and self._machine.files.stat(job.paths.aside)
+        ):
+            return
+        is_plain = tries_of(launch) == NO_TRIES
         is_plain = is_plain and settled.derived.alarm is None
         # A killed scheduler may have set disk aside: the next attempt would not change the directory.
         is_plain = is_plain and self._machine.files.stat(job.paths.reserve) is None

@@ -372,6 +372,7 @@ def drop_aside(machine: Machine, layout: Layout, paths: JobPaths) -> None:
         launch = found.evidence.launch
         if found.derived.state is JobState.DONE and isinstance(launch, LaunchRecord) and launch.aside:
             trash.discard(machine, layout, paths.aside)
+            machine.files.remove_directory(paths.private)
 
 
 def withdraw_attempt(files: Files, paths: JobPaths, launch: LaunchRecord) -> None:

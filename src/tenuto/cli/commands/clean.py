@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -111,11 +111,8 @@ def command(
     found = [job for job in asked.rows if _is_meant(view, job, older_s, least)]
     own = [job for job in found if job.door is Door.EXPERIMENTS]
     others = [job for job in found if job.door is not Door.EXPERIMENTS]
-    refused = [job for job in others if job.key in asked.named or (words and not own)]
-    spared = [JobActed(JobKey(job.task, job.id), Outcome.REFUSED, _REMEDY[job.door]) for job in refused]
+    spared = _spared(others, asked.named if own or not words else {job.key for job in others}, packs)
     seen = {job.job_key: job.attempt for job in own}
-    for door in {job.door for job in others} if not refused else ():
-        note(f"{sum(job.door is door for job in others)} of a {door.kind} stay: {_REMEDY[door]}")
     if packs:
         return _told(
             [*_packed(view, own, seen, pack, yes), *spared], yes, as_json, "packed" if pack else "unpacked"
@@ -142,6 +139,15 @@ def _asked(catalogue: Catalogue, words: tuple[str, ...], orphans: bool, unowned:
     known = {row.key for row in asked.rows}
     jobs = catalogue.view.orphans() if orphans else catalogue.view.unowned()
     return asked._replace(rows=[row for row in jobs if not words or row.key in known])
+
+
+def _spared(others: list[Row], named: Collection[str], packs: bool) -> list[JobActed]:
+    """The jobs of other doors, which say why they stay: one by one if one was named, else together."""
+    remedies = dict.fromkeys(_REMEDY, "only jobs of experiments are packed") if packs else _REMEDY
+    refused = [job for job in others if job.key in named]
+    for door in {job.door for job in others} if not refused else ():
+        note(f"{sum(job.door is door for job in others)} of a {door.kind} stay: {remedies[door]}")
+    return [JobActed(JobKey(job.task, job.id), Outcome.REFUSED, remedies[job.door]) for job in refused]
 
 
 def _packed(view: WorkspaceView, jobs: list[Row], seen: Seen, pack: bool, really: bool) -> list[JobActed]:
