@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from bench_tasks import Work
 
 from tenuto import experiment
-from tenuto.scheduler.work import TaskWork
+from tenuto.scheduler.jobs import TaskWork
 from tenuto.tasks.identity import identity
 from tenuto.testing.disk import FakeDisk
 from tenuto.workspace import packs
