@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import chain, count
 from pathlib import Path
@@ -44,6 +46,9 @@ from tenuto.workspace.run_paths import RunPaths
 
 logger = logging.getLogger("tenuto.experiments")
 
+COUNTED_EACH = 10_000
+"""After so many ends the counts of an open run are written, for readers who cannot look at each job."""
+
 
 class Run:
     """Lists the jobs of a run, and writes what happens to them."""
@@ -84,6 +89,9 @@ class Run:
         self._writer = OwnerJournal(EventWriter(self._machine.files, self._journal, writer), scheduler.tell)
         self._events = StateListener(self._writer)
         self._services: list[Service] = []
+        self._ended = 0
+        """How often a job ended."""
+        self._is_over = False
         self._write_status(RunState.RUNNING)
         scheduler.keep_list(self, self._list_job)
 
@@ -129,6 +137,11 @@ class Run:
             elif event.state is JobState.DONE and _is_found(event):
                 self.reused.add(self.job_of(event).key)
         self._events.hear(event)
+        if isinstance(event, JobStateChangedEvent) and event.state.finished():
+            self._ended += 1
+            if self._ended % COUNTED_EACH == 0 and not self._is_over:
+                with suppress(OSError):
+                    self._write_status(RunState.RUNNING)
 
     def _sync_list(self) -> None:
         if self._sync_is_due:
@@ -258,6 +271,7 @@ class Run:
     ) -> None:
         """Writes the last event and the final status, and archives the events; no writer is left."""
         done = sum(job.state is JobState.DONE for job in self.jobs.values())
+        self._is_over = True
         self._writer.end(
             RunCompletedEvent(
                 **self._event_fields(),
@@ -304,6 +318,7 @@ class Run:
             message=message,
             carbon=carbon,
             script=running_script(),
+            counts=Counter(job.state for job in list(self.jobs.values())),
         )
         write_run_status(self._machine.files, self.paths, status)
 

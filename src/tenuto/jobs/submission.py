@@ -22,9 +22,8 @@ from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
 from tenuto.scheduler.decisions import NO_RULES, Allowance, RetryLimits, RetryRules
 from tenuto.scheduler.entries import JobDependency
-from tenuto.scheduler.jobs import Job, Reuse
+from tenuto.scheduler.jobs import Job, Reuse, TaskWork
 from tenuto.scheduler.tokens import CounterToken, GpuToken, TokenDependency
-from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import ConfigBase, caller, class_name, is_config, state_of
 from tenuto.tasks.deprecation import former_keys
