@@ -50,6 +50,18 @@ class RequestsContract:
     def test_ids_count_from_one(self, requests: Requests) -> None:
         assert [add(requests).id for _ in range(3)] == [1, 2, 3]
 
+    def test_numbers_that_a_lost_database_gave_are_not_given_again(self, requests: Requests) -> None:
+        assert requests.count_on(0) is False
+        assert add(requests).id == 1
+        assert requests.count_on(1) is False
+        assert requests.count_on(41) is True
+        assert requests.count_on(41) is False
+        assert [add(requests).id for _ in range(2)] == [42, 43]
+
+    def test_numbers_of_a_new_database_follow_those_of_its_data(self, requests: Requests) -> None:
+        assert requests.count_on(7) is True
+        assert add(requests).id == 8
+
     def test_a_repeated_insert_is_one_job(self, requests: Requests) -> None:
         """F52: the answer of the commit was lost."""
         new = NewJob("1", "s", "directory")

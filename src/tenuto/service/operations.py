@@ -190,7 +190,7 @@ class Operations:
                 ErrorCode.DATABASE_UNAVAILABLE, "The database of the server does not answer; try again"
             ) from None
         if is_new:
-            parts.places.accept(new.directory)
+            parts.places.accept(new.directory, row.id)
         else:
             parts.places.discard(new.directory)
             if row.body_sha256 != new.body_sha256:

@@ -84,6 +84,20 @@ _REHEARSED = (
 )
 
 
+_LAST_ID = {
+    "sqlite": text("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'"),
+    "postgresql": text("SELECT pg_sequence_last_value(pg_get_serial_sequence('jobs', 'id'))"),
+}
+_COUNT_ON = {
+    "sqlite": (
+        "DELETE FROM sqlite_sequence WHERE name = 'jobs'",
+        "INSERT INTO sqlite_sequence (name, seq) VALUES ('jobs', :last)",
+    ),
+    "postgresql": ("SELECT setval(pg_get_serial_sequence('jobs', 'id'), :last)",),
+}
+"""How a database gives numbers to jobs."""
+
+
 class TooManyQueued(Exception):
     """A user has as many jobs in the queue as may wait."""
 
@@ -212,6 +226,19 @@ class Requests:
         """The id of the last move of all."""
         query = select(func.coalesce(func.max(moves.c.id), 0))
         return self.database.read(lambda connection: int(connection.execute(query).scalar_one()))
+
+    def count_on(self, last: int) -> bool:
+        """Gives no number up to ``last`` any more; True if it would have given one."""
+
+        def once(connection: Connection) -> bool:
+            known = int(connection.execute(_LAST_ID[connection.dialect.name]).scalar() or 0)
+            if known >= last:
+                return False
+            for statement in _COUNT_ON[connection.dialect.name]:
+                connection.execute(text(statement), {"last": last})
+            return True
+
+        return self.database.write(once)
 
     def counts(self) -> dict[tuple[str, ServiceState], int]:
         """How many jobs of each service are in each state."""

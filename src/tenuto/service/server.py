@@ -181,6 +181,9 @@ class Server:
         parts = self.parts
         raise_open_files(parts.settings.connections)
         await parts.sql(parts.requests.be_seen)
+        last = await parts.files(parts.places.last_number)
+        if await parts.sql(parts.requests.count_on, last):
+            log("restored", 30, numbers_from=last + 1)
         await self._find_left_nodes()
         await self._take_over()
         await self._cleaner.sweep(alone=self.database.is_sqlite)
