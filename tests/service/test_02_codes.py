@@ -104,6 +104,21 @@ def test_a_download_that_has_begun_is_whole_though_the_cleaner_comes(tmp_path: P
     run(main())
 
 
+def test_a_list_of_queued_jobs_reads_once_what_they_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = make_server(tmp_path)
+    app = server.app()
+    for user in "123":
+        put(server, S.QUEUED, user)
+    asked: list[str] = []
+    active = server.parts.requests.active
+    monkeypatch.setattr(server.parts.requests, "active", lambda name: asked.append(name) or active(name))
+    listed = run(ask(app, "GET", "/jobs")).json["jobs"]
+    assert [job["message"] for job in listed] == ["waits for a node: no node of the service answers"] * 3
+    assert asked == ["example"]
+
+
 def test_what_jobs_left_cannot_act_in_a_browser(tmp_path: Path) -> None:
     """H24: results and logs are attachments or plain text, never sniffed, and in a sandbox."""
     server = make_server(tmp_path)

@@ -24,7 +24,7 @@ from tenuto.errors import (
 from tenuto.lifecycle.service import PayloadState, ServiceState
 from tenuto.service.archive import Packed
 from tenuto.service.contract import ErrorCode
-from tenuto.service.decisions import back_off_s
+from tenuto.service.decisions import NO_NODE, back_off_s
 from tenuto.service.log import log
 from tenuto.service.nodes import WAIT_S, Node, PayloadRef, PayloadStatus
 from tenuto.service.parts import Parts
@@ -37,7 +37,6 @@ from tenuto.service.rows import JobRow
 
 TRIES = 6
 """How often, at least, a job is offered to nodes within its time."""
-NO_NODE = "no node of the service answers"
 WAITS_AT_NODE = "waits for a slot of node {}"
 
 

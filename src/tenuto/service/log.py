@@ -36,7 +36,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "cleaned": "the files of old jobs were removed",
         "swept": "a directory that belongs to no job was removed",
         "kept": "directories of jobs that this database does not know are kept for now: was it restored?",
-        "restored": "the database knows fewer jobs than had numbers: it was restored; numbers continue after them",
+        "restored": "the database is older than its data: it was restored; numbers continue after the last",
         "callback_delivered": "the address that wants to know of the end of a job answered with 2xx",
         "callback_waiting": "it did not, and why; it is called again later",
         "callback_given_up": "it did not, and is not called any more",

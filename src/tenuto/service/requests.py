@@ -204,9 +204,11 @@ class Requests:
             query = query.where(jobs.c.id < page.before)
         return self.database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
 
-    def active(self, service: str) -> list[ActiveJob]:
-        """The active jobs of a service."""
-        return self.database.read(lambda connection: competitors(connection, service))
+    def active(self, service: str) -> tuple[list[ActiveJob], dict[str, int]]:
+        """The active jobs of a service, and how many each node has of all services."""
+        return self.database.read(
+            lambda connection: (competitors(connection, service), jobs_at_nodes(connection))
+        )
 
     def line(self, row: JobRow, known: QueueView | None = None) -> QueueView:
         """The queue that a queued job waits in; ``known``: as another job of it saw it just now."""

@@ -167,12 +167,15 @@ class ServiceSource:
         row = self._job(key)
         shown = _row(row)
         sender = f"-F user_id={quote(row.user_id)} -F service={quote(row.service)}"
+        offered = self._offered.get(row.service)
+        files = offered.inputs if offered is not None and offered.command else ("run.sh",)
+        sender += "".join(f" -F {quote(f'file=@{name}')}" for name in files if not name.endswith("?"))
         fields: dict[str, Any] = {
             "directory": os.path.abspath(self._places.job(row.directory).directory),
             "parameters": dict(self.parameters(key)),
             "attempts": [_attempt(row, shown)] if shown.attempt else [],
             "commands": [
-                f"curl {sender} -F file=@run.sh $SERVER/upload",
+                f"curl {sender} $SERVER/upload",
                 f"curl -o results.zip $SERVER/download/{row.id}",
             ],
         }
@@ -195,7 +198,7 @@ class ServiceSource:
                 left = duration(max((wait.expected - SystemClock().now()).total_seconds(), 0.0))
                 sentences.append(f"it is expected to start in {left}, if jobs take as long as lately")
         if row.exit_code is not None:
-            sentences.append(f"its run.sh ended with exit code {row.exit_code}")
+            sentences.append(f"its exit code was {row.exit_code}")
         return Why(tuple(sentences))
 
     def _wait(self, row: JobRow) -> _Wait | None:
@@ -206,9 +209,11 @@ class ServiceSource:
         if settings is None:
             return _Wait("", line.position, None)
         quota = Quota(settings.runs_per_user, settings.max_runs)
-        message = waiting_message(row.user_id, line.active, quota, row.service)
         noted = {name: note.slots or 0 for name, note in self._history.nodes().items()}
         named = [str(node) for node in settings.nodes] or list(noted)
+        slots = {node: noted[node] for node in named} if noted.keys() >= set(named) else None
+        _, in_hand = self._requests.active(row.service)
+        message = waiting_message(row.user_id, line.active, quota, row.service, slots or None, in_hand)
         places = sum(noted.get(node, 0) // settings.cpus for node in named)
         return _Wait(message, line.position, _instant(line.expected_start(quota, places)))
 

@@ -79,7 +79,7 @@ async def jobs(
         user_id = principal.user
     rows = await front.operations.listed(Page(user_id, service, status, before, limit + 1))
     shown = rows[:limit]
-    bodies = [job_body(row, await front.operations.message(row)) for row in shown]
+    bodies = list(map(job_body, shown, await front.operations.messages(shown)))
     return JobsBody(jobs=bodies, next=shown[-1].id if len(rows) > limit else None)
 
 
