@@ -113,7 +113,12 @@ def test_a_list_of_queued_jobs_reads_once_what_they_wait_for(
         put(server, S.QUEUED, user)
     asked: list[str] = []
     active = server.parts.requests.active
-    monkeypatch.setattr(server.parts.requests, "active", lambda name: asked.append(name) or active(name))
+
+    def reading(name: str) -> Any:
+        asked.append(name)
+        return active(name)
+
+    monkeypatch.setattr(server.parts.requests, "active", reading)
     listed = run(ask(app, "GET", "/jobs")).json["jobs"]
     assert [job["message"] for job in listed] == ["waits for a node: no node of the service answers"] * 3
     assert asked == ["example"]

@@ -258,10 +258,11 @@ def test_a_payload_sees_nothing_of_the_service_below_what_it_is_shown(
         base.symlink_to(shown)
     (base / "etc" / "far.token").write_text("canary-far")
     (base / "etc" / "node.token").write_text("canary-near")
+    (base / "etc" / "mine.token").write_text("canary-mine-too")
     (base / "etc" / "tenuto.toml").write_text(
         f'# canary-password\n[services.example]\npaths = ["{base}/own/tools"]\n'
         f'[nodes.far]\nurl = "http://127.0.0.1:9"\ntoken_file = "{base}/etc/far.token"\n'
-        f'[node]\ntoken_file = "{base}/etc/node.token"\n'
+        f'[node]\ntoken_file = "{base}/etc/node.token"\n[client]\ntoken_file = "{base}/etc/mine.token"\n'
     )
     for path in base.rglob("*"):
         path.chmod(0o644 if path.is_file() else 0o755)  # so that the sandbox alone can hide them

@@ -32,7 +32,7 @@ from tenuto.launchers.selection import is_local, node_launcher
 from tenuto.service.decisions import Quota
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.http_server import Address
-from tenuto.service.names import Input, input_of, is_service
+from tenuto.service.names import LONGEST_PATH, Input, input_of, is_service
 from tenuto.service.node.node import GpuPlan, NodePlan, make_directory
 from tenuto.service.node.packer import private
 from tenuto.service.node.work import Terms, encoded_command
@@ -51,6 +51,8 @@ EMBEDDED = "local"
 EXAMPLE = "example"
 NODE_DATABASE = "node.sqlite"
 NODE_SECRET = "node.token"
+LONGEST_HEAD = LONGEST_PATH + 512
+"""Bytes around a file on its way to a node."""
 
 
 def database_of(settings: ServiceSettings) -> str:
@@ -209,6 +211,7 @@ def _private(
     files = [*settings.files, settings.node.token_file or data / NODE_SECRET, *tls]
     files.append(settings.service.callback_secret_file)
     files += [remote.token_file for remote in settings.nodes.values()]
+    files.append(settings.client.token_file)
     databases = [str(database.absolute())]
     url = database_url(database_of(settings.service))
     if url.database and url.drivername == SQLITE and (is_server or os.path.exists(url.database)):
@@ -235,11 +238,11 @@ def node_address(settings: Settings, tls: tuple[Path | None, Path | None]) -> Ad
 
 
 def node_limits(settings: Settings) -> UploadLimits:
-    """What a server may send to a node."""
+    """What a server may send to a node: an upload of the largest size, with the words around each file."""
     service = settings.service
-    return UploadLimits(
-        service.max_upload_bytes, service.max_parts + 3, service.min_free_bytes, service.body_idle_s
-    )
+    parts = service.max_parts + 3
+    most = service.max_upload_bytes + parts * LONGEST_HEAD
+    return UploadLimits(most, parts, service.min_free_bytes, service.body_idle_s)
 
 
 def node_secret(node: NodeSettings, data: Path, randomness: Randomness) -> str:
