@@ -48,7 +48,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "packing_waits": "there is no room for a result; packing is tried again",
         "packing_stopped": "files of a payload are not packed: its end was asked for, or the disk is full",
         "disk_full": "the disk of the node is nearly full; the payload with the largest directory is stopped",
-        "limits": "what the jobs of a service may have on this node",
+        "limits": "what jobs of a service may have here; `memory_of`: all processes of one together, or each",
         "sandbox_failed": "a sandbox did not start; it is tried again, three times in all",
         "reloaded": "the settings were read anew: services, their nodes and quotas",
         "reload_failed": "the settings could not be read anew; nothing was changed",

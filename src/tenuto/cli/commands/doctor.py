@@ -25,7 +25,7 @@ from tenuto.jobs.text import safe, width
 from tenuto.launchers.carbon.carbon_plan import codecarbon_is_installed
 from tenuto.launchers.cluster.dialect import ClusterError, leading_number
 from tenuto.launchers.cluster.dialects.slurm import SlurmDialect
-from tenuto.launchers.payload.limits import GroupLimit, limit_memory
+from tenuto.launchers.payload.limits import counts_together
 from tenuto.settings import Settings, Url, load_settings, process_environment
 from tenuto.settings.tree import ValueSource
 from tenuto.workspace.machine import this_machine
@@ -206,11 +206,7 @@ def _descriptors() -> Check:
 
 
 def _memory_group() -> Check:
-    limit = None
-    with contextlib.suppress(OSError):
-        limit = limit_memory(1 << 30, f"doctor-{os.getpid()}")
-    if isinstance(limit, GroupLimit):
-        limit.close()
+    if counts_together():
         return _ok("cgroup memory", "memory limits hold for a job and all that it starts")
     return Check(
         "cgroup memory",

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from tenuto.launchers.confinement import Sandbox, SandboxMode
 from tenuto.launchers.forking_launcher import ForkingLauncher
+from tenuto.launchers.payload.limits import counts_together
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.service import PayloadState
 from tenuto.scheduler.scheduler import Scheduler
@@ -138,7 +139,7 @@ class EmbeddedNode:
         if self.is_drained:
             log("drained", 30, node=self.name, payloads=0)
         for service, terms in self._plan.terms.items():
-            log("limits", node=self.name, service=service or "others", **terms.shown())
+            self._tell_limits(service, terms)
         if isinstance(self._launcher, ForkingLauncher):
             self._launcher.warm_up()
         await self.runner.resume()
@@ -149,11 +150,17 @@ class EmbeddedNode:
         workshop = self.runner.workshop
         for service, terms in plan.terms.items():
             if workshop.terms.get(service) != terms:
-                log("limits", node=self.name, service=service or "others", **terms.shown())
+                self._tell_limits(service, terms)
         gpus = workshop.gpus or (plan.gpus.token(self._machine) if plan.gpus is not None else None)
         self.runner.workshop = replace(
             workshop, terms=plan.terms, sandbox=plan.sandbox, environment=plan.environment, gpus=gpus
         )
+
+    def _tell_limits(self, service: str, terms: Terms) -> None:
+        limits = terms.shown()
+        if terms.limits.memory_bytes is not None and not self._launcher.external:
+            limits["memory_of"] = "all processes" if counts_together() else "each process"
+        log("limits", node=self.name, service=service or "others", **limits)
 
     async def takes(self) -> str | None:
         """Why no payload is taken now: `draining` or `disk_full`; None if they are."""
