@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ FORGET_AFTER = 45
 """Rows are kept this many times as long as files: a server that asks late learns what happened."""
 AT_ONCE = 100
 FORGOTTEN = 1000
+EVERY = 1 << 31
 TASK = "payload"
 
 
@@ -47,7 +49,14 @@ class PayloadCleaner:
         self._stage = Stage("node_cleaner", self._round, plan.clean_every_s)
 
     def start(self) -> None:
+        """Begins with what a node that was killed left of payloads whose result is packed."""
+        self._runner.files.soon(self._tidy)
         self._stage.start()
+
+    def _tidy(self) -> None:
+        for row in self._payloads.old(0, EVERY):
+            if row.result_bytes is not None:
+                shutil.rmtree(self._runner.place(row.key).work, ignore_errors=True)
 
     async def close(self) -> None:
         await self._stage.close()

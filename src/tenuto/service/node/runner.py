@@ -18,7 +18,7 @@ from typing import Any
 
 from tenuto.errors import DatabaseError, NodeRefusal, NodeTakesNothing
 from tenuto.jobs.usage import usage_of
-from tenuto.launchers.confinement import Sandbox, SandboxMode, hand_over
+from tenuto.launchers.confinement import Sandbox, SandboxMode, clear_common, hand_over
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.requirements import Alternative, Gpus
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
@@ -312,6 +312,7 @@ class PayloadRunner:
             await job.finished()
             if watch is not None:
                 watch.cancel()
+            await self.files(self._clear_common, row.id)
             if not await self.files(self._is_unbegun, job, place):
                 return job
             log("sandbox_failed", 40, payload=row.id, attempt=job.attempt)
@@ -333,6 +334,13 @@ class PayloadRunner:
             os.chmod(place.paths.directory, 0o711)
             hand_over(place.work, uid)
         return True
+
+    def _clear_common(self, payload_id: int) -> None:
+        """Removes what a payload left outside of its directory, if its uid is no other's now."""
+        sandbox = self.workshop.sandbox
+        uid = sandbox.uid_of(payload_id) if sandbox.mode is SandboxMode.UID else None
+        if uid is not None and [sandbox.uid_of(id) for id in list(self._open)].count(uid) == 1:
+            clear_common(uid)
 
     def _is_unbegun(self, job: Job, place: Place) -> bool:
         """True if the sandbox of a payload did not start: its program certainly did not begin."""
