@@ -74,9 +74,6 @@ class RequestsContract:
         again, is_new = requests.add(NewJob("1", "s", "other", "k", "x"))
         assert (again.id, is_new) == (first.id, False)
         assert add(requests, "2", idempotency_key="k").id != first.id
-        known = requests.with_key("1", "k")
-        assert known is not None
-        assert known.id == first.id
 
     def test_keys_that_come_at_once_are_one_job(self, requests: Requests) -> None:
         def one(n: int) -> int:

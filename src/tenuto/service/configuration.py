@@ -34,11 +34,10 @@ from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.http_server import Address
 from tenuto.service.names import LONGEST_PATH, Input, input_of, is_service
 from tenuto.service.node.node import GpuPlan, NodePlan, make_directory
-from tenuto.service.node.packer import private
 from tenuto.service.node.work import Terms, encoded_command
 from tenuto.service.nodes import Node
 from tenuto.service.parts import Offered
-from tenuto.service.places import DataPlaces
+from tenuto.service.places import DataPlaces, private
 from tenuto.service.tables import NODE_MIGRATIONS
 from tenuto.service.uploads import LONGEST_FIELD, UploadLimits
 from tenuto.settings import Settings, Url
@@ -231,10 +230,11 @@ def _host_name() -> str:
     return name or EMBEDDED
 
 
-def node_address(settings: Settings, tls: tuple[Path | None, Path | None]) -> Address:
-    """Where a node listens; its limits of connections are the server's."""
-    node, service = settings.node, settings.service
-    return Address(node.host, node.port, service.header_s, service.write_s, service.connections, *tls)
+def address_of(
+    section: ServiceSettings | NodeSettings, service: ServiceSettings, tls: tuple[Path | None, Path | None]
+) -> Address:
+    """Where a server or node listens; the limits of connections are the server's."""
+    return Address(section.host, section.port, service.header_s, service.write_s, service.connections, *tls)
 
 
 def node_limits(settings: Settings) -> UploadLimits:
@@ -325,13 +325,6 @@ def remote_nodes(
             address = NodeAddress(left.url.reveal(), secret_file=left.token_file, poll_s=poll_s)
             found[name] = HttpNode(name, address)
     return found
-
-
-def server_address(settings: ServiceSettings, tls: tuple[Path | None, Path | None]) -> Address:
-    """Where a server listens."""
-    return Address(
-        settings.host, settings.port, settings.header_s, settings.write_s, settings.connections, *tls
-    )
 
 
 def refuse_strangers(address: Address, auth: str, *, is_insecure: bool) -> None:

@@ -21,6 +21,7 @@ from tenuto.service.parts import Parts
 from tenuto.service.places import JobPlace
 from tenuto.service.requests import TooManyBytes, TooManyQueued
 from tenuto.service.rows import JobRow, NewJob, Page
+from tenuto.service.stage import Waiter, heard
 from tenuto.service.uploads import (
     CALLBACK,
     GATHERED,
@@ -34,7 +35,6 @@ from tenuto.service.uploads import (
     refused,
     too_large,
 )
-from tenuto.service.waiters import Waiter, heard
 
 RETRY_QUEUED_S = 10.0
 LOOK_AGAIN_S = 5.0

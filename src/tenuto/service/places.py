@@ -54,8 +54,7 @@ class JobPlace(NamedTuple):
                 if name == FILES:
                     shutil.rmtree(path, ignore_errors=True)
                 else:
-                    with suppress(FileNotFoundError):
-                        os.unlink(path)
+                    remove_quietly(path)
 
 
 class DataPlaces:
@@ -115,11 +114,7 @@ class DataPlaces:
 
     def sync(self) -> None:
         """Has the kernel write the list of jobs' directories to the disk."""
-        descriptor = os.open(self.jobs, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        synced(self.jobs)
 
     def discard(self, name: str) -> None:
         """Removes the directory of a job: out of sight by one rename, then file by file."""
@@ -152,3 +147,29 @@ def _listed(directory: str) -> list[str]:
         return os.listdir(directory)
     except FileNotFoundError:  # the cleaner was faster
         return []
+
+
+def private(path: str, flags: int) -> int:
+    """Opens a new file for this account alone, whatever the umask: the ``opener`` of `open`."""
+    return os.open(path, flags, FILE_MODE)
+
+
+def synced(path: str) -> None:
+    """Has the kernel write a file to the disk, or the list of a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_quietly(path: str) -> None:
+    """Removes a file that may not be there."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def free_bytes(directory: str) -> int:
+    """The room that is left on the disk of a directory."""
+    disk = os.statvfs(directory)
+    return disk.f_bavail * disk.f_frsize
