@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Scope, Tokens
 from tenuto.service.contract import ErrorCode
-from tenuto.service.routes import download, info, jobs, upload, watching
+from tenuto.service.routes import download, info, jobs, watching
 from tenuto.service.rows import NewJob
 from tenuto.service.server import Server
 from tenuto.service.tables import jobs as jobs_table
@@ -264,7 +264,7 @@ def with_tokens(directory: Path, **settings: Any) -> tuple[Server, Any, dict[str
 
 def test_every_route_names_its_scope_or_is_open() -> None:
     """Default-deny: a route that forgot to ask is found here."""
-    for router in (upload.router, download.router, jobs.router, watching.router, info.router):
+    for router in (download.router, jobs.router, watching.router, info.router):
         for route in router.routes:
             assert isinstance(route, APIRoute)
             asked = [getattr(one.call, "scope", None) for one in route.dependant.dependencies]

@@ -70,7 +70,7 @@ class Handover:
             return await self._not_sent(row, f"node {row.node}: {error}", is_unwanted)
         except NodeRefusal as error:
             self._parts.book.answered(row.node)
-            return await self._ended(row, ServiceState.INVALID, f"the node refused the job: {error}")
+            return await self._parts.move(row, ServiceState.INVALID, f"the node refused the job: {error}")
         except NotOurs:
             raise
         except NodeError as error:
@@ -79,7 +79,7 @@ class Handover:
             raise
         self._parts.book.answered(row.node)
         if status is None:
-            return await self._ended(row, ServiceState.KILLED, TERMINATED)
+            return await self._parts.move(row, ServiceState.KILLED, TERMINATED)
         log("sent", job=row.id, node=row.node, payload=status.id)
         message = WAITS_AT_NODE.format(row.node)
         return await self._parts.move(row, ServiceState.SUBMITTED, message, payload_id=status.id)
@@ -106,22 +106,19 @@ class Handover:
         if row.state is not ServiceState.PROCESSING:
             raise NodeSilent(why)  # it was taken over in another state: it may be somewhere
         if is_unwanted:
-            return await self._ended(row, ServiceState.KILLED, TERMINATED)
+            return await self._parts.move(row, ServiceState.KILLED, TERMINATED)
         now = await parts.sql(parts.requests.now)
         waited_s = (now - (row.tried_at or now)) / 1000
         # A clock that jumped ahead is no reason to give up early: so many tries are made in any case.
         is_tried = row.claim >= TRIES or parts.settings.send_for_s == 0
         if waited_s >= parts.settings.send_for_s and is_tried and not is_kept:
-            return await self._ended(row, ServiceState.FAILED, f"no node took the job: {why}")
+            return await self._parts.move(row, ServiceState.FAILED, f"no node took the job: {why}")
         longest_s = max(parts.settings.send_for_s / TRIES, 0.5)
         wait_s = min(back_off_s(row.claim, parts.randomness.uniform()), longest_s)
         queued = await parts.sql(parts.requests.requeue, row, f"waits for a node: {why}", int(wait_s * 1000))
         if queued is not None:
             parts.told(queued)
         return None
-
-    async def _ended(self, row: JobRow, to: ServiceState, message: str) -> JobRow | None:
-        return await self._parts.move(row, to, message)
 
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from tenuto.service.names import is_idempotency_key, is_user, numbered_user
 from tenuto.service.parts import Parts
 from tenuto.service.places import JobPlace
 from tenuto.service.requests import TooManyBytes, TooManyQueued
-from tenuto.service.rows import JobRow, NewJob, Page
+from tenuto.service.rows import JobRow, NewJob
 from tenuto.service.stage import Waiter, heard
 from tenuto.service.uploads import (
     CALLBACK,
@@ -267,10 +267,6 @@ class Operations:
             if event.row is None or event.row.state.is_final:
                 return event.row
         return None
-
-    async def listed(self, page: Page) -> list[JobRow]:
-        """A page of jobs."""
-        return await self._parts.sql(self._parts.requests.listed, page)
 
     async def message(self, row: JobRow) -> str:
         """What a job says of itself: of a queued one, what it waits for."""

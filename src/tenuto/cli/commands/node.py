@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +169,9 @@ def _asking(url: str | None, token_file: Path | None) -> Callable[[str, str], di
             with urllib.request.urlopen(request, timeout=ASK_S) as answer:
                 said: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
-            with error:
-                said = _json(error.read())
+            said = {}
+            with error, suppress(ValueError, TypeError):
+                said = dict(json.load(error))
             if "payloads" not in said:  # a node that drains is not well, and says so
                 why = said.get("message") or f"HTTP {error.code}"
                 raise JobServiceError(
@@ -180,11 +182,3 @@ def _asking(url: str | None, token_file: Path | None) -> Callable[[str, str], di
         return said
 
     return ask
-
-
-def _json(raw: bytes) -> dict[str, Any]:
-    try:
-        said = json.loads(raw)
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}

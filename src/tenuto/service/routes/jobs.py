@@ -148,7 +148,8 @@ async def jobs(
         if user_id is not None and user_id != principal.user:
             return JobsBody(jobs=[], next=None)
         user_id = principal.user
-    rows = await front.operations.listed(Page(user_id, service, status, before, limit + 1))
+    page = Page(user_id, service, status, before, limit + 1)
+    rows = await front.parts.sql(front.parts.requests.listed, page)
     shown = rows[:limit]
     bodies = list(map(job_body, shown, await front.operations.messages(shown)))
     return JobsBody(jobs=bodies, next=shown[-1].id if len(rows) > limit else None)
