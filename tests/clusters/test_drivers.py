@@ -171,6 +171,7 @@ LARGE = """
 if __name__ == "__main__":
     with experiment(HERE / "ws", "x"):
         Note.C(name="fits").submit(requires="cpu(mem=100M)")
+        Note.C(name="both").submit(requires="duration=1h & cpu(mem=100M, cores=2)")
         Note.C(name="large").submit(requires="cpu(mem=900T)")
 """
 
@@ -179,7 +180,7 @@ if __name__ == "__main__":
 def test_memory_can_be_asked_of_grid_engine_and_what_no_host_has_is_refused(scripts: Scripts) -> None:
     said = scripts.ended(scripts.start(LARGE), 1)
     assert "900T of memory are asked for, and no host has more than" in said
-    assert names(scripts) == ["fits"]
+    assert names(scripts) == ["both", "fits"]
 
 
 GROWS = """

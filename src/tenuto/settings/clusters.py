@@ -32,6 +32,14 @@ DIALECTS = ("slurm", "sge", "pbs", "lsf", "condor", "generic", "ssh")
 _OWN = "of the dialect"
 LOCAL_NAMES = ("direct", "spawn", "warm", "local", "auto")
 """What no cluster may be called: these are launchers of this machine."""
+CLUSTER_NAME = "letters, digits, _ and -, not signals, and no end such as -pilots or -slots"
+"""Its directories in a workspace are called so."""
+
+
+def is_cluster_name(name: str) -> bool:
+    """True if a directory of a workspace may have the name, and no other directory has it."""
+    is_plain = name.replace("_", "").replace("-", "").isalnum() and name.isascii() and name[0].isalnum()
+    return is_plain and name != "signals" and not name.endswith(("-pilots", "-slots"))
 
 
 class PartitionSettings(NamedTuple):

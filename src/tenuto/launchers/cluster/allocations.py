@@ -70,6 +70,11 @@ def shared(options: ClusterOptions) -> ClusterOptions:
     return replace(options, cpus=1, time_s=None)
 
 
+def pilot_options(options: ClusterOptions, settings: ClusterSettings) -> ClusterOptions:
+    """What a pilot for jobs with these options asks for."""
+    return replace(options, cpus=settings.pilot_cpus, time_s=settings.pilot_time_s)
+
+
 @dataclass(slots=True, eq=False)
 class Pilot:
     """One pilot."""
@@ -186,8 +191,9 @@ class Pilots:
             self._forget_ended()
             self._send()
             self._open_one()
-        except Exception:
+        except Exception as error:
             logger.exception("supplying pilots failed", extra={"action": "cluster_pilots_failed"})
+            self._answer_all(LaunchRefused(f"no pilot could be opened: {error}"))
 
     def _forget_ended(self) -> None:
         now = self._follower.machine.clock.monotonic()
@@ -325,8 +331,7 @@ class Pilots:
         runner += [KEPT] * dialect.keeps_shell
         script = submission.script_around(dialect, place, shlex.join(runner))
         submission.write(files, place, header, (), script)
-        options = replace(self._options, cpus=settings.pilot_cpus, time_s=settings.pilot_time_s)
-        words = dialect.arguments(options, self._grace_s)
+        words = dialect.arguments(pilot_options(self._options, settings), self._grace_s)
         name = dialect.job_name(f"pilot{place.suffix}")
         answer = dialect.submit(JobScript(name, 1, words, script, place.directory))
         if answer.outcome is not SubmissionOutcome.TAKEN:

@@ -443,8 +443,8 @@ class Poller:
             take(future.result(), began)
             return
         if not isinstance(error, ClusterError):
-            raise error
-        self._say(str(error))
+            logger.error("asking failed", exc_info=error, extra={"action": "cluster_asking_failed"})
+        self._say(str(error) or type(error).__name__)
         self.interval.asked(self._clock.monotonic(), is_news=False)
 
     def _say(self, trouble: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tenuto.errors import LauncherNotFound, LaunchRefused
 from tenuto.launchers.cluster import submission
-from tenuto.launchers.cluster.allocations import Pilots, fits, pilot_slots, shared
+from tenuto.launchers.cluster.allocations import Pilots, fits, pilot_options, pilot_slots, shared
 from tenuto.launchers.cluster.dialect import (
     ClusterError,
     ClusterOptions,
@@ -121,6 +121,8 @@ class ClusterLauncher:
         self.slots = slots_of(self.options, self.settings, self._most_jobs)
         self.dialect.check(self.options)
         self.arguments()  # what the system has no word for is refused before any job is
+        if self.settings.pilots:
+            self.dialect.arguments(pilot_options(self.options, self.settings), self.grace_s)
         self.limits: Limits | None = limits_of(self.options, self.grace_s)
         self._said: frozenset[str] = frozenset() if options is None else options.said()
         """The options that a script chose, by their names,"""
