@@ -33,7 +33,7 @@ class Header(NamedTuple):
     bell: str | None = None
     """The file into which runners write that they began and ended."""
     job: tuple[str, ...] = ()
-    """Variables of a runner's environment whose values, joined by `_`, are the cluster's id of its job."""
+    """Variables of a runner's environment whose values are the cluster's id of its job; see `task`."""
     reuse_s: float = 0.0
     """How long after its start a runner takes further orders of the submission."""
     orders: int = 0
@@ -44,11 +44,14 @@ class Header(NamedTuple):
     """Of a pilot: how long it has."""
     idle_s: float = 0.0
     """Of a pilot: how long after its last order it ends."""
+    task: str = "{job}_{index}"
+    """How the cluster writes the id of a task; what comes before the last of the values is that of the job."""
 
     @property
     def own_job(self) -> str | None:
         """The cluster's id of the job that this process is."""
-        return "_".join(filter(None, map(os.environ.get, self.job))) or None
+        *job, last = [*filter(None, map(os.environ.get, self.job))] or [None]
+        return last if not job else self.task.replace("{job}", "_".join(job)).replace("{index}", last or "")
 
 
 class ManifestUnreadable(ValueError):
@@ -85,6 +88,7 @@ def read_header(files: Files, path: str) -> tuple[Header, int, int]:
             fields.integer("slots", default=0),
             fields.optional_number("time_s") or 0.0,
             fields.optional_number("idle_s") or 0.0,
+            fields.optional_text("task") or Header(0.0).task,
         )
         return header, fields.integer("first", least=1), fields.integer("width", least=1)
     except (ValueError, TypeError) as error:

@@ -318,9 +318,8 @@ class Dialect:
         ):
             if strange := sorted({*given} - {*known}):
                 return f"{key}: {strange[0]!r} is none of {', '.join(known)}"
-        task = self.variables.get("task", "{job}{index}")
-        if not ("{job}" in task and "{index}" in task):
-            return f"variables: task must hold {{job}} and {{index}}, and {task!r} does not"
+        if not ("{job}" in self.task_template and "{index}" in self.task_template):
+            return f"variables: task must hold {{job}} and {{index}}, and {self.task_template!r} does not"
         if not str(self.variables.get("first", 0)).isdecimal():
             return f"variables: first must be a number from 0 up, not {self.variables['first']!r}"
         if strange := sorted(set(self.states.values()) - {*MEANINGS}):
@@ -512,6 +511,11 @@ class Dialect:
     # Ids: inside this room `JOB`, or `JOB_INDEX` of a task of an array
 
     @property
+    def task_template(self) -> str:
+        """How the system writes the id of a task of an array."""
+        return self.variables.get("task", "{job}_{index}")
+
+    @property
     def first_index(self) -> int:
         """The index of the first task of an array."""
         return int(self.variables.get("first", 0))
@@ -538,7 +542,7 @@ class Dialect:
         array, is_task, index = job.rpartition("_")
         if not is_task:
             return job
-        return self.variables.get("task", "{job}_{index}").replace("{job}", array).replace("{index}", index)
+        return self.task_template.replace("{job}", array).replace("{index}", index)
 
     def shown_id(self, job: str) -> str:
         """An id as people are told it."""
@@ -546,7 +550,7 @@ class Dialect:
 
     def normal(self, job: str) -> str:
         """An id as this room writes it, of one that the system wrote."""
-        template = re.escape(self.variables.get("task", "{job}_{index}"))
+        template = re.escape(self.task_template)
         pattern = template.replace(r"\{job\}", "(?P<job>.+)").replace(r"\{index\}", r"(?P<index>\d+)")
         found = re.fullmatch(pattern, job)
         return f"{found['job']}_{found['index']}" if found else job

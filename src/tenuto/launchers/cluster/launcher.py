@@ -459,7 +459,8 @@ class ClusterSubmitter:
         signals = signals_path(Layout(orders[0].root), self._signals_id)
         make_signals_file(self._follower.machine.files, signals)
         variables = self._dialect.job_variables(is_array=len(orders) > 1)
-        return Header(self._settings.beat_s, signals, variables, self._settings.reuse_s)
+        terms = Header(self._settings.beat_s, signals, variables, self._settings.reuse_s)
+        return terms._replace(task=self._dialect.task_template)
 
     def _queued(self, place: Place) -> str | None:
         """The id of a job whose answer was lost, if the queue shows it."""
