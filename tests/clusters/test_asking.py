@@ -93,9 +93,18 @@ def test_a_duration_fits_a_partition_with_what_is_asked_for_on_top(tmp_path: Pat
     assert launcher.held(Requirement.parse("duration=8h").alternatives[0]).duration_s == 3560.0
 
 
-@pytest.mark.parametrize("line", ["gpu = 4", 'time = "2x"', "cores = 0", 'gpu_kind = "mps"'])
-def test_a_partition_that_makes_no_sense_is_refused(tmp_path: Path, line: str) -> None:
-    with pytest.raises(InvalidSetting, match=re.escape("slurm.partitions: expected tables of cores")):
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("gpu = 4", "a has a gpu, which is none of these"),
+        ('time = "2x"', "a.time is seconds, or a time such as"),
+        ("cores = 0", "a.cores is an integer, at least 1, not 0"),
+        ('gpu_kind = "mps"', 'a.gpu_kind is "cuda" or "rocm"'),
+    ],
+)
+def test_a_partition_that_makes_no_sense_is_refused(tmp_path: Path, line: str, why: str) -> None:
+    said = f"slurm.partitions: expected tables of cores.*: {re.escape(why)}"
+    with pytest.raises(InvalidSetting, match=said):
         settings_of(tmp_path, f"[slurm.partitions.a]\n{line}\n")
 
 

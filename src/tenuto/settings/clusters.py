@@ -75,9 +75,17 @@ def _take_partitions(value: Any) -> Mapping[str, PartitionSettings]:
         raise Unfit
     taken = {}
     for name, told in value.items():
-        if not isinstance(told, Mapping) or not told.keys() <= _PARTITION.keys():
-            raise Unfit
-        known = {_PARTITION[key][0]: _PARTITION[key][1].take(one) for key, one in told.items()}
+        if not isinstance(told, Mapping):
+            raise Unfit(f"{name} is no table")
+        known = {}
+        for key, one in told.items():
+            if key not in _PARTITION:
+                raise Unfit(f"{name} has a {key}, which is none of these")
+            field, kind = _PARTITION[key]
+            try:
+                known[field] = kind.take(one)
+            except Unfit:
+                raise Unfit(f"{name}.{key} is {kind.name}, not {one!r:.60}") from None
         taken[name] = PartitionSettings(**known)
     return MappingProxyType(taken)
 

@@ -369,8 +369,11 @@ def _taken(given: Given, home: Path) -> Any:
     value = given.value.value if isinstance(given.value, Enum) else given.value
     try:
         taken = row.kind.take(value)
-    except Unfit:
-        raise InvalidSetting(f"{_where(given)}: expected {row.kind.name}, but got {_shown(value)}") from None
+    except Unfit as unfit:
+        why = f": {unfit}" if unfit.args else ""
+        raise InvalidSetting(
+            f"{_where(given)}: expected {row.kind.name}, but got {_shown(value)}{why}"
+        ) from None
     return _anchored(taken, given.base, home)
 
 
