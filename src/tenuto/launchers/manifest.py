@@ -45,7 +45,7 @@ class Header(NamedTuple):
     idle_s: float = 0.0
     """Of a pilot: how long after its last order it ends."""
     task: str = "{job}_{index}"
-    """How the cluster writes the id of a task; what comes before the last of the values is that of the job."""
+    """How the cluster writes the id of a task, whose index is the last of the values."""
 
     @property
     def own_job(self) -> str | None:

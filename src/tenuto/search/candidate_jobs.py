@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 from tenuto.clock import Clock
 from tenuto.errors import SearchError
 from tenuto.jobs.retry import StoredWork
+from tenuto.jobs.retry_rules import read_rules
 from tenuto.jobs.validity import StoredValidity
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.selection import AUTO, LOCAL, choose_launcher
+from tenuto.scheduler.decisions import NO_RETRY, Allowance, RetryLimits
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import GpuToken, TokenDependency, declare
 from tenuto.search.programs import PROGRAM_TASK
@@ -32,6 +34,15 @@ from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import Machine
 
 LEASE_FILE = "search.lease"
+
+
+def _retry(row: Claimed, limits: Limits) -> RetryLimits:
+    """The further attempts that the task of a search has by its rules: they are one candidate's."""
+    text = row.definition.get("retry")
+    if text is None:
+        return NO_RETRY
+    needs = Allowance(limits.memory_bytes, limits.walltime_s)
+    return RetryLimits(rules=read_rules(text, "__retry__"), needs=needs, by_rules=True)
 
 
 class AgentChange(NamedTuple):
@@ -100,6 +111,7 @@ class CandidateJobs:
         is_agent = row.task_id == PROGRAM_TASK and change is None
         named = row if change is None else change
         job_id, params = (named.job_id, named.params) if not repeat else repeated(row, repeat)
+        limits = self._limits(row)
         job = Job(
             named.task_id,
             job_id,
@@ -108,7 +120,8 @@ class CandidateJobs:
             work=StoredWork(params.encode("ascii")),
             clock=self._clock,
             tokens=() if is_agent else self._tokens,
-            limits=self._limits(row),
+            limits=limits,
+            retry=_retry(row, limits) if change is None and not is_agent else NO_RETRY,
             durability=Durability(self._settings.durability),
             once=once,
             priority=row.priority,
@@ -118,10 +131,11 @@ class CandidateJobs:
 
     def _limits(self, row: Claimed) -> Limits:
         settings = self._settings
-        walltime_s = row.definition.get("walltime_s")
+        walltime_s, needs = row.definition.get("walltime_s"), Allowance(*row.definition.get("needs", ()))
+        duration_s = settings.walltime_s if needs.duration_s is None else needs.duration_s
         limits = Limits(
-            settings.walltime_s if walltime_s is None else walltime_s,
-            settings.memory_bytes,
+            duration_s if walltime_s is None else walltime_s,
+            settings.memory_bytes if needs.memory_bytes is None else needs.memory_bytes,
             settings.log_bytes,
             settings.grace_s,
         )
