@@ -214,3 +214,34 @@ def test_a_need_grows_to_what_the_largest_partition_has_and_no_further(scripts: 
     assert found["instructions"]["limits"]["memory_bytes"] == 150 << 20
     assert [(job["state"], job["reason"]) for job in scripts.jobs()] == [("error", "memory")]
     assert scripts.ledger() == ["attempt 1", "attempt 2"]
+
+
+SEARCH = """
+from tenuto.search import Evolution, RandomSearch, Real
+
+class Candidate(Task):
+    __requires__ = "cpu(mem=100M) & duration=1m"
+    __retry__ = "failed: 1"
+    x: Param[float]
+    def execute(self):
+        note(f"attempt {self.job_attempt} {os.environ.get('JOB_ID')}")
+        if self.job_attempt == 1:
+            raise ValueError("as it is meant to")
+        return self.x
+
+if __name__ == "__main__":
+    given = {"space": {"x": Real(0, 1)}, "sampler": RandomSearch(), "max_total_jobs": 2}
+    found = Evolution("s", Candidate.C(), workdir=HERE / "ws", **given)
+    assert found.run(slots=2).succeeded == 2
+"""
+
+
+@pytest.mark.parametrize("site", ["sge"], indirect=True)
+def test_candidates_of_a_search_run_on_the_cluster_with_what_their_task_asks_for(scripts: Scripts) -> None:
+    scripts.ended(scripts.start(SEARCH), 0)
+    words = [line.split() for line in scripts.ledger()]
+    assert [attempt for _, attempt, _ in words] == ["1", "1", "2", "2"]
+    assert all(job.isdecimal() for *_, job in words)
+    scripts_of = [path.read_text() for path in scripts.workspace.glob("jobs/*/*/.tenuto/launch.json")]
+    limits = [json.loads(text)["instructions"]["limits"] for text in scripts_of]
+    assert [(one["memory_bytes"], one["walltime_s"]) for one in limits] == [(100 << 20, 60.0)] * 2

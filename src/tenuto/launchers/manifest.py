@@ -50,8 +50,10 @@ class Header(NamedTuple):
     @property
     def own_job(self) -> str | None:
         """The cluster's id of the job that this process is."""
-        *job, last = [*filter(None, map(os.environ.get, self.job))] or [None]
-        return last if not job else self.task.replace("{job}", "_".join(job)).replace("{index}", last or "")
+        *job, last = [""] + [value for name in self.job if (value := os.environ.get(name))]
+        if len(job) < 2:
+            return last or None
+        return self.task.replace("{job}", "_".join(job[1:])).replace("{index}", last)
 
 
 class ManifestUnreadable(ValueError):

@@ -19,7 +19,8 @@ from tenuto.jobs.validity import StoredValidity
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
-from tenuto.launchers.selection import AUTO, LOCAL, choose_launcher
+from tenuto.launchers.requirements import Alternative
+from tenuto.launchers.selection import AUTO, LOCAL, choose_launcher, is_local, node_launcher
 from tenuto.scheduler.decisions import NO_RETRY, Allowance, RetryLimits
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import GpuToken, TokenDependency, declare
@@ -95,13 +96,17 @@ class CandidateJobs:
         self._lease_path = str(workspace / LEASE_FILE) if is_leased else None
         self._validity = StoredValidity(this_machine().files)
         self._tokens = () if gpus is None else (TokenDependency(gpus, 1),)
-        self._kind = LOCAL if settings.launcher == AUTO else settings.launcher
-        self._launcher = choose_launcher(self._kind, slots)
+        self._launcher = node_launcher(settings, slots)
+        if gpus is not None and self._launcher.external:
+            told = "cannot hold the GPUs of this machine: leave them out of the search"
+            raise SearchError(f"jobs of {self._launcher.name} {told}")
 
     @cached_property
     def _agents(self) -> Launcher:
         """The launcher of agents, which have slots of their own; made when the first one runs."""
-        return choose_launcher(self._kind, self._settings.search.agent_slots)
+        kind = self._settings.launcher
+        has_own = is_local(kind) and kind != AUTO
+        return choose_launcher(kind if has_own else LOCAL, self._settings.search.agent_slots)
 
     def make(self, row: Claimed, change: AgentChange | None = None, *, once: bool, repeat: int = 0) -> Job:
         """The job of a row, or the one that evaluates what its agent changed.
@@ -116,7 +121,7 @@ class CandidateJobs:
             named.task_id,
             job_id,
             layout=self._layout,
-            launcher=self._agents if is_agent else self._launcher,
+            launcher=self._agents if is_agent else self._adapted(limits),
             work=StoredWork(params.encode("ascii")),
             clock=self._clock,
             tokens=() if is_agent else self._tokens,
@@ -128,6 +133,12 @@ class CandidateJobs:
         )
         job.reuse = self._validity
         return job
+
+    def _adapted(self, limits: Limits) -> Launcher:
+        """The launcher of candidates; a cluster is asked for the memory and the time that they have."""
+        if not self._launcher.external or limits.memory_bytes is limits.walltime_s is None:
+            return self._launcher
+        return self._launcher.adapted(Alternative(limits.walltime_s, memory_bytes=limits.memory_bytes))
 
     def _limits(self, row: Claimed) -> Limits:
         settings = self._settings

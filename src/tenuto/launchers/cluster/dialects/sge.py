@@ -96,7 +96,8 @@ class GridEngineDialect(Dialect):
         return super().submit(job._replace(options=[*job.options, "-w", "n"]))
 
     def why_refused(self, arguments: Sequence[str]) -> str | None:
-        words, asked = [], 0.0
+        words: list[str] = []
+        asked = 0.0
         for word in arguments:
             if word.startswith(_BY_LOAD):
                 asked = max(asked, _bytes(word.removeprefix(_BY_LOAD)))
