@@ -32,6 +32,7 @@ from tenuto.launchers.cluster.tracked import (
     MISSING_ANSWERS,
     ClusterProcess,
     EndRequest,
+    Handed,
     Tracked,
     TrackedAttempt,
 )
@@ -156,6 +157,17 @@ class ClusterFollower:
                     self._open_places.add(found.place, attempt.launch.nonce, doubtful)
         self._poller.interval.soon(self.machine.clock.monotonic())
         self.hurry()
+
+    def take(self, handed: Handed, found: SubmittedAttempt, doubtful: str | None = None) -> None:
+        """The system has an order, or may have it: see `submitted`."""
+        self.submitted(handed.attempt, found, doubtful)
+        handed.answer(self.process_of(handed.attempt))
+
+    def give_up(self, orders: Iterable[Handed], error: Exception) -> None:
+        """The system refused orders."""
+        for handed in orders:
+            self.submitted(handed.attempt, None)
+            handed.answer(error)
 
     def process_of(self, attempt: TrackedAttempt) -> ClusterProcess:
         with self._tracked.lock:

@@ -13,13 +13,12 @@ from enum import IntEnum, unique
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tenuto.launchers.cluster.dialect import EXITED, Dialect, QueueRow
+from tenuto.launchers.cluster.dialect import EXITED, ClusterOptions, Dialect, QueueRow
 from tenuto.launchers.cluster.submission import SubmittedAttempt, has_vanished
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.local import resolve
 from tenuto.launchers.manifest import Order, setup_failure, setup_path
 from tenuto.launchers.observation import Observer, Seen, Sighting
-from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.terms import SETUP_FAILED, STALE, STARVED
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.attempt_files import read_launch, read_pid
@@ -461,12 +460,6 @@ class Handed(NamedTuple):
     """Of its workspace."""
     order: Order
     attempt: TrackedAttempt
-
-    @classmethod
-    def of(cls, order: StartOrder, attempt: TrackedAttempt) -> Handed:
-        layout = Instructions.of(order.launch).layout(order.paths)
-        line = Order(order.paths.directory, order.paths.script_name, order.launch.nonce)
-        return cls(layout.root, line, attempt)
-
-
-Answer = Callable[[Handed, ClusterProcess | Exception], None]
+    options: ClusterOptions
+    answer: Callable[[ClusterProcess | Exception], None]
+    """Called in a thread, once: with the process, or why there is none."""
