@@ -31,7 +31,7 @@ from tenuto.launchers.cluster.tracked import ClusterProcess, Handed
 from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.manifest import Header, Order
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement, time_text, unfit
+from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Requirement, time_text, unfit
 from tenuto.launchers.runner.terms import LAST_WORDS_S
 from tenuto.settings import load_settings
 from tenuto.settings.clusters import ClusterSettings, PartitionSettings
@@ -227,7 +227,9 @@ class ClusterLauncher:
 
     def _partition(self, alternative: Alternative, hosts: Mapping[str, Host]) -> str:
         """The partition of the settings that an alternative fits best; else `LauncherNotFound`."""
-        found = {name: match for name, host in hosts.items() if (match := match_of(alternative, host))}
+        found = {
+            name: match for name, host in hosts.items() if (match := Requirement((alternative,)).match(host))
+        }
         if found:
             return max(found, key=lambda name: found[name].score)
         why = "; ".join(f"{name}: {unfit(alternative, host)}" for name, host in hosts.items())
@@ -318,10 +320,6 @@ def host_of(told: PartitionSettings, grace_s: float) -> Host:
     gpus = (Gpu(told.gpu_kind, told.gpu_memory_bytes, told.gpu_type),) * told.gpus
     longest_s = None if told.time_s is None else max(told.time_s - grace_s - LAST_WORDS_S, 1.0)
     return Host(told.cores, told.memory_bytes, gpus, longest_s, priority=told.priority, nodes=told.nodes)
-
-
-def match_of(alternative: Alternative, host: Host) -> Match | None:
-    return Requirement((alternative,)).match(host)
 
 
 def slots_of(options: ClusterOptions, settings: ClusterSettings, most_jobs: int) -> int:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum, unique
 from functools import partial
@@ -288,25 +288,6 @@ _DROP_S = 10.0
 """How often such attempts are looked for."""
 
 
-class Listening:
-    """A context in which a listener is told of an attempt."""
-
-    __slots__ = ("_attempt", "_lock", "_tell")
-
-    def __init__(self, lock: threading.RLock, attempt: TrackedAttempt, tell: Callable[[], None]) -> None:
-        self._lock = lock
-        self._attempt = attempt
-        self._tell = tell
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._attempt.listeners.append(self._tell)
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._attempt.listeners.remove(self._tell)
-
-
 class Tracked:
     """Every attempt that is followed; for any thread."""
 
@@ -379,9 +360,16 @@ class Tracked:
             attempt.told = EndRequest.NONE
             self.keep(attempt)
 
-    def listening(self, attempt: TrackedAttempt, tell: Callable[[], None]) -> Listening:
+    @contextmanager
+    def listening(self, attempt: TrackedAttempt, tell: Callable[[], None]) -> Iterator[None]:
         """Calls `tell`, in another thread, whenever something new is known of the attempt."""
-        return Listening(self.lock, attempt, tell)
+        with self.lock:
+            attempt.listeners.append(tell)
+        try:
+            yield
+        finally:
+            with self.lock:
+                attempt.listeners.remove(tell)
 
     def _drop(self, nonce: str) -> None:
         self._attempts.pop(nonce, None)
