@@ -22,18 +22,16 @@ from tenuto.launchers.local import LocalProcess, Readable, find_local, sweep_loc
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.terms import BARE, ENTRY, SIGNALS
 from tenuto.launchers.warm.fork_safety import MEMORY_LIMIT
+from tenuto.launchers.warm.helper import bury, retire, watched
 from tenuto.launchers.warm.needs import LEAN, Needs, ProcessVariables, Surroundings
 from tenuto.launchers.warm.parent import (
     Answer,
     NotSent,
     ParentGone,
     WarmParent,
-    bury,
     changed_variables,
-    retire,
     retire_all,
     said_ready,
-    watched,
 )
 from tenuto.launchers.warm.remedies import Reasons
 from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS, MessageTooLong

@@ -10,8 +10,9 @@ from contextlib import suppress
 from tenuto.launchers.local import LocalProcess
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.terms import BARE
+from tenuto.launchers.warm.helper import Helper, retire, watched
 from tenuto.launchers.warm.needs import Needs, ProcessVariables
-from tenuto.launchers.warm.parent import Helper, changed_variables, retire, watched
+from tenuto.launchers.warm.parent import changed_variables
 from tenuto.launchers.warm.wire import MessageTooLong, receive, send
 from tenuto.workspace.ports import Machine
 
