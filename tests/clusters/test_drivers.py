@@ -95,6 +95,8 @@ def test_the_commands_know_the_cluster(scripts: Scripts) -> None:
     rows = {row["name"]: row for row in json.loads(scripts.tenuto("launchers", "list", "--json"))}
     assert rows["sge"]["usable"]
     assert rows["sge"]["default"]
+    checks = {row["name"]: row for row in json.loads(scripts.tenuto("doctor", "--json"))["checks"]}
+    assert re.fullmatch(r"Grid Engine, by qsub, \d+ jobs, answered in \d+ ms", checks["sge"]["found"])
     probe = scripts.tenuto("launchers", "test", "-w", str(scripts.directory), "--wait", "60", "--json")
     assert not [row for row in json.loads(probe) if row["is_fatal"]]
 

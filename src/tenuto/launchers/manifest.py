@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tenuto.light import NamedTuple, pattern
 from tenuto.workspace.json_bytes import from_json, to_json
+from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Files
 from tenuto.workspace.records import Fields
 
@@ -24,6 +25,10 @@ class Order(NamedTuple):
     directory: str
     script_name: str
     nonce: str
+
+    @property
+    def paths(self) -> JobPaths:
+        return JobPaths(self.directory, self.script_name)
 
 
 class Header(NamedTuple):

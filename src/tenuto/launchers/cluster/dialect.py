@@ -172,11 +172,8 @@ class ClusterOptions:
         for word in self.extra:
             _check_text("extra", word)
         _check_number("time_s", self.time_s, 0, exclusive=True)
-        _check_number("memory_bytes", self.memory_bytes, 1)
-        _check_number("cpus", self.cpus, 1)
-        _check_number("gpus", self.gpus, 0)
-        _check_number("nodes", self.nodes, 1)
-        _check_number("tasks", self.tasks, 1)
+        for name, least in (("memory_bytes", 1), ("cpus", 1), ("gpus", 0), ("nodes", 1), ("tasks", 1)):
+            _check_number(name, getattr(self, name), least)
         if (self.tasks or 0) % (self.nodes or 1):
             raise InvalidSetting(f"tasks must be a multiple of nodes ({self.nodes}), not {self.tasks}")
 
