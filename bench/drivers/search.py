@@ -249,10 +249,12 @@ def beside(search):
     """A worker's agent in this process."""
     from pathlib import Path
 
-    from tenuto.search.agent import Agent
+    from tenuto.search.worker_loop import WorkerLoop
     from tenuto.workspace.machine import this_machine
 
-    agent = Agent(search.open().store, search.settings, Path("ws").resolve(), this_machine(), slots=SLOTS)
+    agent = WorkerLoop(
+        search.open().store, search.settings, Path("ws").resolve(), this_machine(), slots=SLOTS
+    )
     agent.start()
     return agent
 

@@ -13,10 +13,20 @@ from loguru import logger
 from sqlalchemy import text
 
 from tenuto.database import Database, migrate
+from tenuto.errors import SearchError
 from tenuto.lifecycle.evolution import EvolutionStatus
-from tenuto.search import Evolution, EvolutionScheduler, JobScheduler, MapElites, RandomSearch, Real
+from tenuto.search import (
+    Evolution,
+    EvolutionScheduler,
+    JobScheduler,
+    MapElites,
+    MapElitesSampler,
+    RandomSearch,
+    Real,
+)
 from tenuto.search.opening import MIGRATIONS
 from tenuto.search.rows import Caps, Refusal
+from tenuto.search.search_loop import Dispatcher, SearchLoop
 from tenuto.search.store import Store
 from tenuto.settings import Settings
 from tenuto.settings.search import SearchSettings
@@ -176,6 +186,25 @@ def test_54_a_broker_that_is_down_costs_time_only(sqlite: Store) -> None:
     assert jobs.dispatch_pending_jobs() == 3
 
 
+def test_26_known_names_lead_to_the_parts_of_the_loop(tmp_path: Path) -> None:
+    evolution = search(tmp_path)
+    sampler, ticking = evolution.sampler, evolution.scheduler(Console(), FakeQueue())
+    assert isinstance(sampler, MapElitesSampler)
+    assert isinstance(ticking, EvolutionScheduler)
+    assert isinstance(ticking.dispatcher, JobScheduler)
+    assert not isinstance(ticking, JobScheduler)
+    assert (EvolutionScheduler.__bases__, JobScheduler.__bases__) == ((SearchLoop,), (Dispatcher,))
+    job = sampler.schedule_job(experiment_id="s", priority=3)
+    assert job is not None
+    assert (job.number, job.reused) == (1, False)
+    with pytest.raises(SearchError, match="makes jobs of s"):
+        sampler.schedule_job(experiment_id="other")
+    with pytest.raises(SearchError, match="priority"):
+        sampler.schedule_job(experiment_id="s", priority=1 << 31)
+    assert ticking.dispatcher.count_unfinished_jobs() == 1
+    evolution.close()
+
+
 def search(tmp_path: Path, **options: Any) -> Evolution:
     given = {"sampler": RandomSearch(), "max_unfinished_jobs": 3, **options}
     return Evolution("s", Square, space={"x": Real(0, 1)}, workdir=tmp_path, **given)
@@ -282,7 +311,7 @@ def test_4_a_candidate_that_another_scheduler_told_meanwhile_is_told_once(
     evaluate()
     assert other.tick()["scheduled"] == 3  # which the first scheduler has not read
     evaluate()
-    replica = first.sampler.replica
+    replica = first.open().maker.replica
     read_on = replica.read_on
 
     def late() -> None:
@@ -332,10 +361,10 @@ def test_17_a_replica_that_is_rebuilt_from_the_rows_asks_for_the_same(tmp_path: 
         ticking.tick()
         rows = claimed(store, 1 + point % 2)
         store.finish([succeeded(row, objective=float(row.number % 7)) for row in rows], 3)
-        mine = evolution.sampler.replica
+        mine = evolution.open().maker.replica
         mine.read_on()
         fresh = search(tmp_path, max_total_jobs=200, sampler=sampler)
-        replica = fresh.sampler.replica
+        replica = fresh.open().maker.replica
         replica.read_on()
         assert (replica.scheduled, replica.told) == (mine.scheduled, mine.told)
         proposals = [mine.ask(attempt) for attempt in range(3)]

@@ -17,7 +17,7 @@ from tenuto.errors import CapReached, SearchDiffers, SearchError
 from tenuto.lifecycle.states import JobState, Standing
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.search import Evolution, EvolutionScheduler, GridSearch, Integer, MapElites, RandomSearch, Real
-from tenuto.search.agent import Agent
+from tenuto.search.worker_loop import WorkerLoop
 from tenuto.workspace.job_directory import read_status, write_status
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.records import StatusRecord
@@ -239,7 +239,7 @@ def until_executed(tmp_path: Path) -> None:
 def test_13_a_machine_that_slept_an_hour_loses_no_attempt(tmp_path: Path) -> None:
     evolution = waiting(tmp_path)
     store, machine = evolution.open().store, this_machine()
-    agent = Agent(store, evolution.settings, tmp_path / "w", machine, slots=1)
+    agent = WorkerLoop(store, evolution.settings, tmp_path / "w", machine, slots=1)
     ticking = EvolutionScheduler(
         evolution.settings, Console(), evolution.sampler, "square", store=store, agent=agent
     )
@@ -257,7 +257,7 @@ def test_13_a_machine_that_slept_an_hour_loses_no_attempt(tmp_path: Path) -> Non
 def test_24_a_second_interrupt_that_overtakes_the_first_still_leaves(tmp_path: Path) -> None:
     evolution = waiting(tmp_path)
     store = evolution.open().store
-    agent = Agent(store, evolution.settings, tmp_path / "w", this_machine(), slots=1)
+    agent = WorkerLoop(store, evolution.settings, tmp_path / "w", this_machine(), slots=1)
     ticking = EvolutionScheduler(
         evolution.settings, Console(), evolution.sampler, "square", store=store, agent=agent
     )
@@ -289,7 +289,7 @@ def test_24_a_job_that_is_being_submitted_is_stopped_before_its_row_is_given_bac
         return job
 
     monkeypatch.setattr(Scheduler, "submit_async", late)
-    agent = Agent(store, evolution.settings, tmp_path / "w", machine, slots=1)
+    agent = WorkerLoop(store, evolution.settings, tmp_path / "w", machine, slots=1)
     agent.start()
     assert handed_in.wait(60)
     until_executed(tmp_path)

@@ -8,11 +8,10 @@ from tenuto.errors import CapReached, GitError, SearchDiffers, SearchError, Sear
 from tenuto.light import on_demand
 
 if TYPE_CHECKING:
+    from tenuto.compat.loreley import EvolutionScheduler, JobScheduler, MapElitesSampler
     from tenuto.search.archive import Archive, Elite, Verdict
     from tenuto.search.evolution import Evolution
-    from tenuto.search.job_scheduler import JobScheduler
     from tenuto.search.map_elites import MapElites
-    from tenuto.search.map_elites_sampler import MapElitesSampler
     from tenuto.search.optuna_sampler import OptunaSampler
     from tenuto.search.outcome import Outcome
     from tenuto.search.plain_samplers import GridSearch, RandomSearch
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from tenuto.search.repository import Repository
     from tenuto.search.result import SearchResult
     from tenuto.search.ribs_sampler import RibsSampler
-    from tenuto.search.search_loop import EvolutionScheduler
     from tenuto.search.spaces import Choice, Integer, Real, Sub
     from tenuto.search.study import Study
     from tenuto.search.variation import Gaussian, IsoLine, Mixed
@@ -32,15 +30,12 @@ _ON_DEMAND = {
     "Choice": "spaces",
     "Elite": "archive",
     "Evolution": "evolution",
-    "EvolutionScheduler": "search_loop",
     "Gaussian": "variation",
     "GridSearch": "plain_samplers",
     "Halving": "pruning",
     "Integer": "spaces",
     "IsoLine": "variation",
-    "JobScheduler": "job_scheduler",
     "MapElites": "map_elites",
-    "MapElitesSampler": "map_elites_sampler",
     "Median": "pruning",
     "Mixed": "variation",
     "OptunaSampler": "optuna_sampler",
@@ -91,4 +86,7 @@ __all__ = [
     "Verdict",
 ]
 
-__getattr__, __dir__ = on_demand(__name__, {name: f"{__name__}.{at}" for name, at in _ON_DEMAND.items()})
+_LORELEY = dict.fromkeys(("EvolutionScheduler", "JobScheduler", "MapElitesSampler"), "tenuto.compat.loreley")
+__getattr__, __dir__ = on_demand(
+    __name__, {name: f"{__name__}.{at}" for name, at in _ON_DEMAND.items()} | _LORELEY
+)

@@ -23,15 +23,15 @@ from tenuto.tasks.arguments import guarded_by
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tenuto.compat import loreley
     from tenuto.search import open_search, search_run
-    from tenuto.search.job_scheduler import Console
-    from tenuto.search.map_elites_sampler import MapElitesSampler
     from tenuto.search.open_search import OpenSearch
     from tenuto.search.queues import Queue
     from tenuto.search.result import SearchResult
-    from tenuto.search.search_loop import EvolutionScheduler
+    from tenuto.search.search_loop import CandidateMaker, Console, SearchLoop
     from tenuto.settings import Settings
 else:
+    loreley = late("tenuto.compat.loreley")
     open_search = late("tenuto.search.open_search")
     search_run = late("tenuto.search.search_run")
 
@@ -151,9 +151,9 @@ class Evolution:
         return settings_of(self)
 
     @property
-    def sampler(self) -> "MapElitesSampler":
-        """What makes candidates of the stored search; opens it."""
-        return self.open().sampler
+    def sampler(self) -> "loreley.MapElitesSampler":
+        """What makes candidates of the stored search, for a `JobScheduler`; opens it."""
+        return loreley.MapElitesSampler(self.open().maker)
 
     def open(self) -> "OpenSearch":
         """Makes or finds the stored search.
@@ -181,7 +181,7 @@ class Evolution:
         `skip_if_exists`: if the search has these values already, that candidate's number; otherwise they are
         refused. Raises `CapReached` if the search has `max_total_jobs` candidates already.
         """
-        return self._open_for_more().enqueue(self.name, values, priority, skip_if_exists=skip_if_exists)
+        return self._open_for_more().enqueue(values, priority, skip_if_exists=skip_if_exists)
 
     def add(self, values: Any, outcome: Any, *, skip_if_exists: bool = False) -> int:
         """Adds a candidate whose outcome is known, which is told and never evaluated; its number.
@@ -191,17 +191,15 @@ class Evolution:
         """
         if isinstance(self.task, Repository):
             raise SearchError("programs are evaluated: give a commit of yours to enqueue")
-        return self._open_for_more().add(self.name, values, outcome, skip_if_exists=skip_if_exists)
+        return self._open_for_more().add(values, outcome, skip_if_exists=skip_if_exists)
 
-    def _open_for_more(self) -> "MapElitesSampler":
+    def _open_for_more(self) -> "CandidateMaker":
         opened = self.open()
         opened.reopen(has_new=True)
-        return opened.sampler
+        return opened.maker
 
-    def scheduler(
-        self, console: "Console | None" = None, queue: "Queue | Any | None" = None
-    ) -> "EvolutionScheduler":
-        """The scheduler of the search, without an agent: for programs that tick by themselves."""
+    def scheduler(self, console: "Console | None" = None, queue: "Queue | Any | None" = None) -> "SearchLoop":
+        """The scheduler of the search, without a worker: for programs that tick by themselves."""
         return self.open().scheduler(console, queue)
 
     def result(self) -> "SearchResult":

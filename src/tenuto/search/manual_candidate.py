@@ -13,9 +13,8 @@ from typing import Any
 from sqlalchemy import select
 
 from tenuto.errors import SearchError
-from tenuto.search.candidates import Candidates
+from tenuto.search.candidates import Candidates, add_given, refused, with_outcome
 from tenuto.search.export import COLUMNS
-from tenuto.search.map_elites_sampler import add_given, refused, with_outcome
 from tenuto.search.rows import Caps, NewCandidate, Refusal, SearchRow
 from tenuto.search.spaces import IS, Choice, Dimension, Integer, Numeric, Real, Space, Sub
 from tenuto.search.store import Store

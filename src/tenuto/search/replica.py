@@ -49,7 +49,7 @@ class Replica:
         self, store: Store, name: str, begin: Callable[[], Sampler], candidates: Candidates, seed: int
     ) -> None:
         self._store = store
-        self._name = name
+        self.name = name
         self._begin = begin
         self._candidates = candidates
         self._seed = seed
@@ -74,7 +74,7 @@ class Replica:
 
     def read_on(self) -> None:
         """Reads what was added and told since, also by other processes."""
-        told, rows, tells = self._store.read_log(self._name, self.scheduled, self.told)
+        told, rows, tells = self._store.read_log(self.name, self.scheduled, self.told)
         for row in rows:
             self.scheduled = max(self.scheduled, row.number)
             if row.told is None:

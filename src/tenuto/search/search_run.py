@@ -1,4 +1,4 @@
-"""Runs a declared search: puts scheduler and agent together, shows how it goes, and ends both.
+"""Runs a declared search: puts scheduler and worker together, shows how it goes, and ends both.
 Knows how to run and to end; how a search is opened is in `open_search`.
 """
 
@@ -22,7 +22,6 @@ from tenuto.jobs.notify import Notice, Notifier
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.export import failures
 from tenuto.search.git import Git
-from tenuto.search.job_scheduler import Console
 from tenuto.search.open_search import OpenSearch
 from tenuto.search.program_tasks import check_commands, ignore_workspace, remarks_on
 from tenuto.search.programs import Programs
@@ -37,6 +36,7 @@ from tenuto.search.reporter import (
 )
 from tenuto.search.result import SearchResult
 from tenuto.search.rows import SearchRow
+from tenuto.search.search_loop import Console
 from tenuto.search.store import Store
 from tenuto.search.tables import is_status, jobs
 from tenuto.settings.tree import imposed_notify
@@ -217,8 +217,8 @@ class SearchRun:
         if isinstance(domain, Programs):
             ignore_workspace(domain.repository, str(opened.workspace))
         self._branch = _best_branch(opened)
-        self.agent = opened.agent() if options.workers else None
-        self.scheduler = opened.scheduler(console or Plain(reporter), agent=self.agent)
+        self.worker = opened.worker() if options.workers else None
+        self.scheduler = opened.scheduler(console or Plain(reporter), worker=self.worker)
         self.scheduler.on_tick = self._ticked
         self._is_root_read = False
         told = imposed_notify.get() or opened.settings.notify
@@ -249,7 +249,7 @@ class SearchRun:
 
     def _run(self) -> SearchResult:
         opened = self._opened
-        opened.sampler.replica.read_on()
+        opened.maker.replica.read_on()
         opened.reopen()
         started = self._progress()
         self._best_told, self._failed_told = started.best_number, started.failed  # told by an earlier driver
@@ -266,17 +266,17 @@ class SearchRun:
             self._reporter.say(f"{opened.name}: {remark}")
         interrupts = SearchInterrupts(self._stop, self._leave, self._reporter.say)
         with interrupts:
-            if self.agent is not None:
-                self.agent.start()
+            if self.worker is not None:
+                self.worker.start()
             try:
                 self.scheduler.run_forever(once=self._options.once)
             finally:
-                if self.agent is not None:
-                    self.agent.drain() if not interrupts.is_left else self.agent.leave()
-                    self.agent.join(None if not interrupts.is_left else 10)
-            self.scheduler.jobs.close()
-            if self.agent is not None and self.agent.error is not None:
-                error = self.agent.error
+                if self.worker is not None:
+                    self.worker.drain() if not interrupts.is_left else self.worker.leave()
+                    self.worker.join(None if not interrupts.is_left else 10)
+            self.scheduler.dispatcher.close()
+            if self.worker is not None and self.worker.error is not None:
+                error = self.worker.error
                 words = f"{opened.name} could not continue: {type(error).__name__}: {error}"
                 raise WorkerDied(words) from error
             result = opened.result(interrupts.count > 0)
@@ -285,7 +285,7 @@ class SearchRun:
             self._reporter.ended(ended, result)
             if self._notifier is not None:  # what ended after the last tick
                 self._notify(ended, self._notifier)
-            older = opened.sampler.replica.tally.older
+            older = opened.maker.replica.tally.older
             if older:
                 self._reporter.say(
                     f"{opened.name}: {older} of the outcomes {'was' if older == 1 else 'were'} made by other "
@@ -296,12 +296,12 @@ class SearchRun:
 
     def _stop(self) -> None:
         self.scheduler.stop()
-        if self.agent is not None:
-            self.agent.drain()
+        if self.worker is not None:
+            self.worker.drain()
 
     def _leave(self) -> None:
-        if self.agent is not None:
-            self.agent.leave()
+        if self.worker is not None:
+            self.worker.leave()
         self.scheduler.stop(at_once=True)
 
     def _follow_best(self) -> None:
@@ -352,7 +352,7 @@ class SearchRun:
     def _progress(self) -> SearchProgress:
         view = self.scheduler.view or self._opened.store.view(self._opened.name)
         assert view is not None
-        replica = self._opened.sampler.replica
+        replica = self._opened.maker.replica
         tally, archive = replica.tally, replica.archive
         parents = {p.parent for p in replica.in_flight.values() if p.parent is not None}
         cells = tuple(e.cell for e in archive.elites() if e.number in parents) if archive and parents else ()
@@ -373,7 +373,7 @@ class SearchRun:
             view.search.best_objective,
             archive,
             cells,
-            self._opened.settings.slots if self.agent is not None else 0,
+            self._opened.settings.slots if self.worker is not None else 0,
             self._failures(tally.failed),
             str(self._opened.workspace),
         )

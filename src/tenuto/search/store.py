@@ -74,6 +74,7 @@ from tenuto.search.rows import (
     SearchView,
     Sent,
     Told,
+    check_priority,
 )
 from tenuto.search.tables import (
     DISPATCH_ORDER,
@@ -315,6 +316,7 @@ class Store:
 
     def set_priority(self, name: str, number: int, priority: int) -> bool:
         """Gives a candidate that waits another priority."""
+        check_priority(priority)
 
         def work(connection: Connection) -> bool:
             changed = connection.execute(

@@ -16,12 +16,11 @@ from tenuto.errors import SearchError
 from tenuto.search.archive import Elite, Verdict
 from tenuto.search.candidates import decoded, encoded
 from tenuto.search.kept_outcomes import judge
-from tenuto.search.map_elites_sampler import MapElitesSampler, ScheduledJob
 from tenuto.search.opening import MIGRATIONS
 from tenuto.search.proposals import Proposal, Sampler
 from tenuto.search.replica import Replica
 from tenuto.search.rows import Caps, LogRow, NewCandidate
-from tenuto.search.search_loop import Ingestion
+from tenuto.search.search_loop import CandidateMaker, Ingestion, ScheduledJob
 from tenuto.search.store import Store
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class StoredStudy:
         candidates: Any = _Candidates(domain, f"{name}/{row.created_at}")
         self._maximize = definition["direction"] == "max"
         self.replica = Replica(self._store, name, begin, candidates, definition["seed"])
-        self._sampler = MapElitesSampler(
+        self._maker = CandidateMaker(
             self._store, self.replica, candidates, caps=Caps(), maximize=self._maximize
         )
         self._ingestion = Ingestion(
@@ -102,7 +101,7 @@ class StoredStudy:
     def ask(self) -> ScheduledJob | None:
         """The next candidate; None if the sampler has nothing to try."""
         self._ingestion.ingest(is_asked_out=False)
-        return self._sampler.schedule_job(experiment_id=self._name)
+        return self._maker.make()
 
     def tell(self, number: int, outcome: Outcome | None) -> Verdict:
         """Stores what came of a candidate, and tells it to the sampler."""
