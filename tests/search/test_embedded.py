@@ -16,7 +16,16 @@ from tenuto.cli.commands.worker import Worker
 from tenuto.errors import CapReached, SearchDiffers, SearchError
 from tenuto.lifecycle.states import JobState, Standing
 from tenuto.scheduler.scheduler import Scheduler
-from tenuto.search import Evolution, EvolutionScheduler, GridSearch, Integer, MapElites, RandomSearch, Real
+from tenuto.search import (
+    Evolution,
+    EvolutionScheduler,
+    GridSearch,
+    Integer,
+    MapElites,
+    Median,
+    RandomSearch,
+    Real,
+)
 from tenuto.search.worker_loop import WorkerLoop
 from tenuto.workspace.job_directory import read_status, write_status
 from tenuto.workspace.machine import this_machine
@@ -89,6 +98,23 @@ def test_a_cap_that_is_not_positive_is_refused(cap: dict[str, Any], tmp_path: Pa
         square(tmp_path, **cap)
     with pytest.raises(SearchError, match="target"):
         square(tmp_path, target=float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"target": 10**400}, "target="),
+        ({"max_seconds": 10**400}, "max_seconds="),
+        ({"workdir": ""}, "workdir"),
+        ({"name": "-x"}, "cannot name"),
+        ({"metric": "loss"}, "give pruner"),
+        ({"metric": "", "pruner": Median()}, "metric"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(given: dict[str, Any], words: str, tmp_path: Path) -> None:
+    whole: dict[str, Any] = {"name": "s", "space": {"x": Real(0, 1)}, "workdir": tmp_path, **given}
+    with pytest.raises(SearchError, match=words):
+        Evolution(whole.pop("name"), Square, **whole)
 
 
 @pytest.mark.parametrize("form", ["outcome", "mapping", "ordered", "dataclass", "tuple", "names"])

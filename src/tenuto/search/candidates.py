@@ -20,7 +20,7 @@ from tenuto.jobs.submission import dependencies_of, tokens_of
 from tenuto.jobs.validity import RERUNS, check_classes
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.commits import EvolveCommit
-from tenuto.search.kept_outcomes import judge
+from tenuto.search.kept_outcomes import judge, read_json
 from tenuto.search.program_commands import files_outside
 from tenuto.search.program_tasks import check_repository, complete_values, evaluator_files, program_task
 from tenuto.search.programs import Programs
@@ -112,8 +112,13 @@ class Candidates:
                     "a candidate cannot depend on other tasks, nor on tokens: evaluate them inside it"
                 )
 
-    def given(self, values: Any) -> Proposal:
-        """The proposal of a person; `SearchError` for values that are not in the space."""
+    def given(self, values: Any, root: str | None = None) -> Proposal:
+        """The proposal of a person; `SearchError` for values that are not in the space.
+
+        `root`: of programs, the commit that the search began with.
+        """
+        if isinstance(self.domain, Programs):
+            return Proposal(values, context={"root": root})
         return Proposal(self.domain.checked(values) if isinstance(self.domain, Space) else values)
 
     def make(self, proposal: Proposal, number: int, asked_after: int, priority: int) -> NewCandidate:
@@ -187,7 +192,7 @@ def encoded(proposal: Proposal) -> str:
 
 def decoded(row: LogRow) -> Proposal:
     """The proposal that a row keeps, with plain values."""
-    kept = json.loads(row.proposal)
+    kept = read_json(row.proposal)[0]
     return Proposal(kept["values"], row.parent, tuple(kept["inspirations"]), row.island)
 
 

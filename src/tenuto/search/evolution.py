@@ -35,6 +35,8 @@ else:
     open_search = late("tenuto.search.open_search")
     search_run = late("tenuto.search.search_run")
 
+_METRIC = "objective"
+
 
 @guarded_by(SearchError)
 class Evolution:
@@ -78,7 +80,7 @@ class Evolution:
         repeats: int = 1,
         repeat_best: int = 0,
         pruner: Any = None,
-        metric: str = "objective",
+        metric: str = _METRIC,
         start_from: str | None = None,
         settings: "Settings | None" = None,
     ) -> None:
@@ -126,7 +128,13 @@ class Evolution:
         is_single, is_of_programs = len(self.directions) == 1, isinstance(self.task, Repository)
         if self.target is not None and not is_single:
             raise SearchError("target= needs a search with one objective")
+        if self.workdir == "":
+            raise SearchError("workdir='': give a directory")
+        if self.pruner is None and self.metric != _METRIC:
+            raise SearchError(f"metric={self.metric!r} is what a pruner judges: give pruner=, too")
         if self.pruner is not None:
+            if not self.metric:
+                raise SearchError("metric='': give the name of a metric that the task logs")
             check_pruner(self.pruner)
             if self.reproducible or not is_single or is_of_programs:
                 raise SearchError(

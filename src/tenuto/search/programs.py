@@ -69,6 +69,11 @@ class ProgramRun:
     def archive(self) -> Archive | None:
         return archive_of(self._inner)
 
+    @property
+    def root(self) -> str:
+        """The commit that the search began with, or will begin with."""
+        return self._find_root() if self._root is None else self._root[1]
+
     def ask(self, number: int, rng: "Random", in_flight: Sequence[InFlight]) -> Proposal | None:
         if self._root is None:
             if self._is_begun or any(one.proposal.values["draw"] == AS_IT_IS for one in in_flight):
@@ -89,7 +94,7 @@ class ProgramRun:
         if outcome is None:
             return self._inner.tell(number, proposal, None)
         commit = str(outcome.solution)
-        if self._root is None and values["draw"] == AS_IT_IS:
+        if values["draw"] == AS_IT_IS and (self._root is None or number == 1):
             self._root = (number, commit)
         self._record(number, commit, outcome)
         return self._inner.tell(number, proposal._replace(values={"commit": commit}), outcome)

@@ -25,7 +25,7 @@ from tenuto.search.points import Pruning
 from tenuto.search.pruning import Pruner
 from tenuto.search.queues import Queue, open_queue
 from tenuto.search.replica import Replica
-from tenuto.search.rows import Added, Caps, LogRow, Refusal, SearchView, Sent, Told
+from tenuto.search.rows import Added, Caps, LogRow, NewCandidate, Refusal, SearchView, Sent, Told
 from tenuto.search.store import Store
 from tenuto.settings import Settings
 from tenuto.settings.urls import without_secrets
@@ -344,18 +344,26 @@ class CandidateMaker:
 
     def enqueue(self, values: Any, priority: int = 0, *, skip_if_exists: bool = False) -> int:
         """Adds a candidate of the caller's choice, beyond the cap on unfinished ones; its number."""
-        self.replica.read_on()
-        new = self._candidates.make(self._candidates.given(values), 0, self.replica.told, priority)
+        new = self._given(values, priority)
         return add_given(self._store, self.replica.name, new, self.caps, skip_if_exists)[0]
 
     def add(self, values: Any, outcome: Any, *, skip_if_exists: bool = False) -> int:
         """Adds a candidate whose outcome is known; its number."""
-        self.replica.read_on()
         name = self.replica.name
-        new = self._candidates.make(self._candidates.given(values), 0, self.replica.told, 0)
+        new = self._given(values, 0)
         search = self._store.search(name)
         new = with_outcome(new, outcome, search.definition if search is not None else {})
         return add_given(self._store, name, new, self.caps, skip_if_exists)[0]
+
+    def _given(self, values: Any, priority: int) -> NewCandidate:
+        """The row of what a person gives; a program is compared with the root, as any other."""
+        replica = self.replica
+        replica.read_on()
+        root = getattr(replica.sampler, "root", None)
+        if root is not None and not replica.scheduled:
+            self.make()  # the search begins with its root, whatever a person gives before it runs
+        proposal = self._candidates.given(values, root)
+        return self._candidates.make(proposal, 0, replica.told, priority)
 
 
 # -- dispatch --------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.database import Database, migrate
 from tenuto.errors import SearchError
+from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.archive import Elite, Verdict
 from tenuto.search.candidates import decoded, encoded
 from tenuto.search.kept_outcomes import judge
@@ -106,6 +107,8 @@ class StoredStudy:
     def tell(self, number: int, outcome: Outcome | None) -> Verdict:
         """Stores what came of a candidate, and tells it to the sampler."""
         found = judge({"failure": "it failed"} if outcome is None else outcome, self._definition)
+        if outcome is not None and found.status is EvolutionStatus.FAILED:
+            raise SearchError(f"candidate {number}: {found.message}")
         if not self._store.finish_by_hand(self._name, number, found):
             raise SearchError(f"candidate {number} was not asked for, or was told already")
         for _ in range(_MOST_RACES):

@@ -295,7 +295,7 @@ def add(
     workspace: str | None,
     as_json: bool,
 ) -> None:
-    """Add candidates of your own to a search; a value is JSON, or a text.
+    """Add candidates of your own to a search; a value is JSON, or a text. Of programs: -c commit=BRANCH.
 
     A row of --csv that has an `objective` is told with it and not evaluated; rows that the search has already
     are skipped. What `tenuto search export --format csv` printed is read as it is.
