@@ -175,6 +175,22 @@ def test_1_one_send_that_fails_is_logged_told_and_no_obstacle(sqlite: Store, log
     assert status(sqlite, 2) is EvolutionStatus.PENDING
 
 
+def test_a_broker_that_is_down_is_told_once(sqlite: Store) -> None:
+    jobs, console, queue = scheduler(sqlite, max_unfinished_jobs=40)
+    queue.is_down = True
+    for _ in range(4):
+        jobs.schedule_jobs(0, total_scheduled_jobs=0)
+        jobs.dispatch_pending_jobs()
+    told = [line for line in console.lines if "could not be sent" in line]
+    assert ["candidate 1 and 39 more" in line for line in told] == [True]
+    queue.is_down = False
+    sqlite.database.write(lambda c: c.execute(text("UPDATE evolution_jobs SET not_before = 0")))
+    assert jobs.dispatch_pending_jobs() == 64
+    queue.is_down = True
+    assert jobs.dispatch_pending_jobs() == 0
+    assert len([line for line in console.lines if "could not be sent" in line]) == 2
+
+
 def test_54_a_broker_that_is_down_costs_time_only(sqlite: Store) -> None:
     jobs, _, queue = scheduler(sqlite)
     added(sqlite, 3)

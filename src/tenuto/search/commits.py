@@ -349,7 +349,7 @@ class Change:
         return {"task_id": name, "job_id": job_id, "params": dumps(document).decode("ascii")}
 
     def _given(self) -> str:
-        """The commit as it is, but for what is protected, which is put back if a person's commit changes it."""
+        """The commit as it is, but for what is protected, which is put back if the commit changes it."""
         task = self._task
         if task.parent == task.root:
             return task.parent

@@ -489,6 +489,7 @@ class Dispatcher:
 
     def _send(self, rows: Sequence[Sent]) -> int:
         failed: list[str] = []
+        trouble: Exception | None = None
         began = self._clock.monotonic()
         for row in rows:
             if failed and self._clock.monotonic() - began > _SENDS_S:
@@ -497,12 +498,16 @@ class Dispatcher:
             try:
                 self._queue.send(row.id)
             except Exception as error:  # noqa: BLE001  whatever a broker's client raises; the others are sent
-                self._trouble(f"candidate {row.number} could not be sent", error)
+                trouble = trouble or error
                 failed.append(row.id)
         if self._failed_at is not None and len(failed) < len(rows):
             self._failed_at = None
             self._store.forget_backoff(self._name)
-        if failed:
+        if trouble is not None:
+            numbers = [row.number for row in rows if row.id in failed]
+            more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
+            if self._failed_at is None:  # told once, not every time that a broker which is down is tried
+                self._trouble(f"candidate {numbers[0]}{more} could not be sent", trouble)
             self._failed_at = self._clock.monotonic()
             backoff_ms = int(self._settings.send_backoff_s * 1000)
             self._store.send_failed(self._name, failed, backoff_ms)

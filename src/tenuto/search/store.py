@@ -5,6 +5,8 @@ Each method is one transaction; their statements are in `candidate_rows` and `cl
 from __future__ import annotations
 
 import json
+import os.path
+import shlex
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -87,6 +89,7 @@ from tenuto.search.tables import (
     jobs,
     searches,
 )
+from tenuto.settings.search import SEARCH_FILE
 
 S = EvolutionStatus
 _COMPARED = (
@@ -138,9 +141,11 @@ class Store:
         for key in _COMPARED:
             place = difference(row.definition.get(key), definition.get(key), key)
             if place is not None:
+                folder, file = os.path.split(self.database.shown_url)
+                where = f" -w {shlex.quote(folder)}" if file == SEARCH_FILE else ""
                 raise SearchDiffers(
                     f"the stored search {name!r} was declared otherwise: {place}. Put that back, give the "
-                    f"search another name, or discard it: tenuto search remove {name} --yes"
+                    f"search another name, or discard it: tenuto search remove {name} --yes{where}"
                 )
         if row.definition != definition:
             self.redefine(name, definition)

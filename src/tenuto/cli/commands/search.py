@@ -218,6 +218,8 @@ def list_workers(workspace: str | None, as_json: bool) -> None:
     if as_json:
         print_json(found, None)
         return
+    if not found:
+        tell("no worker is at work")
     for one in found:
         click.echo(
             f"{safe(one['name'])}  {one['slots']} slots, {one['running']} running, seen {one['seen_s']:.0f} "
@@ -244,12 +246,12 @@ def remove(name: str, yes: bool, workspace: str | None, as_json: bool) -> int:
     return exit_codes.OK if yes else exit_codes.FAILED
 
 
-def _changed(as_json: bool, name: str, is_changed: bool, done: str, **more: int) -> int:
-    """Tells what was done to a search; the exit code."""
+def _changed(as_json: bool, name: str, is_changed: bool, done: str, why: str, **more: int) -> int:
+    """Tells what was done to a search, or `why` nothing was; the exit code."""
     if as_json:
         print_json({"search": name, **more, "changed": is_changed}, None)
     else:
-        tell(f"{safe(name)}: {done if is_changed else 'nothing was changed'}")
+        tell(f"{safe(name)}: {done if is_changed else f'nothing was changed: {why}'}")
     return exit_codes.OK if is_changed else exit_codes.FAILED
 
 
@@ -261,7 +263,8 @@ def drain(name: str, workspace: str | None, as_json: bool) -> int:
     """End a search: what waits is cancelled, what runs is waited for."""
     with opened(workspace, name) as store:
         is_changed = store.drain(name, SearchEnd.STOPPED, "drained by a person")
-    return _changed(as_json, name, is_changed, "ends when what runs has ended")
+        why = f"it is {overview(store, name).state} already"
+    return _changed(as_json, name, is_changed, "ends when what runs has ended", why)
 
 
 @command.command()
@@ -274,8 +277,10 @@ def priority(name: str, number: int, value: int, workspace: str | None, as_json:
     """Give a candidate that waits another priority: the highest starts next."""
     with opened(workspace, name) as store:
         is_changed = store.set_priority(name, number, value)
+        found = lineage(store, name, number)
+    why = f"candidate {number} is {found[-1]['status']}" if found else f"it has no candidate {number}"
     done = f"candidate {number} has priority {value}"
-    return _changed(as_json, name, is_changed, done, candidate=number, priority=value)
+    return _changed(as_json, name, is_changed, done, why, candidate=number, priority=value)
 
 
 @command.command()
