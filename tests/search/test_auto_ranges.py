@@ -10,8 +10,7 @@ import pytest
 from tenuto.errors import SearchError
 from tenuto.search import Evolution, MapElites, Outcome, Real, Study
 from tenuto.search.archive import is_scaling, scaled_ranges
-from tenuto.search.archive_panel import archive_panel, told_cells
-from tenuto.search.search_overview import overview
+from tenuto.search.search_overview import archive_panel, overview, told_cells
 from tests.search.tasks_for_search import Square
 
 SPACE = {"x": Real(0, 1), "y": Real(0, 1)}

@@ -14,7 +14,7 @@ from tenuto import experiment
 from tenuto.database import Database
 from tenuto.search import Evolution, GridSearch, Integer
 from tenuto.search.opening import FILE_NAME
-from tenuto.search.result import SearchResult
+from tenuto.search.reporter import SearchResult
 from tenuto.search.search_overview import overview
 from tenuto.search.store import Store
 from tenuto.settings import Settings

@@ -11,8 +11,7 @@ from tenuto.jobs.drawing import HeatmapRow, Pixel, heat_map, spark_line
 from tenuto.jobs.screen import Screen, ScreenLine, Style
 from tenuto.jobs.text import safe, truncate, width
 from tenuto.search.archive import Archive
-from tenuto.search.reporter import SearchProgress, duration, last_line, number, rate
-from tenuto.search.result import SearchResult
+from tenuto.search.reporter import SearchProgress, SearchResult, duration, last_line, number, rate
 
 DRAW_EVERY_S = 0.15
 _GAP = 3

@@ -23,9 +23,8 @@ from tenuto.search.commits import EvolveCommit
 from tenuto.search.kept_outcomes import judge, read_json
 from tenuto.search.program_commands import files_outside
 from tenuto.search.program_tasks import check_repository, complete_values, evaluator_files, program_task
-from tenuto.search.programs import Programs
+from tenuto.search.programs import Programs, Repository
 from tenuto.search.proposals import Proposal, check_task
-from tenuto.search.repository import Repository
 from tenuto.search.rows import Added, Caps, LogRow, NewCandidate, Refusal, SearchRow, check_priority
 from tenuto.search.spaces import Domain, Objects, Space
 from tenuto.tasks.base import ConfigBase

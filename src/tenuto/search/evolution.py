@@ -12,10 +12,9 @@ from tenuto.search.archive import AUTO
 from tenuto.search.map_elites import MapElites
 from tenuto.search.outcome import check_directions
 from tenuto.search.plain_samplers import RandomSearch
-from tenuto.search.programs import Programs
+from tenuto.search.programs import DEFAULT_MEASURES, Programs, Repository
 from tenuto.search.proposals import check_name_and_seed, check_sampler, check_task, search_extra
 from tenuto.search.pruning import check_pruner
-from tenuto.search.repository import DEFAULT_MEASURES, Repository
 from tenuto.search.spaces import Domain
 from tenuto.search.study import domain_of
 from tenuto.tasks.arguments import guarded_by
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from tenuto.search import open_search, search_run
     from tenuto.search.open_search import OpenSearch
     from tenuto.search.queues import Queue
-    from tenuto.search.result import SearchResult
+    from tenuto.search.reporter import SearchResult
     from tenuto.search.search_loop import CandidateMaker, Console, SearchLoop
     from tenuto.settings import Settings
 else:

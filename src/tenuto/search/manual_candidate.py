@@ -17,8 +17,7 @@ from tenuto.search.candidates import Candidates, add_given, refused, with_outcom
 from tenuto.search.commits import EvolveCommit
 from tenuto.search.export import COLUMNS
 from tenuto.search.outcome import directions_in
-from tenuto.search.programs import Programs
-from tenuto.search.repository import Repository
+from tenuto.search.programs import Programs, Repository
 from tenuto.search.rows import Caps, NewCandidate, Refusal, SearchRow
 from tenuto.search.spaces import IS, Choice, Dimension, Integer, Numeric, Real, Space, Sub
 from tenuto.search.store import Store

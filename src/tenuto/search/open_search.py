@@ -22,8 +22,7 @@ from tenuto.search.programs import ProgramRun, Programs
 from tenuto.search.proposals import Sampler, Setup, begin, definition_of, front_of, measures_of
 from tenuto.search.queues import Queue
 from tenuto.search.replica import Replica
-from tenuto.search.reporter import LineReporter, Plain, RunOptions, current_options
-from tenuto.search.result import SearchResult
+from tenuto.search.reporter import LineReporter, Plain, RunOptions, SearchResult, current_options
 from tenuto.search.rows import Caps, SearchRow
 from tenuto.search.search_loop import Bounds, CandidateMaker, Console, SearchLoop
 from tenuto.search.store import Store

@@ -31,10 +31,10 @@ from tenuto.search.reporter import (
     RunOptions,
     SearchProgress,
     SearchReporter,
+    SearchResult,
     current_options,
     current_reporter,
 )
-from tenuto.search.result import SearchResult
 from tenuto.search.rows import SearchRow
 from tenuto.search.search_loop import Console
 from tenuto.search.store import Store

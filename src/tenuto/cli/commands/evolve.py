@@ -32,8 +32,8 @@ from tenuto.search.evolution import Evolution
 from tenuto.search.map_elites import MapElites
 from tenuto.search.openevolve import ISLANDS, SEED, OpenEvolveConfig, program_repository, read_config
 from tenuto.search.opening import default_workspace
+from tenuto.search.programs import AGENT_S, DEFAULT_MEASURES, EVALUATE_S, Repository
 from tenuto.search.reporter import RunOptions, SearchReporter, current_options, current_reporter
-from tenuto.search.repository import AGENT_S, DEFAULT_MEASURES, EVALUATE_S, Repository
 from tenuto.settings import load_settings, process_environment
 from tenuto.settings.search import SEARCH_SECTIONS
 

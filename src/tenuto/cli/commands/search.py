@@ -19,11 +19,10 @@ from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SearchError, SettingsError
 from tenuto.jobs.text import safe, truncate
 from tenuto.lifecycle.evolution import SearchEnd
-from tenuto.search.archive_panel import told_cells
 from tenuto.search.export import artifacts_of, best_rows, candidate_rows, change_of, flat_rows, lineage
 from tenuto.search.manual_candidate import add_candidate, add_table
 from tenuto.search.opening import FILE_NAME, default_workspace, has_searches, open_database
-from tenuto.search.search_overview import SearchOverview, overview, workers
+from tenuto.search.search_overview import SearchOverview, overview, told_cells, workers
 from tenuto.search.store import Store
 from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_SECTIONS
