@@ -70,7 +70,7 @@ def doubted(name: str, tmp_path: Path) -> int:
     """How many outcomes of a search were made by other code, as `tenuto status NAME` tells."""
     database = Database(tmp_path / "work" / FILE_NAME)
     try:
-        return overview(Store(database), name).other_code
+        return overview(Store(database), name)["other_code"]
     finally:
         database.close()
 

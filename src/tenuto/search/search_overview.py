@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -163,106 +162,56 @@ def _iso(ms: int | None) -> str | None:
     return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat()
 
 
-@dataclass(frozen=True, slots=True)
-class SearchOverview:
-    """Where a search stands."""
+def overview(store: Store, name: str) -> dict[str, Any]:
+    """Where a search stands, beside what a group says of itself; the keys are promised.
 
-    name: str
-    state: str
-    reason: str | None
-    message: str | None
-    scheduled: int
-    told: int
-    unfinished: int
-    pending: int
-    queued: int
-    running: int
-    succeeded: int
-    failed: int
-    cancelled: int
-    pruned: int
-    reused: int
-    cost: float
-    best: dict[str, Any] | None
-    clipped: int
-    other_code: int
-    cells: int | None
-    filled: int | None
-    qd_score: float | None
-    created: float
-    started: float | None
-    ended: float | None
-    shape: tuple[int, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """What a group does not say of itself, for programs; the keys are promised."""
-        hidden = ("name", "message", "created", "started", "ended", "shape")
-        return {key: getattr(self, key) for key in self.__slots__ if key not in hidden}
-
-
-def overview(store: Store, name: str) -> SearchOverview:
-    """Where a search stands; `NotFound` if there is none."""
+    `NotFound` if there is no such search.
+    """
     row = store.search(name)
     if row is None:
         raise NotFound(f"there is no search {name!r}")
-    counts = store.statuses(name)
-    reused, pruned, other_code, started = _more(store, name)
-    shape, offset = _archive_of(row.definition)
-    filled, score = _filled(store, row, offset)
-    S = EvolutionStatus
-    return SearchOverview(
-        row.id,
-        row.state.value,
-        row.reason.name if row.reason else None,
-        row.message,
-        row.scheduled,
-        row.told,
-        counts[S.PENDING] + counts[S.QUEUED] + counts[S.RUNNING],
-        counts[S.PENDING],
-        counts[S.QUEUED],
-        counts[S.RUNNING],
-        counts[S.SUCCEEDED],
-        counts[S.FAILED],
-        counts[S.CANCELLED] - pruned,
-        pruned,
-        reused,
-        row.cost,
-        _best(store, row),
-        row.clipped,
-        other_code,
-        math.prod(shape) if shape else None,
-        filled if shape else None,
-        score if shape else None,
-        row.created_at / 1000,
-        started,
-        None if row.ended_at is None else row.ended_at / 1000,
-        shape,
-    )
-
-
-def _more(store: Store, name: str) -> tuple[int, int, int, float | None]:
     query = select(
         func.count().filter(jobs.reused),
         func.count().filter(jobs.failure == PRUNED),
         func.count().filter(jobs.failure == OTHER_CODE),
-        func.min(jobs.started_at),
     ).where(jobs.search_id == name)
-    reused, pruned, other, started = store.database.read(lambda c: c.execute(query).one())
-    return int(reused), int(pruned), int(other), None if started is None else started / 1000
+    reused, pruned, other_code = store.database.read(lambda c: c.execute(query).one())
+    counts = {status.name.lower(): count for status, count in store.statuses(name).items()}
+    shape = shape_of(row)
+    filled, score = _filled(store, row) if shape else (None, None)
+    return {
+        "state": row.state.value,
+        "reason": row.reason.name if row.reason else None,
+        "scheduled": row.scheduled,
+        "told": row.told,
+        "unfinished": counts["pending"] + counts["queued"] + counts["running"],
+        **counts,
+        "cancelled": counts["cancelled"] - pruned,
+        "pruned": pruned,
+        "reused": reused,
+        "cost": row.cost,
+        "best": _best(store, row),
+        "clipped": row.clipped,
+        "other_code": other_code,
+        "cells": math.prod(shape) if shape else None,
+        "filled": filled,
+        "qd_score": score,
+    }
 
 
-def _archive_of(definition: dict[str, Any]) -> tuple[tuple[int, ...], float]:
-    sampler = definition.get("sampler") or {}
-    cells = sampler.get("cells")
-    shape = () if cells is None else (cells,) if isinstance(cells, int) else tuple(cells)
-    return shape, float(sampler.get("offset") or 0.0)
+def shape_of(search: SearchRow) -> tuple[int, ...]:
+    """How many cells lie along each measure of a search's archive; empty if it has none."""
+    cells = (search.definition.get("sampler") or {}).get("cells")
+    return () if cells is None else (cells,) if isinstance(cells, int) else tuple(cells)
 
 
-def _filled(store: Store, row: SearchRow, offset: float) -> tuple[int, float]:
+def _filled(store: Store, row: SearchRow) -> tuple[int, float]:
     """How many cells are filled, and the sum of their elites' objectives."""
     sign = 1 if row.definition.get("direction", "max") == "max" else -1
+    sampler = row.definition.get("sampler") or {}
+    offset = float(sampler.get("offset") or 0.0)
     best: dict[int, float] = {}
-    for told in told_cells(store.database, row.id, row.definition.get("sampler") or {})[1]:
+    for told in told_cells(store.database, row.id, sampler)[1]:
         best[told.cell] = max(best.get(told.cell, -math.inf), sign * told.objective)
     return len(best), math.fsum(objective - sign * offset for objective in best.values())
 

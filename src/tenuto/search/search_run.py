@@ -44,22 +44,20 @@ from tenuto.settings.tree import imposed_notify
 if TYPE_CHECKING:
     from tenuto.search.evolution import Evolution
 
-# What Ctrl-C, or a TERM, does to a search: the first has it drain, the second leave, the third end at once.
+# What Ctrl-C, or a TERM, does to a search or a worker: the first has it drain, the third end at once.
 # Changes the process's signal handlers, and puts them back.
 
 
 INTERRUPTED = 5
 
 
-class SearchInterrupts:
-    """Counts interrupts while a search runs; does nothing outside the main thread."""
+class Interrupts:
+    """Counts interrupts while a search or a worker runs; does nothing outside the main thread."""
 
-    def __init__(
-        self, drain: Callable[[], None], leave: Callable[[], None], say: Callable[[str], None]
-    ) -> None:
-        self._drain = drain
-        self._leave = leave
+    def __init__(self, say: Callable[[str], None], *acts: tuple[Callable[[], None], str]) -> None:
+        """`acts`: what the first and the second interrupt do, each with what is said of it."""
         self._say = say
+        self._acts = acts
         self._before: dict[int, Any] = {}
         self.count = 0
 
@@ -68,7 +66,7 @@ class SearchInterrupts:
         """True once a person did not want to wait for what runs."""
         return self.count > 1
 
-    def __enter__(self) -> SearchInterrupts:
+    def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._interrupted)
@@ -83,14 +81,9 @@ class SearchInterrupts:
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
         # In a thread: a handler interrupts whatever the main thread does, also what holds a lock.
-        if self.count == 1:
-            self._start(
-                self._drain, "nothing more is started; waiting for what runs (again: leave, jobs continue)"
-            )
-        elif self.count == 2:
-            self._start(self._leave, "leaving; running jobs continue, and the next run takes them over")
-        else:
+        if self.count > len(self._acts):
             os._exit(INTERRUPTED)
+        self._start(*self._acts[self.count - 1])
 
     def _start(self, act: Callable[[], None], text: str) -> None:
         def work() -> None:
@@ -264,7 +257,11 @@ class SearchRun:
         domain = opened.evolution.domain
         for remark in remarks_on(domain.repository) if isinstance(domain, Programs) else ():
             self._reporter.say(f"{opened.name}: {remark}")
-        interrupts = SearchInterrupts(self._stop, self._leave, self._reporter.say)
+        interrupts = Interrupts(
+            self._reporter.say,
+            (self._stop, "nothing more is started; waiting for what runs (again: leave, jobs continue)"),
+            (self._leave, "leaving; running jobs continue, and the next run takes them over"),
+        )
         with interrupts:
             if self.worker is not None:
                 self.worker.start()

@@ -233,7 +233,7 @@ class SearchSource:
         return counted_states(self._store.statuses(name_of(group)))
 
     def about(self, group: str) -> Mapping[str, Any]:
-        return overview(self._store, name_of(group)).as_json()
+        return overview(self._store, name_of(group))
 
     def listed(self) -> Iterator[Sequence[Row]]:
         groups = self.groups()
