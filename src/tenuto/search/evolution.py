@@ -13,7 +13,7 @@ from tenuto.search.map_elites import MapElites
 from tenuto.search.outcome import check_directions
 from tenuto.search.plain_samplers import RandomSearch
 from tenuto.search.programs import DEFAULT_MEASURES, Programs, Repository
-from tenuto.search.proposals import check_name_and_seed, check_sampler, check_task, search_extra
+from tenuto.search.proposals import check_name_and_seed, check_sampler, check_task, missing_extra
 from tenuto.search.pruning import check_pruner
 from tenuto.search.spaces import Domain
 from tenuto.search.study import domain_of
@@ -153,7 +153,7 @@ class Evolution:
     @property
     def settings(self) -> "Settings":
         """The settings, with the arguments of this search."""
-        with search_extra():
+        with missing_extra():
             settings_of = open_search.settings_of
         return settings_of(self)
 
@@ -168,7 +168,7 @@ class Evolution:
         Raises `SearchDiffers` if a search of this name was declared otherwise, `SearchInJob` inside a job.
         """
         if self._opened is None:
-            with search_extra():
+            with missing_extra():
                 kind = open_search.OpenSearch
             self._opened = kind(self)
         return self._opened
@@ -178,7 +178,7 @@ class Evolution:
 
         `slots`: how many candidates are evaluated at once (the settings'); `console`: where trouble is told.
         """
-        with search_extra():
+        with missing_extra():
             run = search_run.run
         return run(self, slots, console)
 

@@ -210,11 +210,11 @@ def check_name_and_seed(name: str, seed: int) -> None:
 
 
 @contextmanager
-def search_extra() -> Iterator[None]:
-    """The first use of a module that needs the extra `search` says so if the extra is missing."""
+def missing_extra(what: str = "a search", extra: str = "search") -> Iterator[None]:
+    """The first use of a module that needs an extra says so if the extra is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name and error.name.partition(".")[0] in ("sqlalchemy", "alembic", "loguru"):
-            raise SearchError(f"a search needs {error.name}: pip install 'tenuto[search]'") from None
-        raise
+        if error.name is None or error.name.startswith("tenuto"):
+            raise
+        raise SearchError(f"{what} needs {error.name}: pip install 'tenuto[{extra}]'") from None

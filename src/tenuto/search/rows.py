@@ -117,7 +117,6 @@ class Sent:
 
     id: str
     number: int
-    sends: int
 
 
 @dataclass(frozen=True, slots=True)

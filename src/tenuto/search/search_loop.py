@@ -42,6 +42,9 @@ _SAVE_EVERY_S = 5.0
 _MOST_RACES = 100
 _SENDS_S = 5.0
 _PROBE_S = 2.0
+_BACKOFF_MS = 1000
+"""Before a message that could not be sent is sent again; doubles each time, up to a minute."""
+_TOLD_AT_ONCE = 256
 STAGES = ("ingested", "recovered", "unfinished", "scheduled", "dispatched")
 
 # -- recover ---------------------------------------------------------------------------------------
@@ -88,13 +91,12 @@ class Ingestion:
     """Tells the candidates of one search."""
 
     def __init__(
-        self, store: Store, replica: Replica, name: str, *, batch: int, maximize: bool, window: int | None
+        self, store: Store, replica: Replica, name: str, *, maximize: bool, window: int | None = None
     ) -> None:
         """`window`: of a reproducible search, whose candidates are told in the order of their numbers."""
         self._store = store
         self._replica = replica
         self._name = name
-        self._batch = batch
         self._maximize = maximize
         self._window = window
 
@@ -134,7 +136,7 @@ class Ingestion:
 
     def _next(self, is_asked_out: bool) -> list[LogRow]:
         if self._window is None:
-            return self._store.to_tell(self._name, self._batch)
+            return self._store.to_tell(self._name, _TOLD_AT_ONCE)
         replica = self._replica
         number = replica.told + 1
         if replica.scheduled < number - 1 + self._window and not is_asked_out:
@@ -509,8 +511,7 @@ class Dispatcher:
             if self._failed_at is None:  # told once, not every time that a broker which is down is tried
                 self._trouble(f"candidate {numbers[0]}{more} could not be sent", trouble)
             self._failed_at = self._clock.monotonic()
-            backoff_ms = int(self._settings.send_backoff_s * 1000)
-            self._store.send_failed(self._name, failed, backoff_ms)
+            self._store.send_failed(self._name, failed, _BACKOFF_MS)
         return len(rows) - len(failed)
 
     def _trouble(self, what: str, error: Exception) -> None:
@@ -568,7 +569,6 @@ class SearchLoop:
             store,
             maker.replica,
             search_name,
-            batch=settings.search.ingest_batch_size,
             maximize=maker.maximize,
             window=maker.window,
         )

@@ -403,7 +403,7 @@ class Store:
     def dispatch(self, name: str, limit: int, is_probe: bool = False) -> list[Sent]:
         """Promotes the candidates that are due to QUEUED, the best first; a probe does not wait until due."""
         query = (
-            select(jobs.id, jobs.number, jobs.sends, jobs.attempt)
+            select(jobs.id, jobs.number, jobs.attempt)
             .where(jobs.search_id == name, is_status(S.PENDING))
             .order_by(*DISPATCH_ORDER)
             .limit(limit)

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 TASK = "study"
 """In the place of the task of candidates that no job evaluates."""
 _MOST_RACES = 100
-_BATCH = 256
 
 
 class _Candidates:
@@ -95,9 +94,7 @@ class StoredStudy:
         self._maker = CandidateMaker(
             self._store, self.replica, candidates, caps=Caps(), maximize=self._maximize
         )
-        self._ingestion = Ingestion(
-            self._store, self.replica, name, batch=_BATCH, maximize=self._maximize, window=None
-        )
+        self._ingestion = Ingestion(self._store, self.replica, name, maximize=self._maximize)
 
     def ask(self) -> ScheduledJob | None:
         """The next candidate; None if the sampler has nothing to try."""

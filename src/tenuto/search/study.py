@@ -22,8 +22,8 @@ from tenuto.search.proposals import (
     definition_of,
     front_of,
     measures_of,
+    missing_extra,
     proposals,
-    search_extra,
     tell,
 )
 from tenuto.search.spaces import Dimension, Domain, Objects, Space, Untried
@@ -103,7 +103,7 @@ class Study:
             "measures": list(self._names),
             "measure_count": self._measure_count,
         }
-        with search_extra():
+        with missing_extra():
             kind = stored_study.StoredStudy
         self._stored = kind(database, name, self._domain, lambda: begin(sampler, setup), definition)
 
