@@ -51,7 +51,7 @@ class _Curve:
 
 
 def close_at_end(log: MetricsLog) -> None:
-    """Has the last batch of a forked child written, which ends without its job: by an exit, or as a `Process`."""
+    """Has the last batch of a forked child written, which ends without its job, as a `Process` does."""
     atexit.register(log.close)
     processes = sys.modules.get("multiprocessing.util")
     if processes is not None:
