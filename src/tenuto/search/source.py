@@ -219,7 +219,24 @@ class SearchSource:
         return group._replace(take_up=TAKE_UP)
 
     def driver(self, group: str) -> Driver:
-        return Driver(self._database.read(lambda c: _is_attended(c, name_of(group))), TAKE_UP)
+        if self._database.read(lambda c: _is_attended(c, name_of(group))):
+            return Driver(is_at_work=True, take_up=TAKE_UP)
+        return Driver(is_at_work=False, take_up=TAKE_UP, has_payloads=self._has_payloads(name_of(group)))
+
+    def _has_payloads(self, name: str) -> bool:
+        """Whether a candidate is evaluated in this workspace, whatever rows say that no process keeps."""
+        query = select(evolution_jobs).where(jobs.search_id == name, jobs.status == S.RUNNING.value)
+        view = JobsView(self._layout, this_machine())
+        return any(
+            view.look(job).state.running()
+            for row in self._database.read(lambda c: c.execute(query).all())
+            for job in self._jobs_of(row)
+        )
+
+    def _jobs_of(self, row: Any) -> set[JobKey]:
+        """The jobs of a candidate: its evaluation, and its agent if it has one."""
+        key = key_of(row.search_id, row.number)
+        return {self.job_of(key, row), self.job_of(f"{key}{AGENT}", row)}
 
     def stamp(self, group: str) -> object:
         return self._database.stamp()
@@ -388,8 +405,7 @@ class SearchSource:
         """Ends what runs of a candidate in this workspace: the worker may have left."""
         if S(row.status) is S.RUNNING:
             view = JobsView(self._layout, this_machine())
-            key = key_of(row.search_id, row.number)
-            for job in {self.job_of(key, row), self.job_of(f"{key}{AGENT}", row)}:
+            for job in self._jobs_of(row):
                 killing = kill(view, job, message)
                 if killing.runner is not None:
                     killing.runner.close()

@@ -339,16 +339,19 @@ def command(ctx: click.Context, workspace: str | None, notify: bool, json: bool)
     ctx.exit(int(failed))
 
 
+NOTIFY = "notify"
+
+
 def _check_notify(settings: Settings) -> Check:
     """Sends a test notice."""
     target = shown_target(settings.notify)
     if not target:
         advice = "write [notify] with command or url into tenuto.toml"
-        return Check("notify", CheckResult.FAIL, "neither a command nor an address is set", advice)
+        return Check(NOTIFY, CheckResult.FAIL, "neither a command nor an address is set", advice)
     problem = send(settings.notify, Notice("ended", "tenuto: a test", "notices arrive", "doctor", "done"))
     if problem is not None:
-        return Check("notify", CheckResult.FAIL, problem, "see docs/cli.md")
-    return Check("notify", CheckResult.OK, f"a test notice was sent to {target}")
+        return Check(NOTIFY, CheckResult.FAIL, problem, "fix [notify] in tenuto.toml")
+    return Check(NOTIFY, CheckResult.OK, f"a test notice was sent to {target}")
 
 
 def _place(settings: Settings, given: str | None) -> Path:
@@ -372,8 +375,11 @@ def _show(settings: Settings, checks: list[Check]) -> None:
         click.echo(f"  {verdict}  {check.name:{names}}  {safe(check.found)}")
         if check.advice:
             click.echo(f"        {'':{names}}  -> {safe(check.advice)}")
-    bad = [check.name for check in checks if check.verdict is CheckResult.FAIL]
+    failed = [check.name for check in checks if check.verdict is CheckResult.FAIL]
+    bad = [name for name in failed if name != NOTIFY]
     click.echo(f"\nJobs cannot run here: {', '.join(bad)}" if bad else "\nJobs can run here.")
+    if NOTIFY in failed:
+        click.echo("Notices cannot be sent.")
 
 
 def _rows(settings: Settings) -> Iterator[tuple[str, str, str]]:
