@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tenuto.cli import exit_codes
-from tenuto.errors import TenutoError
+from tenuto.errors import FilterError, RequirementError, TenutoError
 from tenuto.jobs.text import safe_lines
 from tenuto.light import difflib
 
@@ -133,6 +133,8 @@ def _told_as_json(error: Exception, message: str, code: int) -> bool:
     if isinstance(error, click.UsageError):
         remedy = f"{error.ctx.command_path} --help" if error.ctx is not None else "tenuto --help"
     name = "UsageError" if isinstance(error, click.UsageError) else type(error).__name__
+    if isinstance(error, FilterError | RequirementError) and error.text:  # a program sees no pointer
+        message = f"{message.rpartition('^ ')[2]}, at character {error.position + 1} of {error.text}"
     told = {"error": name, "message": message, "remedy": remedy, "exit": code}
     click.echo(json.dumps(told), err=True)
     return True

@@ -128,7 +128,8 @@ class RunContext:
                 has_told.append(True)
                 title, group = f"{xp.name}: a job failed", f"{xp.name}/{xp.run_id}"
                 text = f"{event.task_id} {event.job_id[:8]}: {event.message or ''}"
-                notifier.tell(notify.Notice("first_failure", title, text, group, "running", 1))
+                page = run.monitor_url()
+                notifier.tell(notify.Notice("first_failure", title, text, group, "running", 1, page))
 
         has_told: list[bool] = []
         run.subscribe(hear)

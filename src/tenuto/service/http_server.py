@@ -19,7 +19,7 @@ from tenuto.jobs.tcp_ports import listen
 from tenuto.scheduler.loop import keep_loops_free
 from tenuto.service.contract import ErrorCode, error_json
 from tenuto.service.log import log
-from tenuto.service.waiters import heard
+from tenuto.service.stage import heard
 from tenuto.web import ConnectionLimits, HttpServer, http_server, is_loopback, protocol_class
 
 DRAIN_S = 30.0

@@ -19,11 +19,12 @@ from tenuto.cli.options import json_option, open_catalogue, workspace_option, ye
 from tenuto.experiments.pruning import askers, steady_users, users
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs import packing
-from tenuto.jobs.directories import ActedAs, JobActed, Seen, directory_size, is_real_directory, subdirectories
+from tenuto.jobs.directories import JobActed, Seen, directory_size, is_real_directory, subdirectories
 from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.removal import delete, drop_files, kill
 from tenuto.jobs.row import Row, shown_name
+from tenuto.jobs.source import ActedAs
 from tenuto.jobs.submission import move, planned_moves
 from tenuto.jobs.text import counted, size_text
 from tenuto.lifecycle.owner_names import Door

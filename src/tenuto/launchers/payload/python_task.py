@@ -66,6 +66,7 @@ class RunningJob:
         self._outputs: OutputsWriter | None = None
         self._reports: ProgressReports | None = None
         self._metrics: MetricsLog | None = None
+        self._pid = os.getpid()
 
     def holds(self, descriptors: list[int]) -> None:
         """Keeps what must stay open until the process ends."""
@@ -109,6 +110,8 @@ class RunningJob:
                 if log is None or log.pid != os.getpid():
                     goes_on = isinstance(self._task, ResumableTask)
                     log = self._metrics = metrics_log.MetricsLog(self._assignment, goes_on=goes_on)
+                    if os.getpid() != self._pid:
+                        metrics_log.close_at_end(log)
         assert log is not None
         log.log(values, step)
 
