@@ -69,9 +69,9 @@ def SlurmOptions(
     gpus_per_node: int | None = None,
     **named: Any,
 ) -> Any:
-    """Tenuto's `SlurmOptions` by their names; what has no counterpart is handed to sbatch as it is.
+    """Tenuto's `SlurmOptions` by their names; an option without a counterpart goes to sbatch as it is.
 
-    Raises `ParameterError` for what cannot be read.
+    Raises `ParameterError` for a value that cannot be read.
     """
     ours = {name: named.pop(name) for name in ("account", "qos", "partition", "constraint") if name in named}
     words = {"exclude", "mem_per_gpu", "nodelist", "ntasks_per_node"}
@@ -132,7 +132,7 @@ def DirectLauncher(connector: LocalConnector | None = None) -> str:
 
 
 def SlurmLauncher(*, options: Any = None, connector: Any = None, **named: Any) -> Any:
-    """Tenuto's `SlurmLauncher`; raises `ParameterError` for what it cannot do."""
+    """Tenuto's `SlurmLauncher`; raises `ParameterError` for a call without a counterpart."""
     if (
         not isinstance(connector, LocalConnector | None)
         or named.get("main") is not None
