@@ -9,8 +9,10 @@ import json
 import os
 import re
 import shutil
+import threading
 import typing
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
@@ -24,8 +26,9 @@ from tenuto.launchers.protocols import EndedProcess, StartOrder
 from tenuto.lifecycle.states import JobState, Standing
 from tenuto.tasks.base import is_config, state_of
 from tenuto.tasks.grid import alternatives
-from tenuto.tasks.hints import UNSET, Role
+from tenuto.tasks.hints import UNSET, PathGenerator, Role
 from tenuto.tasks.identity import identity, setmeta
+from tenuto.tasks.live import partial_folder
 from tenuto.tasks.location import Location, find_class
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import tags
@@ -99,27 +102,29 @@ def adopt(
     given = _tags(source)
     launcher = CopyLauncher(link=link)
     mode = RunMode.DRY_RUN if dry_run else RunMode.NORMAL
-    ends: list[AdoptedJob] = []
+    ends: list[tuple[AdoptedJob, Any]] = []
     with experiment(
         workdir, name, run_mode=mode, launcher=launcher, dirty_git="ignore", raise_on_failure=False
     ) as xp:
         launcher.machine = xp._scheduler.machine
+        launcher.partials_folder = xp.workspace.layout.partials
         reader = _Reader({old.identifier: old for old in olds}, launcher, given)
         for old in olds:
             try:
                 config = reader.submitted(old)
-                ends.append(AdoptedJob(old, f"{schema_of(type(config)).id}/{config.job.job_id}"))
+                job = config.job
+                ends.append((AdoptedJob(old, f"{job.task_id}/{job.job_id}"), job))
             except TenutoError as error:
-                ends.append(AdoptedJob(old, reason=str(error)))
+                ends.append((AdoptedJob(old, reason=str(error)), None))
         xp.plan = []  # each job is told below
-    for end in ends:
-        failure = launcher.failures.get(end.old)
-        if failure is not None:
-            yield end._replace(key=None, reason=failure)
-        elif end.key is not None and not dry_run and end.old not in launcher.copied:
-            yield end._replace(reason="there already")
-        else:
+    for end, job in ends:
+        if end.key is None or dry_run or end.old in launcher.copied:
             yield end
+        elif end.old in launcher.failures or job.state is not JobState.DONE:
+            reason = launcher.failures.get(end.old) or f"it cannot be submitted here: {job.standing.message}"
+            yield end._replace(key=None, reason=reason)
+        else:
+            yield end._replace(reason="there already")
 
 
 def _tags(source: Path) -> dict[str, dict[str, Any]]:
@@ -148,6 +153,8 @@ class _Reader:
         self._launcher = launcher
         self._tags = given
         self._made: dict[OldJob, tuple[Any, Any] | str] = {}
+        self._pending: set[OldJob] = set()
+        """The jobs that are being read: one that uses a job which uses it is damaged."""
 
     def submitted(self, old: OldJob) -> Any:
         """The submitted config of a job; raises `CannotAdopt` with the reason if there is none."""
@@ -155,6 +162,9 @@ class _Reader:
 
     def _submission(self, old: OldJob) -> tuple[Any, Any]:
         if old not in self._made:
+            if old in self._pending:
+                raise CannotAdopt("it uses itself")
+            self._pending.add(old)
             try:
                 self._made[old] = self._submit(old)
             except Exception as error:  # noqa: BLE001  modules and classes of the user run here
@@ -181,7 +191,7 @@ class _Reader:
                 config.tag(name, value)
         init_tasks = [self._object(number, objects, old) for number in last.get("init-tasks", ())]
         state_of(config).init_tasks = tuple(init_tasks)
-        self._launcher.sources[_key(config)] = old
+        self._launcher.sources[identity(config)] = old
         return config, config.submit(init_tasks=init_tasks)
 
     def _object(self, number: Any, objects: Mapping[Any, Any], old: OldJob) -> Any:
@@ -189,8 +199,8 @@ class _Reader:
         if not isinstance(written, dict):
             raise CannotAdopt(f"its {PARAMS} names an object that is not in it")
         task = objects.get(written.get("task"))
-        if task is None:
-            return self._config(written, objects, old)
+        if task is None or task["identifier"] == old.identifier:
+            return self._config(written, objects, old)  # a task may give out a config that it was given
         upstream = self._olds.get(str(task["identifier"]))
         if upstream is None:
             raise CannotAdopt(f"the job of {task['typename']} that it uses is gone")
@@ -200,12 +210,43 @@ class _Reader:
             raise CannotAdopt(f"it uses {upstream}, which cannot be taken over: {error}") from None
         if written is task:
             return config if output is None else output
-        alike = [one for one in _inside(output) if type(one).__name__ == written["type"]]
-        if len(alike) != 1:
-            raise CannotAdopt(
-                f"it uses a {written['typename']} that {upstream} made, and that is not found in its outputs"
+        for made in _inside(output):
+            if self._is_alike(made, written, objects):
+                return made
+        raise CannotAdopt(
+            f"it uses a {written['typename']} that {upstream} made, and that is not found in its outputs"
+        )
+
+    def _is_alike(self, made: Any, written: Any, objects: Mapping[Any, Any]) -> bool:
+        """Whether a value that a task gives out now is the one that is written; paths by their last part."""
+        if is_config(made):
+            if isinstance(written, dict) and written.get("type") == "python":
+                written = objects.get(written.get("value"))
+            if not isinstance(written, dict) or type(made).__name__ != written.get("type"):
+                return False
+            fields = written["fields"]
+            return all(
+                self._is_alike(getattr(made, name), fields[name], objects)
+                for name, parameter in schema_of(type(made)).parameters.items()
+                if parameter.counted and name in fields
             )
-        return alike[0]
+        if isinstance(made, list | tuple | set | frozenset):
+            return (
+                isinstance(written, list)
+                and len(made) == len(written)
+                and all(self._is_alike(one, other, objects) for one, other in zip(made, written, strict=True))
+            )
+        if isinstance(written, dict) and str(written.get("type")).startswith("path"):
+            return isinstance(made, Path) and made.name == Path(written["value"]).name
+        if isinstance(made, dict):
+            return (
+                isinstance(written, dict)
+                and made.keys() == written.keys()
+                and all(self._is_alike(one, written[name], objects) for name, one in made.items())
+            )
+        if isinstance(made, Enum):
+            return made.value == written or (isinstance(written, dict) and made.name == written.get("value"))
+        return bool(made == written)
 
     def _config(self, written: Mapping[str, Any], objects: Mapping[Any, Any], old: OldJob) -> Any:
         more = sorted(written.keys() - _KNOWN)
@@ -223,11 +264,14 @@ class _Reader:
             )
         declared = schema_of(cls).parameters
         values: dict[str, Any] = {}
+        partials: list[tuple[PathGenerator, Path]] = []
         for name, value in written["fields"].items():
             parameter = declared.get(name)
             if parameter is None:
                 raise CannotAdopt(f"{cls.__name__} declares no {name} any more")
             if parameter.generator is not None:
+                if parameter.generator.partial is not None and isinstance(value, dict):
+                    partials.append((parameter.generator, Path(*Path(value["value"]).parts[:4])))
                 continue  # it lies in the job's directory, wherever that is
             if value is None and parameter.ignored is not UNSET and not parameter.ignored:
                 continue  # experimaestro has None for a falsy `ignore_default` that was not given
@@ -246,6 +290,9 @@ class _Reader:
                     f"{cls.__name__}.{name} was declared later, and what it was then is not known"
                 )
         config = cls.C(**values)
+        for generator, folder in partials:
+            shared = self._launcher.partials.setdefault(old, {})
+            shared[partial_folder(config, generator)] = old.path.parents[2] / folder
         return config if written.get("meta") is None else setmeta(config, bool(written["meta"]))
 
     def _value(self, value: Any, objects: Mapping[Any, Any], old: OldJob) -> Any:
@@ -264,13 +311,22 @@ class _Reader:
                     raise CannotAdopt(f"{value['enum']}.{value['value']} is no member of an enum any more")
                 return cls[value["value"]]
             case "path" | "path.serialized":
-                bases = {"job": old.path, "workspace": old.path.parents[2]}
-                return bases.get(str(value.get("base")), Path()) / value["value"]
+                return self._path(str(value["value"]), value.get("base"), old)
         if "type" in value and "value" in value:
             raise CannotAdopt(
                 f"its {PARAMS} has a value of the kind {value['type']!r}, which Tenuto cannot read"
             )
         return {name: self._value(one, objects, old) for name, one in value.items()}
+
+    def _path(self, value: str, base: Any, old: OldJob) -> Path:
+        """Where a file lies now: that of another job is in the directory of the job that took it over."""
+        parts = Path(value).parts
+        if base == "workspace" and parts[:1] == ("jobs",) and len(parts) > 2:
+            upstream = self._olds.get(parts[2])
+            if upstream is not None and upstream != old:
+                with suppress(CannotAdopt):  # it stays where it is
+                    return Path(self.submitted(upstream).job.path, *parts[3:])
+        return {"job": old.path, "workspace": old.path.parents[2]}.get(str(base), Path()) / value
 
 
 def _typed(value: Any, annotation: Any) -> Any:
@@ -290,19 +346,13 @@ def _typed(value: Any, annotation: Any) -> Any:
 
 
 def _inside(output: Any) -> Iterator[Any]:
-    """The configs that a task handed out."""
+    """The configs that a task gave out, and those inside of them."""
     if is_config(output):
         yield output
-    elif isinstance(output, dict):
-        for one in output.values():
+        output = [getattr(output, name, None) for name in schema_of(type(output)).parameters]
+    for one in output.values() if isinstance(output, dict) else output:
+        if is_config(one) or isinstance(one, dict | list | tuple):
             yield from _inside(one)
-    elif isinstance(output, list | tuple):
-        for one in output:
-            yield from _inside(one)
-
-
-def _key(config: Any) -> str:
-    return f"{schema_of(type(config)).id}/{identity(config)}"
 
 
 class CopyLauncher:
@@ -314,10 +364,14 @@ class CopyLauncher:
     lock_path: str | None = None
     limits: Limits | None = None
     machine: Machine
+    partials_folder: str
 
     def __init__(self, *, link: bool) -> None:
         self.sources: dict[str, OldJob] = {}
-        """By the key of a job, where it is copied from."""
+        """By the id of a job, where it is copied from."""
+        self.partials: dict[OldJob, dict[str, Path]] = {}
+        """By job and folder of a partial, where that is copied from."""
+        self._sharing = threading.Lock()
         self.copied: set[OldJob] = set()
         self.failures: dict[OldJob, str] = {}
         self._link = link
@@ -331,7 +385,7 @@ class CopyLauncher:
 
     async def start(self, order: StartOrder) -> EndedProcess:
         told = Instructions.decode(order.launch.instructions)
-        old = self.sources[f"{told.task_id}/{told.job_id}"]
+        old = self.sources[told.job_id]
         try:
             await asyncio.to_thread(self._copy, old, order, told)
         except OSError as error:
@@ -348,6 +402,8 @@ class CopyLauncher:
             is_log = entry.name in (f"{old.name}.out", f"{old.name}.err")
             target = Path(paths.directory, paths.script_name + entry.suffix if is_log else entry.name)
             self._put(entry, target, old.path, link=self._link and not is_log)
+        for folder, source in self.partials.get(old, {}).items():
+            self._share(source, Path(self.partials_folder, folder))
         ended = datetime.fromtimestamp((old.path / f"{old.name}.done").stat().st_mtime, UTC)
         marker = Marker(
             order.launch.attempt,
@@ -381,6 +437,19 @@ class CopyLauncher:
             os.link(source, target)
         else:
             shutil.copy2(source, target)
+
+    def _share(self, source: Path, target: Path) -> None:
+        """Copy the folder of a partial, once and whole; later jobs write into it, so no file is linked."""
+        with self._sharing:
+            if target.exists() or not source.is_dir():
+                return
+            unfinished = target.with_name(f"{target.name}.unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(parents=True)
+            for entry in source.iterdir():
+                if entry.name != _OWN_FOLDER:
+                    self._put(entry, unfinished / entry.name, source, link=False)
+            unfinished.rename(target)
 
     def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> None:
         return None

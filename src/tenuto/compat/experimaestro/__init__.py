@@ -111,6 +111,24 @@ def _bytes(mem: str) -> int:
     return int(found[1]) << _UNITS[found[2]]
 
 
+class PathGenerator(tenuto.PathGenerator):
+    """Tenuto's `PathGenerator`; a function is given what their functions are: a context, and the config."""
+
+    __slots__ = ()
+
+    def __init__(self, path: Any = "", **named: Any) -> None:
+        function = path if callable(path) else None
+        super().__init__((lambda config: function(_JobFolder(), config)) if function else path, **named)
+
+
+class _JobFolder:
+    """The context of a `PathGenerator`: the paths that it makes are relative to the job's directory."""
+
+    def currentpath(self) -> Path:
+        """The directory itself."""
+        return Path()
+
+
 class LocalConnector:
     """Stands for this machine, where their launchers are given one."""
 
@@ -154,6 +172,7 @@ _PLAIN: dict[str, Any] = {
     "TagDict": dict[str, Any],
     "DirectLauncher": DirectLauncher,
     "LocalConnector": LocalConnector,
+    "PathGenerator": PathGenerator,
     "ConfigurationBase": ConfigurationBase,
     "ExperimentHelper": ExperimentHelper,
     "configuration": configuration,
