@@ -537,6 +537,12 @@ for wrong in ({"time": "soon"}, {"mem": "much"}, {"nice": 3}):
 with pytest.raises(ValueError):
     SlurmLauncher(options=options, connector=object())
 assert find_launcher("duration=2 h & cpu(cores=1)") is not None
+from experimaestro.launcherfinder import cpu, cuda_gpu
+from experimaestro.launcherfinder.parser import parse
+from experimaestro.launcherfinder.specs import duration
+both = cuda_gpu(mem="8G") * 2 & cpu(mem="4G", cores=2) & duration("4h") | cpu()
+assert both == parse("duration=4h & cuda(mem=8G)*2 & cpu(mem=4G, cores=2) | cpu(cores=1)"), both
+assert find_launcher(cuda_gpu() & duration(60), cpu(), tags={"short"}) is not None
 """
 
 

@@ -27,12 +27,13 @@ _ELSEWHERE = {
     "ExperimentInfo": "tenuto.experiments.run_info",
 }
 _MODULES = frozenset(
-    "annotations connectors connectors.local core core.arguments core.context core.identifier core.objects "
-    "core.objects.config core.partial core.serialization core.types exceptions experiments experiments.cli "
-    "experiments.configuration generators launcherfinder launcherfinder.registry launcherfinder.specs "
-    "launchers launchers.direct launchers.slurm launchers.slurm.base notifications scheduler scheduler.base "
-    "scheduler.experiment scheduler.interfaces scheduler.jobs scheduler.services scheduler.transient "
-    "scheduler.workspace settings taskglobals tokens typingutils utils".split()
+    "annotations connectors connectors.local core core.arguments core.context core.identifier "
+    "core.objects core.objects.config core.partial core.serialization core.types exceptions experiments "
+    "experiments.cli experiments.configuration generators launcherfinder launcherfinder.parser "
+    "launcherfinder.registry launcherfinder.specs launchers launchers.direct launchers.slurm "
+    "launchers.slurm.base notifications scheduler scheduler.base scheduler.experiment "
+    "scheduler.interfaces scheduler.jobs scheduler.services scheduler.transient scheduler.workspace "
+    "settings taskglobals tokens typingutils utils".split()
 )
 """The modules of that package from which scripts import names; which name is in which is not checked."""
 
@@ -111,6 +112,31 @@ def _bytes(mem: str) -> int:
     return int(found[1]) << _UNITS[found[2]]
 
 
+class _Gpus(tenuto.Requirement):
+    """A requirement of GPUs; `* count` asks for several."""
+
+    __slots__ = ()
+
+    def __mul__(self, count: int) -> tenuto.Requirement:
+        return tenuto.Requirement.parse(f"{self}*{count}")
+
+
+def cuda_gpu(*, mem: str | None = None) -> _Gpus:
+    """The requirement of a GPU."""
+    return _Gpus(tenuto.Requirement.parse(f"cuda(mem={mem})" if mem else "cuda").alternatives)
+
+
+def cpu(*, mem: str | None = None, cores: int = 1) -> tenuto.Requirement:
+    """The requirement of processors and memory."""
+    return tenuto.Requirement.parse(f"cpu(cores={cores}{f', mem={mem}' if mem else ''})")
+
+
+def duration(timespec: str | int) -> tenuto.Requirement:
+    """The requirement of time: a text such as `4h`, or seconds."""
+    unit = "s" if isinstance(timespec, int) else ""
+    return tenuto.Requirement.parse(f"duration={timespec}{unit}")
+
+
 class PathGenerator(tenuto.PathGenerator):
     """Tenuto's `PathGenerator`; a function is given what their functions are: a context, and the config."""
 
@@ -178,6 +204,12 @@ _PLAIN: dict[str, Any] = {
     "configuration": configuration,
     "SlurmLauncher": SlurmLauncher,
     "SlurmOptions": SlurmOptions,
+    "cpu": cpu,
+    "cuda_gpu": cuda_gpu,
+    "duration": duration,
+    "parse": tenuto.Requirement.parse,
+    "HostRequirement": tenuto.Requirement,
+    "__version__": tenuto.__version__,
 }
 
 
