@@ -442,6 +442,7 @@ def test_the_real_package_imported_before_is_named(tmp_path: Path) -> None:
 
 FUNCTION = """
 from dataclasses import field
+from typing import Literal, Optional
 from experimaestro import Param, Task
 from experimaestro.experiments import ConfigurationBase, ExperimentHelper, configuration
 
@@ -461,6 +462,10 @@ class Inner:
 class Configuration(ConfigurationBase):
     lr: float
     inner: Inner = Inner()
+    lrs: list[float] = field(default_factory=list)
+    perhaps: Optional[int] = None
+    kind: Literal["a", "b"] = "a"
+    more: list[Inner] = field(default_factory=list)
 
 def run(helper: ExperimentHelper, cfg: Configuration):
     if cfg.title == "broken":
@@ -498,7 +503,12 @@ def test_a_yaml_file_of_their_form_calls_its_function(tmp_path: Path) -> None:
     [
         ("rate=1", "Configuration has no 'rate': it has id, title"),
         ("inner.deep=1", "Inner has no 'deep': it has depth, names"),
-        ("lr=fast", "Configuration.lr expects float: 'fast'"),
+        ("lr=fast", "Configuration.lr expects float, but got 'fast' (str)"),
+        ("lrs=0.1", "Configuration.lrs expects"),
+        ("lrs=[fast]", "Configuration.lrs[0] expects float, but got 'fast' (str)"),
+        ("perhaps=much", "Configuration.perhaps expects int | None, but got 'much' (str)"),
+        ("kind=c", "Configuration.kind expects Literal['a', 'b'], but got 'c' (str)"),
+        ("more=[{deep: 1}]", "Inner has no 'deep': it has depth, names"),
         ("inner=3", "Configuration.inner expects the keys of Inner: 3"),
         ("parent=base", "Configuration has no 'parent'"),
         ("title=broken", "RuntimeError: the user's"),
@@ -510,6 +520,25 @@ def test_a_wrong_value_of_their_yaml_is_named(tmp_path: Path, override: str, sai
     assert said in ended.stderr, ended.stderr
     assert "yaml_file.py" not in ended.stderr
     assert "session.py" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("file: nowhere\nid: a", "sheet.yaml:1: file: there is no file"),
+        ("module: nowhere\nid: a", "sheet.yaml:1: module: there is no module nowhere"),
+        ("file: experiment.py\nlr: 1", "Configuration needs id, which has no default"),
+        ("file: project\nid: a", "sheet.yaml:1: file: there is no run in project"),
+    ],
+)
+def test_a_file_of_their_form_that_lacks_something_says_what(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "experiment.py").write_text(FUNCTION)
+    (tmp_path / "project.py").write_text("")
+    (tmp_path / "sheet.yaml").write_text(text)
+    ended = run(sys.executable, "-m", "tenuto", "run", "sheet.yaml", "-w", "new", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert said in ended.stderr, ended.stderr
+    assert not (tmp_path / "new").exists()
 
 
 OPTIONS = """
