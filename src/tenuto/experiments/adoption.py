@@ -94,9 +94,9 @@ def old_jobs(workspace: Path) -> list[OldJob]:
 def adopt(
     source: Path, workdir: Path | str, name: str, *, dry_run: bool = False, link: bool = False
 ) -> Iterator[AdoptedJob]:
-    """Take over what is done in `source` as a run of `name` in `workdir`; say what became of each job.
+    """Take over the done jobs of `source` as a run of `name` in `workdir`; say what became of each job.
 
-    `link`: files are hard links to those of the other workspace, not copies.
+    `link`: files are hard links to the files of the other workspace, not copies.
     """
     olds = old_jobs(source)
     given = _tags(source)
@@ -136,7 +136,7 @@ def _tags(source: Path) -> dict[str, dict[str, Any]]:
                 written = json.loads(line)
                 found[written["job_id"]] = dict(written.get("tags") or {})
             except (ValueError, KeyError, TypeError):
-                continue  # a torn line: tags name jobs, they do not decide what is taken over
+                continue  # a torn line: tags name jobs, they do not decide which jobs are taken over
     return found
 
 

@@ -157,7 +157,7 @@ class RunsFeed:
             try:
                 entries = reader.read(_EVENTS_AT_ONCE)
             except (OSError, TenutoError):
-                continue  # it is being archived: the next look finds what it told
+                continue  # it is being archived: the next look finds its words
             events += [entry.event for entry in entries]
         self._source.lines_skipped(sum(reader.bad_lines for reader in self._readers.values()))
         for event in events:
@@ -171,7 +171,7 @@ class RunsFeed:
                 self._groups_due = True
         return events
 
-    # What is watched
+    # The watched files
 
     def _watch(self, *, at_start: bool = False) -> None:
         """Watch the journals found by now. A journal found at the start is read from its end on."""

@@ -67,7 +67,7 @@ def read_experiment(path: str | Path, overrides: Iterable[str] = ()) -> Experime
 
 
 def _as_ours(content: dict[str, Any]) -> dict[str, Any]:
-    """What a file of experimaestro's form says, by our keys: what is not one of its own is a parameter."""
+    """A file of experimaestro's form, by our keys: a key that is not one of its own is a parameter."""
     module = content.get("module")
     if "file" in content:
         module = f"{str(content['file']).removesuffix('.py')}.py"

@@ -1,4 +1,4 @@
-"""What came of a search.
+"""The outcome of a search.
 A value; reads nothing.
 """
 

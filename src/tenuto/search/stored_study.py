@@ -105,7 +105,7 @@ class StoredStudy:
         return self._sampler.schedule_job(experiment_id=self._name)
 
     def tell(self, number: int, outcome: Outcome | None) -> Verdict:
-        """Stores what came of a candidate, and tells it to the sampler."""
+        """Stores the outcome of a candidate, and tells it to the sampler."""
         found = judge({"failure": "it failed"} if outcome is None else outcome, self._definition)
         if not self._store.finish_by_hand(self._name, number, found):
             raise SearchError(f"candidate {number} was not asked for, or was told already")

@@ -42,7 +42,7 @@ DataPath = Annotated[TPath, Role.DATA]
 
 
 class Unset(enum.Enum):
-    """The value of what was not given, where None is a legal value."""
+    """The value of a parameter that was not given, where None is a legal value."""
 
     UNSET = "unset"
 

@@ -82,7 +82,7 @@ class Spare:
         return PidfdHandle(machine.processes.identify(self.pid) or own, fd)
 
     def hear(self) -> None:
-        """Take in what it said so far."""
+        """Take in its output so far."""
         while self.usable:
             try:
                 received = receive(self._socket)
@@ -225,7 +225,7 @@ class Spares:
             self._drop(self._spares[-1])
 
     def _look(self) -> None:
-        """Hear what the spares said, and drop those that are of no use."""
+        """Hear what the spares said, and drop the useless ones."""
         if self._pid != os.getpid():  # this process was forked: the spares are another's
             self._pid = os.getpid()
             self._spares.clear()
