@@ -388,6 +388,39 @@ def test_a_job_whose_task_gives_out_something_else_now_is_not_used(tmp_path: Pat
     assert "it uses a project.Given that" in left[0], left
 
 
+@pytest.mark.parametrize("place", ["old", "old/inside", "./old/jobs"])
+def test_a_workspace_is_not_taken_over_into_itself(tmp_path: Path, place: str) -> None:
+    (tmp_path / "project.py").write_text(SMALL)
+    old = old_workspace(tmp_path / "old", ("Job", {"x": 1}))
+    before = contents(old)
+    ended = run(sys.executable, "-m", "tenuto", "adopt", "old", "-w", place, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "where nothing is changed: give another place with -w" in ended.stderr
+    assert contents(old) == before
+
+
+def test_a_workspace_of_tenuto_is_named_as_one(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text(SMALL)
+    old_workspace(tmp_path / "old", ("Job", {"x": 1}))
+    assert adopt(tmp_path, "old", "-w", "new")[0] == 0
+    ended = run(sys.executable, "-m", "tenuto", "adopt", "new", cwd=tmp_path)
+    assert ended.returncode == 3
+    assert "new is a workspace of Tenuto" in ended.stderr
+
+
+def test_a_job_with_damaged_parameters_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text(SMALL)
+    old = old_workspace(tmp_path / "old", *[("Job", {"x": x}) for x in range(4)])
+    whole, first, second, third = sorted(old.rglob("params.json"))
+    first.unlink()
+    second.write_text('{"objects": [{"id": 1}]}')
+    third.write_text("[")
+    reasons = [job["reason"] for job in adopt(tmp_path, "old", "-w", "new")[1]["jobs"] if job["reason"]]
+    assert reasons[:2] == ["it has no params.json", "its params.json has an object without 'module'"]
+    assert reasons[2].startswith("its params.json cannot be read")
+    assert whole.is_file()
+
+
 def test_files_are_copied_or_linked(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text(SMALL)
     old = old_workspace(tmp_path / "old", ("Job", {"x": 1}))

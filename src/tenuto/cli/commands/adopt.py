@@ -140,10 +140,13 @@ class CannotAdopt(TenutoError):
 def old_jobs(workspace: Path) -> list[OldJob]:
     """The jobs of a workspace of experimaestro, by task and identifier."""
     jobs = workspace / "jobs"
-    if not jobs.is_dir() or not any(jobs.glob(f"*/*/{PARAMS}")):
+    first = next(jobs.glob(f"*/*/{PARAMS}"), None)
+    if first is None:
         raise NotFound(
             f"{workspace} is no workspace of experimaestro 2.x: it has no jobs/TASK/IDENTIFIER/{PARAMS}"
         )
+    if b'"import_path"' in first.read_bytes():
+        raise NotFound(f"{workspace} is a workspace of Tenuto: copy or move it as it is, and give it as -w")
     return [OldJob(path.parent.name, path.name, path) for path in sorted(jobs.glob("*/*")) if path.is_dir()]
 
 
@@ -159,9 +162,13 @@ def adopt(
     launcher = CopyLauncher(link=link)
     mode = RunMode.DRY_RUN if dry_run else RunMode.NORMAL
     ends: list[tuple[AdoptedJob, Any]] = []
-    with experiment(
+    opened = experiment(
         workdir, name, run_mode=mode, launcher=launcher, dirty_git="ignore", raise_on_failure=False
-    ) as xp:
+    )
+    target = Path(opened.workspace.layout.root).resolve()
+    if target.is_relative_to(source):
+        raise CannotAdopt(f"{target} lies in {source}, where nothing is changed: give another place with -w")
+    with opened as xp:
         launcher.machine = xp._scheduler.machine
         launcher.partials_folder = xp.workspace.layout.partials
         reader = _Reader({old.identifier: old for old in olds}, launcher, given)
@@ -223,6 +230,8 @@ class _Reader:
             self._pending.add(old)
             try:
                 self._made[old] = self._submit(old)
+            except KeyError as error:
+                self._made[old] = f"its {PARAMS} has an object without {error}"
             except Exception as error:  # noqa: BLE001  modules and classes of the user run here
                 self._made[old] = " ".join(_PLACE.sub("", str(error)).split())
         made = self._made[old]
@@ -237,7 +246,9 @@ class _Reader:
         try:
             objects = {one["id"]: one for one in json.loads((old.path / PARAMS).read_bytes())["objects"]}
             last = next(reversed(objects.values()))
-        except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
+        except FileNotFoundError:
+            raise CannotAdopt(f"it has no {PARAMS}") from None
+        except (OSError, ValueError, TypeError, StopIteration) as error:
             raise CannotAdopt(f"its {PARAMS} cannot be read: {error}") from None
         config = self._config(last, objects, old)
         if not isinstance(config, Task):
