@@ -593,11 +593,15 @@ for text, seconds in times.items():
     assert SlurmOptions(time=text).time_s == seconds, text
 assert SlurmOptions(mem="1000").memory_bytes == 1000 << 20
 assert isinstance(SlurmLauncher(options=options), tenuto.SlurmLauncher)
-for wrong in ({"time": "soon"}, {"mem": "much"}, {"nice": 3}):
+typed = SlurmOptions(gpus_per_node="a100:2", gpus="a100:2")
+assert (typed.gpus, typed.gpu_type) == (2, "a100")
+wrongs = ({"cpus_per_task": "x"}, {"gpus": "two"}, {"gpus": 2, "gpus_per_node": 1}, {"gpus": -1})
+for wrong in ({"time": "soon"}, {"mem": "much"}, {"nice": 3}, *wrongs):
     with pytest.raises(ValueError):
         SlurmOptions(**wrong)
-with pytest.raises(ValueError):
-    SlurmLauncher(options=options, connector=object())
+for wrong in ({"connector": object()}, {"binpath": "/opt/slurm"}, {"main": "login"}):
+    with pytest.raises(ValueError, match=f"takes no {list(wrong)[0]} here"):
+        SlurmLauncher(options=options, **wrong)
 assert find_launcher("duration=2 h & cpu(cores=1)") is not None
 from experimaestro.launcherfinder import cpu, cuda_gpu
 from experimaestro.launcherfinder.parser import parse

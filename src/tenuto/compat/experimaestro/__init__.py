@@ -66,8 +66,8 @@ def SlurmOptions(
     time: str | None = None,
     mem: str | None = None,
     cpus_per_task: str | int | None = None,
-    gpus: int | None = None,
-    gpus_per_node: int | None = None,
+    gpus: str | int | None = None,
+    gpus_per_node: str | int | None = None,
     **named: Any,
 ) -> Any:
     """Tenuto's `SlurmOptions` by their names; what has no counterpart is handed to sbatch as it is.
@@ -78,16 +78,26 @@ def SlurmOptions(
     words = {"exclude", "mem_per_gpu", "nodelist", "ntasks_per_node"}
     if unknown := sorted(named.keys() - words):
         raise ParameterError(f"SlurmOptions has no {', '.join(unknown)}: {_PAGE}")
+    if gpus and gpus_per_node and gpus != gpus_per_node:
+        raise ParameterError("SlurmOptions: give gpus or gpus_per_node, not two numbers")
+    gpu_type, _, count = str(gpus or gpus_per_node or 0).rpartition(":")
     named["nodes"] = None if nodes == 1 else nodes
     extra = [f"--{name.replace('_', '-')}={value}" for name, value in named.items() if value is not None]
     return tenuto.SlurmOptions(
         **ours,
         time_s=_seconds(time) if time else None,
         memory_bytes=_bytes(mem) if mem else None,
-        cpus=int(cpus_per_task or 1),
-        gpus=gpus or gpus_per_node or 0,
+        cpus=_number("cpus_per_task", cpus_per_task or 1),
+        gpus=_number("gpus", count),
+        gpu_type=gpu_type or None,
         extra=tuple(extra),
     )
+
+
+def _number(name: str, given: str | int) -> int:
+    if not str(given).isdecimal():
+        raise ParameterError(f"SlurmOptions({name}={given!r}): write a whole number")
+    return int(given)
 
 
 _UNITS_S = {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}
@@ -176,13 +186,11 @@ def DirectLauncher(connector: LocalConnector | None = None) -> str:
 
 
 def SlurmLauncher(*, options: Any = None, connector: Any = None, **named: Any) -> Any:
-    """Tenuto's `SlurmLauncher`; raises `ParameterError` for what it cannot do."""
-    if (
-        not isinstance(connector, LocalConnector | None)
-        or named.get("main") is not None
-        or named.get("launcherenv")
-    ):
-        raise ParameterError(f"SlurmLauncher takes no connector, main or launcherenv here: {_PAGE}")
+    """Tenuto's `SlurmLauncher`; raises `ParameterError` for an option that it cannot follow."""
+    named.pop("interval", None)  # how often to ask Slurm is a setting
+    refused = [name for name, value in named.items() if value]
+    if not isinstance(connector, LocalConnector | None) or refused:
+        raise ParameterError(f"SlurmLauncher takes no {', '.join(refused) or 'connector'} here: {_PAGE}")
     return tenuto.SlurmLauncher(options)
 
 
