@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from datetime import datetime, timedelta
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from tenuto.experiments.environment import running_script
-from tenuto.experiments.process_service import Service, ServiceState
+from tenuto.experiments.environment import running_command
+from tenuto.experiments.process_service import MONITOR, Service, ServiceState
 from tenuto.experiments.run_record import (
     RunState,
     RunStatus,
@@ -84,6 +85,8 @@ class Run:
         self._writer = OwnerJournal(EventWriter(self._machine.files, self._journal, writer), scheduler.tell)
         self._events = StateListener(self._writer)
         self._services: list[Service] = []
+        self._command = running_command()
+        self._directory = os.getcwd() if self._command else ""
         self._write_status(RunState.RUNNING)
         scheduler.keep_list(self, self._list_job)
 
@@ -205,6 +208,10 @@ class Run:
         if not service.tells_when_running and service.state is ServiceState.STARTING:
             service.move(ServiceState.RUNNING)
 
+    def monitor_url(self) -> str:
+        """The address of the page beside the run; empty without one."""
+        return next((one.url or "" for one in list(self._services) if one.id == MONITOR), "")
+
     def stop_services(self) -> None:
         """Stops the services, the last one first; a service that cannot stop does not hold up the others."""
         while self._services:
@@ -303,7 +310,8 @@ class Run:
             failed=self.failedJobs,
             message=message,
             carbon=carbon,
-            script=running_script(),
+            command=self._command,
+            directory=self._directory,
         )
         write_run_status(self._machine.files, self.paths, status)
 

@@ -8,10 +8,10 @@ import itertools
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import Enum, unique
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tenuto.errors import ExperimentLocked, WorkspaceError
 from tenuto.lifecycle.events import CarbonMetricsData
@@ -127,8 +127,9 @@ class RunStatus(NamedTuple):
     message: str | None = None
     carbon: CarbonMetricsData | None = None
     """What its jobs used while it was open, as far as that was measured."""
-    script: str = ""
-    """The file of the program that runs it; empty at a prompt."""
+    command: tuple[str, ...] = ()
+    """What starts it again, in `directory`; empty at a prompt."""
+    directory: str = ""
 
     def encode(self) -> bytes:
         fields = {
@@ -163,10 +164,18 @@ def read_run_status(files: Files, run: RunPaths) -> RunStatus | None:
             failed=int(fields.get("failed", 0)),
             message=fields.get("message"),
             carbon=metrics_of(fields["carbon"]) if fields.get("carbon") else None,
-            script=str(fields.get("script") or ""),
+            command=_command(fields),
+            directory=str(fields.get("directory") or ""),
         )
     except (OSError, WorkspaceError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+
+
+def _command(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """The words that start a run again; of a run from before they were kept, those of its script."""
+    script = str(fields.get("script") or "")
+    words = fields.get("command") or (["tenuto", "run", script] if script.endswith(".py") else [])
+    return tuple(map(str, words))
 
 
 def read_tags(files: Files, run: RunPaths) -> tuple[str, ...]:

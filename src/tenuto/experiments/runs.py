@@ -5,6 +5,7 @@ Reads only, and survives whatever lies on the disk; jobs are not looked at.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from datetime import datetime
 from itertools import chain
@@ -54,8 +55,9 @@ class RunView(NamedTuple):
     message: str | None = None
     carbon: CarbonMetricsData | None = None
     """What its jobs used, as far as that was measured; known when it has ended."""
-    script: str = ""
-    """The file of the program that ran it, as far as that is known."""
+    command: tuple[str, ...] = ()
+    """What starts it again in its directory, as far as that is known."""
+    directory: str = ""
     tags: tuple[str, ...] = ()
     """Words that a person gave it; a tagged run is not pruned."""
 
@@ -163,7 +165,8 @@ class RunsView:
             failed=status.failed if ended else None,
             message=CRASHED if crashed else status.message,
             carbon=status.carbon,
-            script=status.script,
+            command=status.command,
+            directory=status.directory,
             tags=tags,
         )
 
@@ -222,7 +225,7 @@ def _aware(instant: datetime | None) -> datetime | None:
 
 
 def by_age(run: RunView) -> tuple[RunId, float, str]:
-    """The sort key of runs: ids tell seconds, of two that began in one their own records tell more."""
+    """What runs are sorted by: ids tell seconds, of two that began in one their own records tell more."""
     started = run.started.timestamp() if run.started is not None else 0.0
     return parse_run_id(run.run_id) or RunId(""), started, run.experiment_id
 
@@ -252,10 +255,13 @@ def _iso(instant: datetime | None) -> str | None:
 
 
 def take_up(run: RunView) -> str:
-    """The command that takes a run up again: done jobs are reused."""
-    if run.script and run.script.endswith(".py"):
-        return f"tenuto run {shlex.quote(run.script)}"
-    return f"tenuto run FILE (the script or file of {run.experiment_id})"
+    """The command that takes a run up again: what is done is reused."""
+    if not run.command:
+        return f"tenuto run FILE (the script or file of {run.experiment_id})"
+    command = shlex.join(run.command)
+    if run.directory in ("", os.getcwd()):
+        return command
+    return f"cd {shlex.quote(run.directory)} && {command}"
 
 
 def run_group(run: RunView) -> str:

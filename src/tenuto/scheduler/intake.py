@@ -21,6 +21,7 @@ from tenuto.scheduler.decisions import (
     Verdict,
     known_end,
     on_arrival,
+    runs_once,
     shortage,
     tries_of,
     tries_to_come,
@@ -196,7 +197,7 @@ class Arrivals:
 
     def _judged(self, job: Job, found: Derived, launch: object) -> Look:
         job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
-        arrival = on_arrival(found, once=job.once)
+        arrival = on_arrival(found, once=runs_once(found, launch, job.retry))
         if isinstance(launch, LaunchRecord):
             job.life = launch.life
             if arrival is Arrival.REUSE and launch.aside:

@@ -19,7 +19,7 @@ from tenuto.jobs.tcp_ports import listen
 from tenuto.scheduler.latency import keep_loops_free
 from tenuto.service.contract import ErrorCode, error_json
 from tenuto.service.log import log
-from tenuto.service.waiters import heard
+from tenuto.service.stage import heard
 from tenuto.web.connections import ConnectionLimits, HttpServer, http_server, protocol_class
 from tenuto.web.hosts import is_loopback
 

@@ -15,7 +15,7 @@ from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.experiments.job_past import explain_job
 from tenuto.experiments.workspace_view import WorkspaceView
-from tenuto.jobs.difference import ABSENT
+from tenuto.jobs.parameters import ABSENT
 from tenuto.jobs.result_table import flat_result, result_of
 from tenuto.jobs.row import Row, plain_row
 from tenuto.jobs.text import duration, energy, safe, truncate
