@@ -22,6 +22,9 @@ from tenuto.workspace.carbon import job_total
 from tenuto.workspace.jobslist import JobLine
 from tenuto.workspace.records import PidRecord, read_record
 
+MOST_FOLLOWED = 200_000
+"""Of a run with more jobs the last ones are followed: each takes 2 kB."""
+
 
 class FollowedRun:
     """The jobs of one run, looked at once, and again when something tells of them. For one thread."""
@@ -37,7 +40,7 @@ class FollowedRun:
         self._dependents: dict[str, list[str]] = {}
         self._sights: dict[str, Sight] = {}
         self._standing: dict[str, Sight] = {}
-        self._offset = 0
+        self._offset = view.start_of_last(run, MOST_FOLLOWED)
         self.bad_lines = 0
         """Lines of the list that could not be read."""
         self._has_transient = False

@@ -27,7 +27,7 @@ from tenuto.lifecycle.events import (
 )
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
-from tenuto.scheduler.pauses import PAUSED
+from tenuto.scheduler.shell import PAUSED
 from tenuto.workspace.carbon import plain_metrics, total
 from tenuto.workspace.jobslist import JobLine
 from tenuto.workspace.journal import naming

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, unique
 from typing import Any, NamedTuple
 
@@ -105,13 +105,19 @@ def subdirectories(files: Files, path: str) -> list[str]:
         return []
 
 
-def job_keys(files: Files, path: str) -> Iterator[JobKey]:
-    """The jobs that a directory has an entry for, as `TASK/ID`."""
+def job_keys(
+    files: Files, path: str, begins: Callable[[str], str | None] = lambda task_id: ""
+) -> Iterator[JobKey]:
+    """The jobs that a directory has an entry for, as `TASK/ID`.
+
+    `begins`: how the ids that are wanted begin, of each task; None for a task of which none is.
+    """
     for directory in subdirectories(files, path):
         task_id = name_of_directory(directory)
-        if task_id is not None:
+        beginning = begins(task_id) if task_id is not None else None
+        if task_id is not None and beginning is not None:
             for name in entries(files, f"{path}/{directory}"):
-                if is_job_id(name):
+                if name.startswith(beginning) and is_job_id(name):
                     yield JobKey(task_id, name)
 
 

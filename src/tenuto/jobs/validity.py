@@ -18,8 +18,7 @@ from tenuto.jobs.directories import MovedJobs
 from tenuto.jobs.key import JobKey
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import sha256
-from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.work import TaskWork
+from tenuto.scheduler.jobs import Job, TaskWork
 from tenuto.tasks.base import caller, class_name
 from tenuto.tasks.code import changed_files, classes_of, file_digests, inside
 from tenuto.tasks.deprecation import former_keys

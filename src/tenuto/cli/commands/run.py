@@ -37,8 +37,7 @@ from tenuto.jobs.nearest import Nearest, nearest_earlier
 from tenuto.jobs.parameters import plain_side
 from tenuto.jobs.query import read_question
 from tenuto.jobs.text import duration, safe
-from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.work import TaskWork
+from tenuto.scheduler.jobs import Job, TaskWork
 from tenuto.tasks.arguments import text
 from tenuto.tasks.hints import Role
 from tenuto.tasks.schema import schema_of
