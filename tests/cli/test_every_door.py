@@ -428,7 +428,7 @@ def test_only_a_search_can_be_paused(folder: Path) -> None:
     assert plain(folder, "pause", "packing", code=1)["outcome"] == "refused"  # it has ended
 
 
-def test_programs_are_told_of_what_is_done(folder: Path) -> None:
+def test_programs_are_told_what_was_done(folder: Path) -> None:
     run = str(plain(folder, "runs", "list")[0]["run"])
     tagged = plain(folder, "runs", "tag", "squares", "good", "old")
     assert (tagged["run"].endswith(run), tagged["tags"]) == (True, ["good", "old"])

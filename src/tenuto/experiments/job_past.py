@@ -1,4 +1,4 @@
-"""What is known of one job besides its row: its attempts, its events, its result, the commands for it.
+"""The facts about one job besides its row: its attempts, its events, its result, the commands for it.
 Reads only; of a long journal only the lines that name the job are decoded.
 """
 
@@ -93,7 +93,7 @@ def job_detail(view: WorkspaceView, detail: StoredDetail) -> dict[str, Any]:
 
 
 def _again(view: WorkspaceView, detail: StoredDetail) -> str:
-    """The Python that submits the task of a job again, with what is stored of it."""
+    """The Python that submits the task of a job again, with its stored parameters."""
     directory = detail.paths.directory
     name = detail.job.experiment or "again"
     return (
@@ -217,7 +217,7 @@ def _pause(view: WorkspaceView, detail: StoredDetail) -> Iterator[str]:
 
 
 def _commits(view: WorkspaceView, detail: StoredDetail, nearest: Nearest | None) -> Iterator[str]:
-    """The commits that differ from those of the nearest job."""
+    """The commits that differ from the nearest job's."""
     if nearest is None or not detail.asked_by:
         return
     theirs = view.runs_of(nearest.key)

@@ -304,7 +304,7 @@ class Settings:
             )
             if given is None:
                 raise SettingsError(
-                    "no workspace was given and none is the default: give a path, or write "
+                    "no workspace was given and none is the default: give a path (-w PATH), or write "
                     f'default_workspace = "main" and [workspaces.main] path = "..." into {FILE_NAME}'
                 )
         known = self.workspaces.get(given)

@@ -47,9 +47,9 @@ class Url:
 
 
 class HiddenUrl(Url):
-    """A URL whose path is a secret, as those of chat rooms are: only its host is shown.
+    """A URL whose path is a secret, as a chat room's is: only its host is shown.
 
-    Of one whose host is in doubt, since a password has characters to be quoted, not even that.
+    Not even its host is shown if that is in doubt: a password may have characters to be quoted.
     """
 
     __slots__ = ()

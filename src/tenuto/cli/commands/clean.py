@@ -82,22 +82,8 @@ def command(
     What runs, is locked, belongs to a live run, is needed by a running job, or was tried again meanwhile is
     spared; the exit code is 1 if something was. Without --yes nothing is deleted.
     """
-    flags = (orphans, unowned, renamed, older is not None, larger is not None, prepared, cache, pack, unpack)
-    remedy = "say which: a JOB, a FILTER such as state=error, --older 30d, or --orphans"
-    need_one_of(ctx, (words, *flags), remedy)
-    by_job = bool(words) or orphans or unowned or older is not None
+    _check(ctx)
     packs = pack or unpack
-    wrong = {
-        "--files is for jobs that are done, and goes with no such option": files and (unowned or renamed),
-        "--pack and --unpack go with a FILTER, --orphans, --older and --larger": packs
-        and (files or unowned or renamed or prepared or cache or (pack and unpack)),
-        "--prepared and --cache go with --larger only: they are about no jobs": (prepared or cache)
-        and (by_job or renamed or files),
-        "--renamed goes alone: it deletes nothing": renamed and (by_job or larger is not None),
-        "--orphans or --unowned, not both: what has ended does not run": orphans and unowned,
-    }
-    for refusal in [text for text, is_wrong in wrong.items() if is_wrong]:
-        raise click.UsageError(refusal, ctx)
     older_s, least = _amount(older, _AGES, "30d"), _amount(larger, _SIZES, "1G")
     catalogue = open_catalogue(workspace)
     view = catalogue.view
@@ -157,6 +143,28 @@ def _packed(view: WorkspaceView, jobs: list[Row], seen: Seen, pack: bool, really
     return packing.pack(view, ended, really=really, used=steady_users(view), seen=seen)
 
 
+def _check(ctx: click.Context) -> None:
+    """Refuses options that do not go together, and a command that says of no job that it means it."""
+    given = {name for name, value in ctx.params.items() if value}
+    remedy = "say which: a JOB, a FILTER such as state=error, --older 30d, or --orphans"
+    need_one_of(ctx, given & {"words", *_CHOOSING}, remedy)
+    by_job = given & {"words", "orphans", "unowned", "older"}
+    if "files" in given and given & {"unowned", "renamed"}:
+        raise click.UsageError("--files is for jobs that are done, and goes with no such option", ctx)
+    packs_or_unpacks = given & {"pack", "unpack"}
+    if packs_or_unpacks and (
+        len(packs_or_unpacks) > 1 or given & {"files", "unowned", "renamed", "prepared", "cache"}
+    ):
+        raise click.UsageError("--pack and --unpack go with a FILTER, --orphans, --older and --larger", ctx)
+    if given & {"prepared", "cache"} and (by_job or given & {"renamed", "files"}):
+        raise click.UsageError("--prepared and --cache go with --larger only: they are about no jobs", ctx)
+    if "renamed" in given and (by_job or "larger" in given):
+        raise click.UsageError("--renamed goes alone: it deletes nothing", ctx)
+    if given >= {"orphans", "unowned"}:
+        raise click.UsageError("--orphans or --unowned, not both: what has ended does not run", ctx)
+
+
+_CHOOSING = ("orphans", "unowned", "renamed", "older", "larger", "prepared", "cache", "pack", "unpack")
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
@@ -187,7 +195,7 @@ def _is_meant(view: WorkspaceView, job: Row, older_s: float | None, larger: floa
 def _shared_data(
     view: WorkspaceView, prepared: bool, cache: bool, larger: float, really: bool
 ) -> list[JobActed]:
-    """Deletes what was prepared or cached, unless a run is open or a job runs that may read it."""
+    """Deletes prepared or cached files, unless a run is open or a job runs that may read it."""
     machine, layout, files = view.machine, view.layout, view.machine.files
     is_used = any(run.live for run in view.all_runs()) or any(view.unowned())
     partials = subdirectories(files, layout.partials)
@@ -211,7 +219,7 @@ def _shared_data(
             continue
         for path in paths if really else ():
             trash.discard(machine, layout, path)
-            with suppress(FileNotFoundError):  # the record of what it was made of lies beside it
+            with suppress(FileNotFoundError):  # the record of its sources lies beside it
                 files.remove(f"{path}.json")
         acted.append(JobActed(key, ActedAs.DELETED if really else ActedAs.WOULD_DELETE, size=size))
     if really:
@@ -228,7 +236,7 @@ def _told(acted: list[JobActed], really: bool, as_json: bool, what: str) -> int:
 
 
 def _end_and_delete(view: WorkspaceView, seen: Seen, really: bool) -> list[JobActed]:
-    """Stops stray jobs and deletes them; one that a run waits for by now is no stray any more."""
+    """Stops jobs of no live run and deletes them; a job that a run waits for by now is spared."""
     if not really:
         sizes = {key: directory_size(view.machine.files, view.layout.job(*key).directory) for key in seen}
         return [

@@ -106,7 +106,7 @@ class WorkerProcess:
         return DIED
 
     def ended(self) -> dict[str, Any]:
-        """What came of its work, for programs."""
+        """The outcome of its work, for programs."""
         error = None if self._loop.error is None else str(self._loop.error)
         return {"worker": self._loop.name, "evaluated": self._loop.evaluated, "error": error}
 

@@ -61,7 +61,7 @@ def bars_of(timeline: shapes.Timeline) -> list[Bar]:
 def group_rows(
     timeline: shapes.Timeline, room: int, chosen: Bar | None, lit: Collection[str], now: str
 ) -> list[GroupRows]:
-    """The lines of each group; what is right of the names has the cells that `across` leaves."""
+    """The lines of each group; the bars right of the names have the cells that `across` leaves."""
     return [
         GroupRows(
             key_group_name(lane["group"], now),

@@ -137,7 +137,7 @@ class EmbeddedNode:
             os.chmod(directory, OPEN_DIRECTORY if is_passed else DIRECTORY_MODE)
 
     async def start(self) -> None:
-        """Goes on with what was open, and begins to clean."""
+        """Continues open payloads, and begins to clean."""
         if self._plan.sandbox.mode is SandboxMode.NONE:
             log("not_sandboxed", 30, node=self.name)
         if self.is_drained:
@@ -206,7 +206,7 @@ class EmbeddedNode:
         place, log_bytes = self.runner.place(row.key), self.runner.log_bytes(row)
         try:
             return read_log(place.logs[stream], offset, limit, log_bytes)
-        except FileNotFoundError:  # the metrics of what has ended are in its result alone
+        except FileNotFoundError:  # the metrics of an ended payload are in its result alone
             return read_archived_log(place.result, stream, offset, limit) or LogPiece(b"", offset)
 
     def progress(self, row: PayloadRow) -> str:
