@@ -27,7 +27,7 @@ from tenuto.search.queues import Queue
 from tenuto.search.replica import Replica
 from tenuto.search.reporter import LineReporter, Plain, RunOptions, SearchResult, current_options
 from tenuto.search.rows import Caps, SearchRow
-from tenuto.search.search_loop import Bounds, CandidateMaker, Console, SearchLoop
+from tenuto.search.search_loop import CandidateMaker, Console, SearchBounds, SearchLoop
 from tenuto.search.store import Store
 from tenuto.search.worker_loop import WorkerLoop
 from tenuto.settings import Settings, load_settings
@@ -213,9 +213,9 @@ class OpenSearch:
         is_of_programs = isinstance(self.evolution.domain, Programs)
         return 1 if is_of_programs else self.settings.search.seed_population
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> SearchBounds:
         evolution, search = self.evolution, self.settings.search
-        return Bounds(
+        return SearchBounds(
             self.max_unfinished,
             search.max_total_jobs,
             search.schedule_batch_size,

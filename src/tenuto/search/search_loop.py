@@ -150,7 +150,7 @@ MOST_SURROUNDINGS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SearchBounds:
     """When a search ends, and how much may be in flight; None: no bound."""
 
     max_unfinished: int
@@ -196,7 +196,7 @@ class DispatchPlan:
     """The surroundings fail: a person has to mend them first."""
 
 
-def plan(view: SearchStanding, bounds: Bounds) -> DispatchPlan:
+def plan(view: SearchStanding, bounds: SearchBounds) -> DispatchPlan:
     """What a search does next."""
     is_quiet = view.unfinished == 0 and view.to_tell == 0
     if view.state is SearchState.ENDED:
@@ -217,7 +217,7 @@ def plan(view: SearchStanding, bounds: Bounds) -> DispatchPlan:
     return DispatchPlan(to_schedule=_room(view, bounds))
 
 
-def _stop(view: SearchStanding, bounds: Bounds) -> SearchEnd | None:
+def _stop(view: SearchStanding, bounds: SearchBounds) -> SearchEnd | None:
     if bounds.target is not None and view.best is not None:
         is_reached = view.best >= bounds.target if bounds.maximize else view.best <= bounds.target
         if is_reached:
@@ -233,7 +233,7 @@ def _stop(view: SearchStanding, bounds: Bounds) -> SearchEnd | None:
     return None
 
 
-def _room(view: SearchStanding, bounds: Bounds) -> int:
+def _room(view: SearchStanding, bounds: SearchBounds) -> int:
     room = bounds.max_unfinished - view.unfinished
     if bounds.batch is not None:
         room = min(room, bounds.batch)
@@ -247,10 +247,10 @@ def _room(view: SearchStanding, bounds: Bounds) -> int:
     return max(room, 0)
 
 
-def bounds_of(settings: Settings, maximize: bool) -> Bounds:
+def bounds_of(settings: Settings, maximize: bool) -> SearchBounds:
     """The bounds that the settings alone give."""
     search = settings.search
-    return Bounds(
+    return SearchBounds(
         max_unfinished=search.max_unfinished_jobs or 2 * settings.slots,
         max_total=search.max_total_jobs,
         batch=search.schedule_batch_size,
@@ -549,7 +549,7 @@ class SearchLoop:
         store: Store | None = None,
         queue: Queue | None = None,
         worker: WorkerLoop | None = None,
-        bounds: Bounds | None = None,
+        bounds: SearchBounds | None = None,
         pruner: Pruner | None = None,
         workspace: Path | None = None,
         machine: Machine | None = None,
