@@ -30,7 +30,7 @@ from tenuto.lifecycle.events import (
 )
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler.work import TaskWork
+from tenuto.scheduler.jobs import TaskWork
 from tenuto.tasks.base import is_config
 from tenuto.tasks.schema import schema_of
 from tenuto.workspace.journal import EventReader

@@ -28,8 +28,7 @@ from tenuto.experiments.job_defaults import JobDefaults
 from tenuto.experiments.reporter import say
 from tenuto.experiments.run import Run
 from tenuto.experiments.workspace import Workspace
-from tenuto.jobs.former import FormerJobs
-from tenuto.jobs.submission import can_run, make_job
+from tenuto.jobs.submission import FormerJobs, can_run, make_job
 from tenuto.jobs.text import counted
 from tenuto.jobs.validity import (
     PREPARED,
@@ -47,10 +46,9 @@ from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
 from tenuto.scheduler.decisions import Arrival, on_arrival
-from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.jobs import Job, TaskWork
 from tenuto.scheduler.output_worker import hand_over_outputs
 from tenuto.scheduler.scheduler import Scheduler
-from tenuto.scheduler.work import TaskWork
 from tenuto.settings import Settings
 from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import ConfigBase, caller, class_name

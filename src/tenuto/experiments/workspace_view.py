@@ -10,15 +10,22 @@ from typing import NamedTuple
 
 from tenuto.errors import InvalidName, TenutoError
 from tenuto.experiments.runs import RunsView, RunView, by_age, run_group
-from tenuto.jobs.directories import job_keys
+from tenuto.jobs.directories import entries, job_keys
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.row import Row
-from tenuto.jobs.sight import REMOVED, Depth, Sight
-from tenuto.jobs.view import JobDetail, JobsView
+from tenuto.jobs.view import REMOVED, Depth, JobsView, Sight, StoredDetail
 from tenuto.lifecycle.owner_names import Door, OwnerName, run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.workspace.attempt_files import read_launch
-from tenuto.workspace.jobslist import JobLine, lines_about, listed_jobs, newest_listed, read_jobs
+from tenuto.workspace.jobslist import (
+    JobLine,
+    last_listed,
+    lines_about,
+    listed_jobs,
+    newest_listed,
+    read_jobs,
+    start_of_last,
+)
 from tenuto.workspace.layout import JobPaths, is_job_id
 from tenuto.workspace.ports import FileKind, Files, Machine
 from tenuto.workspace.run_paths import RunPaths
@@ -180,6 +187,8 @@ def is_of_no_run(owner: OwnerName | None) -> bool:
 
 _JOBS_LIST_LIMIT = 1 << 30
 """Some three million jobs; a larger file was not written by Tenuto, and reading it would take minutes."""
+MOST_COUNTED = 20_000
+"""Jobs of a run that are looked at one by one to be counted."""
 _FEW = 16
 """Jobs that are searched for in a list; for more of them the whole list is decoded."""
 
@@ -229,6 +238,14 @@ class WorkspaceView(RunsView, JobsView):
             pass  # the next look goes on from here
         return ListedPart(self._sound(list(found.values())), offset, bad_lines)
 
+    def start_of_last(self, run: RunView, most: int) -> int:
+        """Where the last jobs of the list of a run begin, about `most` of them."""
+        paths = self._list_of(run)
+        try:
+            return start_of_last(self._files, paths, most) if paths is not None else 0
+        except OSError:
+            return 0
+
     def _sound(self, lines: Sequence[JobLine]) -> list[JobLine]:
         """Of what a list says the jobs of this workspace, under the names that they have now."""
         if self.moved.read():
@@ -259,7 +276,9 @@ class WorkspaceView(RunsView, JobsView):
         return None if size is None or size.size > _JOBS_LIST_LIMIT else paths
 
     def counts(self, run: RunView) -> Counter[JobState]:
-        """How many jobs of a run are in which state; made to be fast."""
+        """How many jobs of a run are in which state: of very many jobs as its process has written it."""
+        if sum(run.counts.values()) > MOST_COUNTED:
+            return Counter(run.counts)
         lines = self.lines(run)
         seen = {}
         for line in lines:
@@ -282,21 +301,35 @@ class WorkspaceView(RunsView, JobsView):
         """
         rows: list[Row] = []
         known: set[bytes] = set()
-        for run in self.find_runs(None):
+        runs = self.find_runs(None)
+        for run in runs:
             paths = self._list_of(run)
+            if paths is None:
+                return None
+            total = sum(run.counts.values())
             try:
-                found = newest_listed(self._files, paths, most, known) if paths is not None else None
+                if len(runs) == 1 and total > MOST_COUNTED and not run.live:
+                    last = last_listed(self._files, paths, most)
+                    if last is not None and (shown := self._newest_rows(run, last)) is not None:
+                        return shown, total
+                found = newest_listed(self._files, paths, most, known)
             except OSError:
                 return None
-            if found is None or len(self._sound(found.jobs)) != len(found.jobs):
+            newest = self._newest_rows(run, found.jobs) if found is not None else None
+            if found is None or newest is None:
                 return None
-            seen = [(line, self.look(JobKey(line.task_id, line.job_id))) for line in found.jobs]
-            if all(is_settled(line, sight, live=run.live) for line, sight in seen):
-                rows += [self.listed_row(line, sight, run) for line, sight in seen]
-            else:
-                rows += self._some_jobs(run, {line.job_id for line in found.jobs})
+            rows += newest
             known |= found.names
         return rows, len(known)
+
+    def _newest_rows(self, run: RunView, lines: list[JobLine]) -> list[Row] | None:
+        """Some jobs of a run; None where a list has something that only `jobs` understands."""
+        if len(self._sound(lines)) != len(lines):
+            return None
+        seen = [(line, self.look(JobKey(line.task_id, line.job_id))) for line in lines]
+        if all(is_settled(line, sight, live=run.live) for line, sight in seen):
+            return [self.listed_row(line, sight, run) for line, sight in seen]
+        return self._some_jobs(run, {line.job_id for line in lines})
 
     def failed_jobs(self, name: str | None) -> dict[JobKey, int]:
         """The failed jobs of a run, or of the last run of each experiment, and the attempts that failed.
@@ -412,7 +445,12 @@ class WorkspaceView(RunsView, JobsView):
         return owner_of(self._files, self.layout.job(*key))
 
     def jobs_of_no_run(self) -> dict[str, dict[JobKey, JobState]]:
-        """The jobs of searches and services that no run lists, by the names of their owners."""
+        """The jobs of searches and services that no run lists, by the names of their owners.
+
+        None are looked for among very many jobs, unless a door other than experiments has written events.
+        """
+        if self._is_of_experiments_alone():
+            return {}
         listed = self.listed()
         found: dict[str, dict[JobKey, JobState]] = {}
         for key in self.job_keys():
@@ -420,6 +458,12 @@ class WorkspaceView(RunsView, JobsView):
             if owner is not None and is_of_no_run(owner):
                 found.setdefault(str(owner), {})[key] = self.look(key, Depth.STATE).state
         return dict(sorted(found.items()))
+
+    def _is_of_experiments_alone(self) -> bool:
+        """Whether runs with very many jobs are here, and no owner of another door has kept a journal."""
+        largest = max((sum(run.counts.values()) for run in self.find_runs(None)), default=0)
+        doors = {Door.SERVICE.value, Door.SEARCH.value}
+        return largest > MOST_COUNTED and not doors.intersection(entries(self._files, self.layout.events))
 
     # One job
 
@@ -436,7 +480,7 @@ class WorkspaceView(RunsView, JobsView):
         found = self._some_jobs(runs[0], {key.job_id}) if runs else []
         return next((job for job in found if job.job_key == key), None) or self.job_alone(key)
 
-    def detail(self, key: JobKey) -> JobDetail:
+    def detail(self, key: JobKey) -> StoredDetail:
         """Everything about one job, as its newest run sees it."""
         alone, runs = super().detail(key), self.runs_of(key)
         if not runs:
