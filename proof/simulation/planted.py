@@ -22,7 +22,6 @@ from tenuto.scheduler import (
     intake,
     jobs,
     output_worker,
-    pauses,
     scheduler,
     shell,
     token_decisions,
@@ -481,13 +480,12 @@ def _slot_leaked(patch: Patch) -> None:
 
 @_bug("after a shortage of the machine nothing is started any more")
 def _never_resumes(patch: Patch) -> None:
-    patch.set(pauses.Pauses, "_resume", lambda self, job, error: None)
+    patch.set(shell.Pauses, "_resume", lambda self, job, error: None)
 
 
 @_bug("a shortage of the machine fails the job instead of letting it wait")
 def _shortage_is_final(patch: Patch) -> None:
-    for module in (pauses, shell):
-        patch.set(module, "shortage", lambda error: None)
+    patch.set(shell, "shortage", lambda error: None)
 
 
 @_bug("a finished job is still counted as waiting")

@@ -412,7 +412,7 @@ def test_only_a_search_can_be_paused(folder: Path) -> None:
     assert plain(folder, "pause", "packing", code=1)["outcome"] == "refused"  # it has ended
 
 
-def test_what_is_done_is_told_to_programs(folder: Path) -> None:
+def test_programs_are_told_of_what_is_done(folder: Path) -> None:
     run = str(plain(folder, "runs", "list")[0]["run"])
     tagged = plain(folder, "runs", "tag", "squares", "good", "old")
     assert (tagged["run"].endswith(run), tagged["tags"]) == (True, ["good", "old"])
@@ -518,3 +518,26 @@ def test_a_retried_candidate_of_an_ended_search_needs_a_driver(folder: Path) -> 
     (group,) = [one for one in plain(folder, "status")["groups"] if one["kind"] == "search"]
     assert group["take_up"] == "tenuto evolve SCRIPT"
     assert "its driver is gone" in said(folder, "status")
+
+
+def test_a_search_whose_driver_was_killed_is_not_awaited_for_ever(folder: Path) -> None:
+    with sqlite3.connect(next(folder.glob("workspace/search.db"))) as connection:
+        connection.execute(
+            "UPDATE searches SET active_at = 0, state = 'RUNNING', reason = NULL, ended_at = NULL"
+        )
+        connection.execute("UPDATE evolution_jobs SET status = 'RUNNING' WHERE number = 1")
+        connection.execute("UPDATE evolution_jobs SET status = 'QUEUED' WHERE number = 3")
+    for name in ("packing", "packing#1", "packing#3"):
+        left = plain(folder, "wait", name, "--timeout", "20", code=1)
+        assert (left["state"], left["take_up"]) == ("unattended", ["tenuto evolve SCRIPT"])
+    assert "no driver is at work for packing: tenuto evolve SCRIPT" in said(folder, "wait")
+
+
+def test_a_service_whose_server_was_killed_is_not_awaited_for_ever(folder: Path) -> None:
+    with sqlite3.connect(folder / "db.sqlite") as connection:
+        connection.execute("UPDATE members SET seen_at = 0")
+    left = plain(folder, "wait", "dock#3", "--timeout", "20", code=1)
+    assert (left["state"], left["take_up"]) == ("unattended", ["tenuto serve"])
+    assert "dock: its driver is gone, and 1 of its jobs have not ended: tenuto serve" in said(
+        folder, "status"
+    )

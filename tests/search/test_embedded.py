@@ -16,8 +16,17 @@ from tenuto.cli.commands.worker import Worker
 from tenuto.errors import CapReached, RequirementError, SearchDiffers, SearchError
 from tenuto.lifecycle.states import JobState, Standing
 from tenuto.scheduler.scheduler import Scheduler
-from tenuto.search import Evolution, EvolutionScheduler, GridSearch, Integer, MapElites, RandomSearch, Real
-from tenuto.search.agent import Agent
+from tenuto.search import (
+    Evolution,
+    EvolutionScheduler,
+    GridSearch,
+    Integer,
+    MapElites,
+    Median,
+    RandomSearch,
+    Real,
+)
+from tenuto.search.worker_loop import WorkerLoop
 from tenuto.workspace.job_directory import read_status, write_status
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.records import StatusRecord
@@ -98,6 +107,23 @@ def test_a_cap_that_is_not_positive_is_refused(cap: dict[str, Any], tmp_path: Pa
         square(tmp_path, **cap)
     with pytest.raises(SearchError, match="target"):
         square(tmp_path, target=float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"target": 10**400}, "target="),
+        ({"max_seconds": 10**400}, "max_seconds="),
+        ({"workdir": ""}, "workdir"),
+        ({"name": "-x"}, "cannot name"),
+        ({"metric": "loss"}, "give pruner"),
+        ({"metric": "", "pruner": Median()}, "metric"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(given: dict[str, Any], words: str, tmp_path: Path) -> None:
+    whole: dict[str, Any] = {"name": "s", "space": {"x": Real(0, 1)}, "workdir": tmp_path, **given}
+    with pytest.raises(SearchError, match=words):
+        Evolution(whole.pop("name"), Square, **whole)
 
 
 @pytest.mark.parametrize("form", ["outcome", "mapping", "ordered", "dataclass", "tuple", "names"])
@@ -248,7 +274,7 @@ def until_executed(tmp_path: Path) -> None:
 def test_13_a_machine_that_slept_an_hour_loses_no_attempt(tmp_path: Path) -> None:
     evolution = waiting(tmp_path)
     store, machine = evolution.open().store, this_machine()
-    agent = Agent(store, evolution.settings, tmp_path / "w", machine, slots=1)
+    agent = WorkerLoop(store, evolution.settings, tmp_path / "w", machine, slots=1)
     ticking = EvolutionScheduler(
         evolution.settings, Console(), evolution.sampler, "square", store=store, agent=agent
     )
@@ -266,7 +292,7 @@ def test_13_a_machine_that_slept_an_hour_loses_no_attempt(tmp_path: Path) -> Non
 def test_24_a_second_interrupt_that_overtakes_the_first_still_leaves(tmp_path: Path) -> None:
     evolution = waiting(tmp_path)
     store = evolution.open().store
-    agent = Agent(store, evolution.settings, tmp_path / "w", this_machine(), slots=1)
+    agent = WorkerLoop(store, evolution.settings, tmp_path / "w", this_machine(), slots=1)
     ticking = EvolutionScheduler(
         evolution.settings, Console(), evolution.sampler, "square", store=store, agent=agent
     )
@@ -298,7 +324,7 @@ def test_24_a_job_that_is_being_submitted_is_stopped_before_its_row_is_given_bac
         return job
 
     monkeypatch.setattr(Scheduler, "submit_async", late)
-    agent = Agent(store, evolution.settings, tmp_path / "w", machine, slots=1)
+    agent = WorkerLoop(store, evolution.settings, tmp_path / "w", machine, slots=1)
     agent.start()
     assert handed_in.wait(60)
     until_executed(tmp_path)

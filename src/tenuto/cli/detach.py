@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tenuto.cli import exit_codes
+from tenuto.cli.options import given_without
 from tenuto.cli.program import called_as
 from tenuto.cli.session import tell
 from tenuto.jobs.text import safe, safe_lines
@@ -46,9 +47,7 @@ def start_detached(command: str, arguments: Sequence[str], as_json: bool) -> int
 
     `arguments`: those of the script, at the end of the command line, which may have a `--json` of its own.
     """
-    given = sys.argv[2:]
-    ours = len(given) - len(arguments)
-    kept = [*(one for one in given[:ours] if one not in ("--detach", "--json")), *given[ours:]]
+    kept = given_without(arguments, flags=("--detach", "--json"))[1:]
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as output:
         driver = subprocess.Popen(

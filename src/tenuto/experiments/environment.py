@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from enum import Enum, unique
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,9 @@ class GitState(NamedTuple):
     problem: str | None = None
 
 
+imposed_command: ContextVar[tuple[str, ...] | None] = ContextVar("tenuto_command", default=None)
+"""What a person typed, where the command line runs the script."""
+_LONGEST_COMMAND = 16_384
 TIMEOUT_S = 5.0
 _LONGEST_OUTPUT = 1_000_000
 
@@ -70,6 +74,8 @@ def git_state(path: str | Path, environ: Mapping[str, str]) -> GitState:
     if top is None:
         return GitState(shown, problem="not a git repository")
     kept = tuple((name, environ[name]) for name in _PASSED_ON if name in environ)
+    if os.path.isfile(folder):  # such as the YAML file that describes an experiment
+        return _git_state(top, kept, folder)._replace(path=os.path.dirname(shown))
     return _git_state(top, kept, running_script())._replace(path=shown)
 
 
@@ -77,6 +83,16 @@ def running_script() -> str:
     """The file of the program that runs; empty at a prompt."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     return os.path.realpath(file) if file else ""
+
+
+def running_command() -> tuple[str, ...]:
+    """The command that starts again what runs here; empty at a prompt, and of one that nobody would type."""
+    words = imposed_command.get()
+    script, spec = running_script(), getattr(sys.modules.get("__main__"), "__spec__", None)
+    if words is None and script.endswith(".py"):
+        file = ("-m", spec.name.removesuffix(".__main__")) if spec is not None else (script,)
+        words = ("tenuto", "run", *file, *sys.argv[1:])
+    return words if words is not None and sum(map(len, words)) < _LONGEST_COMMAND else ()
 
 
 def forget_git() -> None:

@@ -243,12 +243,15 @@ class ProcessService(Service):
         return f": {words.splitlines()[-1]}; its log: {self.log}" if words else f"; its log: {self.log}"
 
 
+MONITOR = "monitor"
+
+
 class MonitorService(ProcessService):
     """Runs `tenuto ui` for one workspace, and says where to watch."""
 
     def __init__(self, layout: Layout, port: int, say: Say) -> None:
         command = [sys.executable, "-m", "tenuto", "ui", "-w", layout.root, "--port", "{port}"]
-        super().__init__(command, id="monitor", port=port)
+        super().__init__(command, id=MONITOR, port=port)
         self._workspace = layout.root
         self._say = say
         self._code = this_machine().randomness.nonce()

@@ -88,8 +88,8 @@ class RunContext:
         """
         if current_job.get() is not None:
             raise ExperimentInJob(
-                f"experiment {xp.name!r} was opened inside a job, which imported the script that opens it: "
-                f'put the experiment under `if __name__ == "__main__":`'
+                f"experiment {xp.name!r} was opened inside a job: execute() opens none, and in a script, "
+                f'which its jobs import, put it under `if __name__ == "__main__":`'
             )
         check_agreement(xp, others)
         self.is_left = False
@@ -128,7 +128,8 @@ class RunContext:
                 has_told.append(True)
                 title, group = f"{xp.name}: a job failed", f"{xp.name}/{xp.run_id}"
                 text = f"{event.task_id} {event.job_id[:8]}: {event.message or ''}"
-                notifier.tell(notify.Notice("first_failure", title, text, group, "running", 1))
+                page = run.monitor_url()
+                notifier.tell(notify.Notice("first_failure", title, text, group, "running", 1, page))
 
         has_told: list[bool] = []
         run.subscribe(hear)

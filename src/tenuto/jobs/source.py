@@ -120,9 +120,11 @@ class Driver(NamedTuple):
     """The process that starts the jobs of a group."""
 
     is_at_work: bool | None = None
-    """None where no process has to be: a service is waited for, whatever becomes of its server."""
+    """None where it is not known."""
     take_up: str = ""
     """The command that starts it again."""
+    has_payloads: bool | None = None
+    """Whether jobs run without it; None: as their rows say."""
 
 
 class Log(Protocol):

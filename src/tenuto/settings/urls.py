@@ -11,6 +11,7 @@ from tenuto.light import pattern
 
 HIDDEN = "***"
 _USER = pattern(r"([a-z][a-z0-9+.-]*://)\S*@", re.IGNORECASE | re.DOTALL)
+_HOST_END = pattern(r"[/?#]")
 _SECRET = pattern(r"([?&;][^=&;\s]*(?:pass|pwd|secret|token|key)[^=&;\s]*=)[^&;\s'\"]*", re.IGNORECASE)
 
 
@@ -46,10 +47,15 @@ class Url:
 
 
 class HiddenUrl(Url):
-    """A URL whose path is a secret, as those of chat rooms are: only its host is shown."""
+    """A URL whose path is a secret, as those of chat rooms are: only its host is shown.
+
+    Of one whose host is in doubt, since a password has characters to be quoted, not even that.
+    """
 
     __slots__ = ()
 
     def __str__(self) -> str:
         scheme, _, rest = self.reveal().partition("://")
-        return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/{HIDDEN}"
+        host = _HOST_END.split(rest, maxsplit=1)[0]
+        is_clear = "@" in host or "@" not in rest
+        return f"{scheme}://{host.rpartition('@')[2] if is_clear else HIDDEN}/{HIDDEN}"

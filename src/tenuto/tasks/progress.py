@@ -21,7 +21,9 @@ else:
 
 T = TypeVar("T")
 _LONGEST_NAME = 200
-"""Of a metric; `workspace.points` reads no longer ones."""
+"""Of a metric; `workspace.points` reads no longer ones, and no later steps."""
+LAST_STEP = (1 << 53) - 1
+"""What every reader of JSON keeps exactly."""
 
 _FOR_THE_EYE = frozenset(
     "leave file ncols mininterval maxinterval miniters ascii unit unit_scale dynamic_ncols smoothing "
@@ -51,7 +53,7 @@ def log_metrics(metrics: Mapping[str, float], step: int | None = None) -> None:
     the axis, such as the epoch, from 0; by default the one after the last of the name. Of a step that comes
     twice, as in a resumed attempt, the later point counts. Outside of a job only the arguments are checked.
     """
-    if step is not None and (type(step) is not int or step < 0):
+    if step is not None and (type(step) is not int or not 0 <= step <= LAST_STEP):
         step = _step(step)
     values: dict[str, float] = {}
     try:
@@ -76,8 +78,8 @@ def _step(step: Any) -> int:
         found = -1 if isinstance(step, bool) else int(step.__index__())
     except (AttributeError, TypeError):
         found = -1
-    if found < 0:
-        raise InvalidValue(f"log_metrics(step=...) is an integer from 0, not {step!r:.100}")
+    if not 0 <= found <= LAST_STEP:
+        raise InvalidValue(f"log_metrics(step=...) is an integer from 0 to {LAST_STEP}, not {step!r:.100}")
     return found
 
 

@@ -18,6 +18,8 @@ FEWEST_POINTS = 4
 LONGEST_NAME = 200
 SYSTEM = "system/"
 """How the names of what runners measure begin: cores, bytes, and parts of 1 of the host."""
+_LAST_STEP = (1 << 53) - 1
+"""What every reader of JSON keeps exactly."""
 _LONG_AGO = 1e12
 """Seconds that no clock shows: such a time is none."""
 _SPELLED = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "infinity": math.inf, "-infinity": -math.inf}
@@ -71,7 +73,9 @@ class Curves:
             return
         if step is None:
             step = self.next_steps.get(name, 0)
-        elif type(step) is not int:
+        elif type(step) is float and step.is_integer():
+            step = int(step)
+        if type(step) is not int or not -_LAST_STEP <= step <= _LAST_STEP:
             self.strange += 1
             return
         time, attempt = record.get("time"), record.get("attempt", 1)

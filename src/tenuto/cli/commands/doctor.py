@@ -25,7 +25,7 @@ from tenuto.jobs.text import safe, width
 from tenuto.launchers.carbon.carbon_plan import codecarbon_is_installed
 from tenuto.launchers.cluster.dialect import ClusterError, dialect_of, leading_number
 from tenuto.launchers.cluster.dialects.slurm import SlurmDialect
-from tenuto.launchers.payload.limits import GroupLimit, limit_memory
+from tenuto.launchers.payload.limits import counts_together
 from tenuto.launchers.selection import AUTO, cluster_names
 from tenuto.settings import SLURM, Settings, Url, load_settings, process_environment
 from tenuto.settings.tree import ValueSource
@@ -207,11 +207,7 @@ def _descriptors() -> Check:
 
 
 def _memory_group() -> Check:
-    limit = None
-    with contextlib.suppress(OSError):
-        limit = limit_memory(1 << 30, f"doctor-{os.getpid()}")
-    if isinstance(limit, GroupLimit):
-        limit.close()
+    if counts_together():
         return _ok("cgroup memory", "memory limits hold for a job and all that it starts")
     return Check(
         "cgroup memory",
@@ -343,16 +339,19 @@ def command(ctx: click.Context, workspace: str | None, notify: bool, json: bool)
     ctx.exit(int(failed))
 
 
+NOTIFY = "notify"
+
+
 def _check_notify(settings: Settings) -> Check:
     """Sends a test notice."""
     target = shown_target(settings.notify)
     if not target:
         advice = "write [notify] with command or url into tenuto.toml"
-        return Check("notify", CheckResult.FAIL, "neither a command nor an address is set", advice)
+        return Check(NOTIFY, CheckResult.FAIL, "neither a command nor an address is set", advice)
     problem = send(settings.notify, Notice("ended", "tenuto: a test", "notices arrive", "doctor", "done"))
     if problem is not None:
-        return Check("notify", CheckResult.FAIL, problem, "see docs/cli.md")
-    return Check("notify", CheckResult.OK, f"a test notice was sent to {target}")
+        return Check(NOTIFY, CheckResult.FAIL, problem, "fix [notify] in tenuto.toml")
+    return Check(NOTIFY, CheckResult.OK, f"a test notice was sent to {target}")
 
 
 def _place(settings: Settings, given: str | None) -> Path:
@@ -376,8 +375,11 @@ def _show(settings: Settings, checks: list[Check]) -> None:
         click.echo(f"  {verdict}  {check.name:{names}}  {safe(check.found)}")
         if check.advice:
             click.echo(f"        {'':{names}}  -> {safe(check.advice)}")
-    bad = [check.name for check in checks if check.verdict is CheckResult.FAIL]
+    failed = [check.name for check in checks if check.verdict is CheckResult.FAIL]
+    bad = [name for name in failed if name != NOTIFY]
     click.echo(f"\nJobs cannot run here: {', '.join(bad)}" if bad else "\nJobs can run here.")
+    if NOTIFY in failed:
+        click.echo("Notices cannot be sent.")
 
 
 def _rows(settings: Settings) -> Iterator[tuple[str, str, str]]:

@@ -4,6 +4,7 @@ Lives in the payload; a point that cannot be written is no reason to fail a job.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from _thread import allocate_lock, start_new_thread
@@ -47,6 +48,14 @@ class _Curve:
         found = [point for point in (self.lowest, self.highest, self.last) if point is not None]
         self.lowest = self.highest = self.last = None
         return sorted(set(found)) if len(found) > 1 else found
+
+
+def close_at_end(log: MetricsLog) -> None:
+    """Has the last batch of a forked child written, which ends without its job, as a `Process` does."""
+    atexit.register(log.close)
+    processes = sys.modules.get("multiprocessing.util")
+    if processes is not None:
+        processes.Finalize(None, log.close, exitpriority=0)
 
 
 class MetricsLog:

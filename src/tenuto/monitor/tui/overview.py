@@ -170,11 +170,16 @@ def failure_line(one: shapes.Failure, room: int) -> Line:
     return spread([Span("✗ ", "error"), span(f"{one['total']:>3,}  "), span(one["error"])], action, room)
 
 
+UNOWNED = "unowned"
+"""In place of a key: what is said of all jobs that no live run owns."""
+
+
 def alarm_line(one: tuple[str, str], room: int) -> Line:
     """What asks for attention; unowned have a key that kills them."""
     key, text = one
-    action = [span("  K kill them ", "key")] if not key else []
-    return spread([Span("! ", "alarm"), span(f"{key_name(key)}  " if key else ""), span(text)], action, room)
+    action = [span("  K kill them ", "key")] if key == UNOWNED else []
+    name = f"{key_name(key)}  " if key not in ("", UNOWNED) else ""
+    return spread([Span("! ", "alarm"), span(name), span(text)], action, room)
 
 
 DRAWN = {"now": now_line, "failures": failure_line, "attention": alarm_line}
@@ -252,7 +257,7 @@ class Overview(View):
         found = []
         if unowned:
             words = "1 running job belongs" if len(unowned) == 1 else f"{len(unowned):,} running jobs belong"
-            found.append(("", f"{words} to no live run"))
+            found.append((UNOWNED, f"{words} to no live run"))
         return found + [(one["key"], one["text"]) for one in overview["alarms"]]
 
     # Looking
@@ -344,8 +349,8 @@ class Overview(View):
             self._open(row)
         elif key == "R" and self.focus == "failures" and row is not None:
             self._retry(row)
-        elif key == "K" and self.focus == "attention" and row is not None and not row[0] and self._cleanup:
-            self.host.act("kill", self._cleanup["unowned"])
+        elif key == "K" and self.focus == "attention" and row is not None and row[0] == UNOWNED:
+            self.host.act("kill", self._cleanup["unowned"] if self._cleanup else [])
         else:
             return False
         return True
@@ -364,7 +369,7 @@ class Overview(View):
             self.host.go(f"jobs state=error and reason={row['reason']}")
         elif isinstance(row, dict):
             self.host.open(JobPage(self.host, row))  # type: ignore[arg-type]
-        elif row[0]:
+        elif row[0] not in ("", UNOWNED):
             key = row[0]
             self.host.later(
                 lambda provider: provider.job(key), lambda job: self.host.open(JobPage(self.host, job))
