@@ -508,8 +508,8 @@ def _check_type(name: str, given: object, *kinds: type) -> None:
 
 
 def _quoted(name: str) -> str:
-    if any(character in "\r\n\0" for character in name):
-        raise ValueError(f"{name!r} cannot be the name of a file")
+    if any(character in "\r\n\0" or "\ud800" <= character <= "\udfff" for character in name):
+        raise ValueError(f"{name!r} cannot be the name of a file: rename it, in UTF-8 and without line ends")
     return name.replace("\\", "\\\\").replace('"', '\\"')
 
 

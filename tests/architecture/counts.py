@@ -122,7 +122,7 @@ def divided_classes() -> dict[str, str]:
     heirs: dict[str, set[str]] = defaultdict(set)
     homes = {name: path for name, path, _ in classes() if name not in shared_class_names()}
     for heir, path, node in classes():
-        for base in node.bases:
+        for base in node.bases if "compat" not in path.parts else ():  # another system's name of it
             name = base.id if isinstance(base, ast.Name) else ""
             if name in homes and homes[name] != path:
                 heirs[name].add(heir)

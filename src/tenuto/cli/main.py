@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -153,6 +154,11 @@ def main() -> Any:
 
     A command returns its exit code; none is a success.
     """
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        click.echo("tenuto: the working directory was removed: go to one that is there", err=True)
+        sys.exit(exit_codes.USAGE)
     try:
         code = commands(prog_name="tenuto", standalone_mode=False)  # the name also under `python -m`
     except click.ClickException as error:

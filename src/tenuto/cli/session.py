@@ -333,8 +333,8 @@ def run_yaml(request: Request) -> None:
         function, configuration = load_call(file)
     else:
         tasks = tasks_of(file)
-    folder = file.path.resolve().parent
-    with experiment(workspace, request.name or file.name, settings=settings, project_paths=[folder]) as xp:
+    paths = [file.path.resolve()]
+    with experiment(workspace, request.name or file.name, settings=settings, project_paths=paths) as xp:
         if file.is_function:
             function(ExperimentHelper(xp), configuration)
             return

@@ -74,6 +74,8 @@ def git_state(path: str | Path, environ: Mapping[str, str]) -> GitState:
     if top is None:
         return GitState(shown, problem="not a git repository")
     kept = tuple((name, environ[name]) for name in _PASSED_ON if name in environ)
+    if os.path.isfile(folder):  # such as the YAML file that describes an experiment
+        return _git_state(top, kept, folder)._replace(path=os.path.dirname(shown))
     return _git_state(top, kept, running_script())._replace(path=shown)
 
 

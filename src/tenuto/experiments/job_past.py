@@ -10,8 +10,7 @@ from typing import Any
 from tenuto.errors import TenutoError
 from tenuto.experiments.run_record import run_of
 from tenuto.experiments.runs import RunView
-from tenuto.experiments.standing import tokens_of
-from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView, tokens_of
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import Nearest
 from tenuto.jobs.result_table import result_of
@@ -28,7 +27,7 @@ from tenuto.lifecycle.events import (
 )
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
-from tenuto.scheduler.pauses import PAUSED
+from tenuto.scheduler.shell import PAUSED
 from tenuto.workspace.carbon import plain_metrics, total
 from tenuto.workspace.jobslist import JobLine
 from tenuto.workspace.journal import naming

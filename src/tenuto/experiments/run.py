@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import chain, count
 from pathlib import Path
@@ -44,6 +46,9 @@ from tenuto.workspace.ports import FileKind, Files, Machine
 from tenuto.workspace.run_paths import RunPaths
 
 logger = logging.getLogger("tenuto.experiments")
+
+COUNTED_EACH = 10_000
+"""After so many ends the counts of an open run are written, for readers who cannot look at each job."""
 
 
 class Run:
@@ -87,6 +92,9 @@ class Run:
         self._services: list[Service] = []
         self._command = running_command()
         self._directory = os.getcwd() if self._command else ""
+        self._ended = 0
+        """How often a job ended."""
+        self._is_over = False
         self._write_status(RunState.RUNNING)
         scheduler.keep_list(self, self._list_job)
 
@@ -132,6 +140,11 @@ class Run:
             elif event.state is JobState.DONE and _is_found(event):
                 self.reused.add(self.job_of(event).key)
         self._events.hear(event)
+        if isinstance(event, JobStateChangedEvent) and event.state.finished():
+            self._ended += 1
+            if self._ended % COUNTED_EACH == 0 and not self._is_over:
+                with suppress(OSError):
+                    self._write_status(RunState.RUNNING)
 
     def _sync_list(self) -> None:
         if self._sync_is_due:
@@ -265,6 +278,7 @@ class Run:
     ) -> None:
         """Writes the last event and the final status, and archives the events; no writer is left."""
         done = sum(job.state is JobState.DONE for job in self.jobs.values())
+        self._is_over = True
         self._writer.end(
             RunCompletedEvent(
                 **self._event_fields(),
@@ -312,6 +326,7 @@ class Run:
             carbon=carbon,
             command=self._command,
             directory=self._directory,
+            counts=Counter(job.state for job in list(self.jobs.values())),
         )
         write_run_status(self._machine.files, self.paths, status)
 

@@ -88,8 +88,8 @@ class RunContext:
         """
         if current_job.get() is not None:
             raise ExperimentInJob(
-                f"experiment {xp.name!r} was opened inside a job, which imported the script that opens it: "
-                f'put the experiment under `if __name__ == "__main__":`'
+                f"experiment {xp.name!r} was opened inside a job: execute() opens none, and in a script, "
+                f'which its jobs import, put it under `if __name__ == "__main__":`'
             )
         check_agreement(xp, others)
         self.is_left = False

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.errors import JournalError, NotFound, ParameterError
-from tenuto.experiments.result_rows import Cells, Finished, result_rows
 from tenuto.experiments.run_record import RunState, run_of
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.result_table import result_of
+from tenuto.jobs.result_table import Cells, Finished, result_of, result_rows
 from tenuto.lifecycle.events import JobStateChangedEvent, RunCompletedEvent
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
@@ -104,6 +103,10 @@ def load_xp_info(workdir: Path | str | Workspace, name: str, run_id: str | None 
     of its runs; by default the last.
     """
     workspace = Workspace.named(workdir, load_settings())
+    if not workspace.path.is_dir():
+        raise NotFound(
+            f"there is no workspace at {workspace.path}; `tenuto doctor` shows those of the settings"
+        )
     view = views.WorkspaceView(workspace.layout, this_machine())
     run = view.run(name if run_id is None else f"{name}/{run_id}")
     return ExperimentInfo(run, tuple(view.jobs(run)), view.commits(run), view)

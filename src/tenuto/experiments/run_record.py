@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import ExperimentLocked, WorkspaceError
 from tenuto.lifecycle.events import CarbonMetricsData
+from tenuto.lifecycle.states import JobState
 from tenuto.workspace.carbon import metrics_of, plain_metrics
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.layout import Layout, name_of_directory
@@ -130,6 +131,8 @@ class RunStatus(NamedTuple):
     command: tuple[str, ...] = ()
     """What starts it again, in `directory`; empty at a prompt."""
     directory: str = ""
+    counts: Mapping[JobState, int] = {}
+    """How many jobs are in which state; of a run that is open, when it wrote this last."""
 
     def encode(self) -> bytes:
         fields = {
@@ -138,6 +141,7 @@ class RunStatus(NamedTuple):
             "started": self.started.isoformat(),
             "ended": self.ended.isoformat() if self.ended else None,
             "carbon": plain_metrics(self.carbon) if self.carbon else None,
+            "counts": {state.name.lower(): number for state, number in sorted(self.counts.items())},
         }
         return json.dumps(fields, indent=1).encode()
 
@@ -164,18 +168,20 @@ def read_run_status(files: Files, run: RunPaths) -> RunStatus | None:
             failed=int(fields.get("failed", 0)),
             message=fields.get("message"),
             carbon=metrics_of(fields["carbon"]) if fields.get("carbon") else None,
-            command=_command(fields),
+            command=tuple(map(str, fields.get("command") or ())),
             directory=str(fields.get("directory") or ""),
+            counts=_counts(fields.get("counts")),
         )
     except (OSError, WorkspaceError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
-def _command(fields: Mapping[str, Any]) -> tuple[str, ...]:
-    """The words that start a run again; of a run from before they were kept, those of its script."""
-    script = str(fields.get("script") or "")
-    words = fields.get("command") or (["tenuto", "run", script] if script.endswith(".py") else [])
-    return tuple(map(str, words))
+def _counts(said: object) -> Mapping[JobState, int]:
+    """The counts of a status; none where they cannot be read, for they can be made anew."""
+    try:
+        return {JobState[name.upper()]: int(number) for name, number in said.items()}  # type: ignore[attr-defined]
+    except (AttributeError, KeyError, ValueError, TypeError):
+        return {}
 
 
 def read_tags(files: Files, run: RunPaths) -> tuple[str, ...]:

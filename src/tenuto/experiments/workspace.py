@@ -30,7 +30,8 @@ class Workspace:
 
     def __init__(self, path: Path | str) -> None:
         """`path`: of the directory, which need not exist yet; ``~`` is the home of the user."""
-        self.path = Path(os.path.abspath(expanded(path)))
+        own = Path(expanded(path))
+        self.path = Path(os.path.abspath(own if own.is_absolute() else working_directory() / own))
         self.layout = Layout(str(self.path))
 
     @classmethod
@@ -40,6 +41,14 @@ class Workspace:
 
     def __repr__(self) -> str:
         return f"Workspace({str(self.path)!r})"
+
+
+def working_directory() -> Path:
+    """The working directory; `DirectoryUnusable` if it was removed."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise DirectoryUnusable("the working directory was removed: go to one that is there") from None
 
 
 def make_root(files: Files, root: str, group: str | None) -> None:

@@ -14,8 +14,7 @@ from tenuto.errors import TenutoError
 from tenuto.jobs.directories import JobActed, MovedJobs, Outcome, is_real_directory
 from tenuto.jobs.key import JobKey
 from tenuto.lifecycle.states import JobState
-from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.work import TaskWork
+from tenuto.scheduler.jobs import Job, TaskWork
 from tenuto.tasks.deprecation import former_keys
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import JobPaths, Layout

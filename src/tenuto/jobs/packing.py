@@ -17,7 +17,6 @@ from tenuto.workspace import job_directory, packs, trash
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.layout import directory_name
 from tenuto.workspace.ports import DESCENDANTS_BYTE, LockHandle
-from tenuto.workspace.records import LaunchRecord
 
 _AT_ONCE = 200
 """Jobs whose locks are held while their records are written, and synced once for all of them."""
@@ -97,7 +96,7 @@ def _record(
                 trash.discard(machine, view.layout, paths.directory)
             return JobActed(key, Outcome.GONE, "it is packed already")
         found = job_directory.look(machine, paths, ask=view.inquiry)
-        derived, launch = found.derived, found.evidence.launch
+        derived = found.derived
         is_held = machine.locks.is_locked(paths.lock, DESCENDANTS_BYTE) or (
             lock is None and machine.locks.is_locked(paths.lock)
         )
@@ -106,7 +105,7 @@ def _record(
             return JobActed(key, Outcome.IN_USE, "something of it runs" if is_held else f"it is {state}")
         if (other := stale(key, seen, derived.attempt)) is not None:
             return other
-        if isinstance(launch, LaunchRecord) and launch.aside:
+        if machine.files.stat(paths.aside) is not None:
             return JobActed(key, Outcome.REFUSED, "what it had before is kept until it is done again")
         made = packs.record_of(machine.files, paths, int(machine.clock.now().timestamp() * 1e9))
     except (OSError, TenutoError) as error:

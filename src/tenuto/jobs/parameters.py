@@ -1,4 +1,4 @@
-"""The parameters of a job as its `params.json` keeps them, for people: flat, by path.
+"""The parameters of a job as its `params.json` keeps them, flat, by path; and those in which two jobs differ.
 Plain JSON only: no class is looked up, and no code of a task is ever loaded.
 """
 
@@ -163,3 +163,43 @@ def plain(value: Any, depth: int = 0) -> Any:
         if kind == "$dict" and isinstance(content, list):
             return [plain(pair, depth + 1) for pair in content]
     return {str(key): plain(item, depth + 1) for key, item in value.items()}
+
+
+# -- parameters in which two jobs differ -----------------------------------------------------------------
+
+
+class Changed(NamedTuple):
+    """A parameter that two jobs do not share."""
+
+    path: str
+    here: Any
+    there: Any
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "not set"
+
+
+ABSENT: Any = _Absent()
+
+
+def changed(here: Stored, there: Stored) -> list[Changed]:
+    """Returns the parameters in which two jobs differ, as far as parameters count for the identity."""
+    paths = {**here.parameters, **there.parameters}
+    uncounted = here.uncounted | there.uncounted
+    return [
+        Changed(path, here.parameters.get(path, ABSENT), there.parameters.get(path, ABSENT))
+        for path in paths
+        if path not in uncounted
+        and not _same(here.parameters.get(path, ABSENT), there.parameters.get(path, ABSENT))
+    ]
+
+
+def plain_side(value: Any) -> Any:
+    """One side of a difference for JSON: null for what is not set."""
+    return None if value is ABSENT else value
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)  # for Python 1, 1.0 and True are equal

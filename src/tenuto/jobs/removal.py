@@ -10,8 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from tenuto.errors import TenutoError
-from tenuto.jobs.directories import JobActed, Outcome, Seen, directory_size, is_real_directory, stale
-from tenuto.jobs.job_files import job_files
+from tenuto.jobs.directories import (
+    JobActed,
+    Outcome,
+    Seen,
+    directory_size,
+    is_real_directory,
+    job_files,
+    stale,
+)
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.text import counted
 from tenuto.jobs.validity import note_dropped

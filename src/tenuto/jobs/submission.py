@@ -16,9 +16,8 @@ from tenuto.lifecycle.states import TransientMode
 from tenuto.light import late
 from tenuto.scheduler.decisions import NO_RULES, Allowance, RetryLimits, RetryRules
 from tenuto.scheduler.entries import JobDependency
-from tenuto.scheduler.jobs import Job, Reuse
+from tenuto.scheduler.jobs import Job, Reuse, TaskWork
 from tenuto.scheduler.tokens import CounterToken, GpuToken, TokenDependency
-from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import ConfigBase, caller, class_name, is_config, state_of
 from tenuto.tasks.graph import postorder

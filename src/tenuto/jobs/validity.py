@@ -18,8 +18,7 @@ from tenuto.jobs.directories import MovedJobs
 from tenuto.jobs.key import JobKey
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import sha256
-from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.work import TaskWork
+from tenuto.scheduler.jobs import Job, TaskWork
 from tenuto.tasks.base import caller, class_name
 from tenuto.tasks.code import changed_files, classes_of, file_digests, inside
 from tenuto.tasks.deprecation import former_keys
@@ -31,7 +30,7 @@ from tenuto.tasks.methods import caches
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.serialization import PARAMS_FILE, document, loads
 from tenuto.tasks.stored_values import ChangedValue, compared, defaults_digest, have_same_values
-from tenuto.workspace.attempt_files import read_made_of
+from tenuto.workspace.attempt_files import led_to, read_made_of
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.markers import Marker, read_markers, write_marker
@@ -405,8 +404,8 @@ class Validity:
         for name, size in outputs.items():
             if isinstance(dropped, list) and name in dropped:
                 continue
-            found = self._files.stat(f"{job.paths.directory}/{name}")
-            if found is None or (size is not None and found.kind is FileKind.FILE and found.size != size):
+            found = led_to(self._files, f"{job.paths.directory}/{name}")
+            if found is None or (size is not None and (found.kind, found.size) != (FileKind.FILE, size)):
                 yield name
 
     def _values_once(self, job: Job, record: Mapping[str, Any]) -> Mapping[str, Any] | None:

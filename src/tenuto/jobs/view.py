@@ -103,7 +103,14 @@ class JobsView:
         """
         task, _, identity = name.rstrip("/").rpartition("/")
         task = task.rpartition("/")[2]
-        keys = list(self.job_keys())
+        moved = self.moved.read()
+
+        def begins(task_id: str) -> str | None:
+            if task:
+                return identity if _is_task(task_id, task) else None
+            return "" if _is_task(task_id, identity) else identity
+
+        keys = [key for key in job_keys(self._files, self.layout.jobs, begins) if key not in moved]
         found = _named(keys, task, identity) or _named(list(self.moved.read()), task, identity)
         return list(dict.fromkeys(map(self.moved.present, found)))
 
@@ -211,12 +218,12 @@ class JobsView:
 
 def _named(keys: list[JobKey], task: str, identity: str) -> list[JobKey]:
     if task:
-        by_id = [key for key in keys if _is_task(key, task) and key.job_id.startswith(identity)]
+        by_id = [key for key in keys if _is_task(key.task_id, task) and key.job_id.startswith(identity)]
         return [key for key in by_id if key.job_id == identity] or by_id
     by_id = [key for key in keys if key.job_id.startswith(identity)]
     exact = [key for key in by_id if key.job_id == identity]
-    return exact or by_id + [key for key in keys if _is_task(key, identity) and key not in by_id]
+    return exact or by_id + [key for key in keys if _is_task(key.task_id, identity) and key not in by_id]
 
 
-def _is_task(key: JobKey, name: str) -> bool:
-    return key.task_id == name or key.task_id.endswith(f".{name}") or key.task_id.rpartition(".")[2] == name
+def _is_task(task_id: str, name: str) -> bool:
+    return task_id == name or task_id.endswith(f".{name}") or task_id.rpartition(".")[2] == name

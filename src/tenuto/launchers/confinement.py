@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum, unique
 from fnmatch import fnmatchcase
 from glob import glob
@@ -24,6 +25,8 @@ INSIDE = "/work"
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt")
 _GPU_DEVICES = ("/dev/nvidia*", "/dev/dri", "/dev/kfd", "/dev/dxg")
 _TRY_S = 10.0
+COMMON = ("/tmp", "/var/tmp", "/dev/shm")
+"""The places that every user may write to, which a payload with a uid alone shares with others."""
 RESOLVER = "/run/systemd/resolve"
 
 
@@ -402,6 +405,20 @@ def trial(sandbox: Sandbox, data: str, paths: Sequence[str] = ()) -> str | None:
         return said or f"exit code {ended.returncode}"
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def clear_common(uid: int) -> None:
+    """Removes what the processes of a uid, which have ended, left in the places that all users share."""
+    for place in COMMON:
+        with suppress(OSError), os.scandir(place) as found:
+            for entry in found:
+                with suppress(OSError):  # another user may remove it, too
+                    if entry.stat(follow_symlinks=False).st_uid != uid:
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+                    else:
+                        os.unlink(entry.path)
 
 
 def hand_over(work: str, uid: int) -> None:

@@ -26,6 +26,7 @@ from tenuto.scheduler.decisions import (
     explained,
     is_told,
     on_arrival,
+    runs_once,
     tries_of,
     tries_to_come,
     unless_cancelled,
@@ -203,7 +204,7 @@ class Attempt:
                 return self._verdict(found)
             if found.derived.action is not Action.WATCH and not self._handovers.give_up(self.job, found):
                 return None
-            if self.job.once and on_arrival(found.derived, once=True) is Arrival.TAKE:
+            if on_arrival(found.derived, once=_once(self.job, found)) is Arrival.TAKE:
                 return self._concluded(found)
             if found.derived.action is Action.WATCH:
                 return None
@@ -482,7 +483,8 @@ class Attempt:
             if not self._handovers.give_up(self.job, found):
                 return None
             was_stopped = self.job.spent_stop is not None
-            is_old = is_told(found.derived, self.job.answered, once=self.job.once, was_stopped=was_stopped)
+            once = _once(self.job, found)
+            is_old = is_told(found.derived, self.job.answered, once=once, was_stopped=was_stopped)
             if is_old and not has_answer(self.job, found):
                 return self._unless_cancelled(Verdict(JobState.UNSCHEDULED, tries=self.job.tries))
             return self._concluded(found)
@@ -707,7 +709,11 @@ def has_answer(job: Job, found: Settled) -> bool:
     """True if what is found ends the wait for a job."""
     marker = found.derived.marker
     again = job.rerun_of is not None and marker is not None and marker.nonce == job.rerun_of
-    return answers(found.derived, job.answered, once=job.once, again=again)
+    return answers(found.derived, job.answered, once=_once(job, found), again=again)
+
+
+def _once(job: Job, found: Settled) -> bool:
+    return runs_once(found.derived, found.evidence.launch, job.retry)
 
 
 def launch_of(found: Settled) -> LaunchRecord | None:

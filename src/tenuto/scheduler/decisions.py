@@ -219,6 +219,8 @@ class RetryLimits(NamedTuple):
     """Causes that are named here know no other limit."""
     needs: Allowance = Allowance()
     """What the first attempt may use; only looked at where a rule says that it grows."""
+    by_rules: bool = False
+    """Of a job that runs once: its rules hold, as for a candidate, whose last attempt is its answer."""
 
     def needs_of(self, tries: Tries) -> Allowance:
         """What the next attempt may use, after so many tries: grown only by causes whose rule says so."""
@@ -347,15 +349,16 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
     final = Verdict(found.state, found.reason, found.message)
     if not found.state.finished():
         return final._replace(tries=tries)  # the scheduler that wanted to run it left no trace
-    if limits.once and found.payload_may_have_run:
-        return final
-    cause = _cause(found)
+    is_over = limits.once and found.payload_may_have_run
+    cause = None if is_over and not limits.by_rules else _cause(found)
     rule = None if cause is None else limits.rules.rule(cause)
     if cause is not None and rule is not None:
-        is_over = rule.further is not None and tries.tried_after(cause) >= rule.further
-        if is_over or (rule.growth is not None and rule.growth.is_spent(limits.needs_of(tries))):
+        is_spent = rule.further is not None and tries.tried_after(cause) >= rule.further
+        if is_spent or (rule.growth is not None and rule.growth.is_spent(limits.needs_of(tries))):
             return final
         return final._replace(tries=tries.after(cause), after_s=rule.after_s)
+    if is_over:
+        return final
     if found.reason is JobFailureStatus.TIMEOUT:
         # The seed counts the timeout first and compares afterwards.
         again = tries._replace(retry_count=tries.retry_count + 1)
@@ -370,6 +373,14 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
         elif tries.lost_count < (limits.max_lost_retries if found.payload_may_have_run else MAX_UNSTARTED):
             return final._replace(tries=tries._replace(lost_count=tries.lost_count + 1))
     return final
+
+
+def runs_once(found: Derived, launch: object, limits: RetryLimits) -> bool:
+    """True if the end that a directory shows is the answer of its job, which no rule has tried again."""
+    if not limits.by_rules:
+        return limits.once
+    tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
+    return limits.once and after_attempt(found, tries, limits).tries is None
 
 
 def _cause(found: Derived) -> Cause | None:

@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from math import inf
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
-from tenuto.errors import DirectoryUnusable, WorkspaceError
+from tenuto.errors import DirectoryUnusable, GraphError, UnsubmittedTask, WorkspaceError
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.attempts import Attempts, drop_aside
 from tenuto.scheduler.decisions import (
@@ -21,6 +22,7 @@ from tenuto.scheduler.decisions import (
     Verdict,
     known_end,
     on_arrival,
+    runs_once,
     shortage,
     tries_of,
     tries_to_come,
@@ -31,7 +33,6 @@ from tenuto.scheduler.inputs import Adopted, Failed, Found, Input, Locked, Promo
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.owners import Owner, OwnerLedger
-from tenuto.scheduler.registry import Registry
 from tenuto.scheduler.token_queue import TokenQueues
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
@@ -187,7 +188,11 @@ class Arrivals:
     def _note(self, job: Job, stamp: MarkerStamp, settled: Settled) -> None:
         """Spare the next run to read a job that was found done, if its marker tells all there is to know."""
         launch, marker = settled.evidence.launch, settled.derived.marker
-        is_plain = isinstance(launch, LaunchRecord) and not launch.aside and tries_of(launch) == NO_TRIES
+        if not isinstance(launch, LaunchRecord) or (
+            launch.aside and self._machine.files.stat(job.paths.aside)
+        ):
+            return
+        is_plain = tries_of(launch) == NO_TRIES
         is_plain = is_plain and settled.derived.alarm is None
         # A killed scheduler may have set disk aside: the next attempt would not change the directory.
         is_plain = is_plain and self._machine.files.stat(job.paths.reserve) is None
@@ -196,7 +201,7 @@ class Arrivals:
 
     def _judged(self, job: Job, found: Derived, launch: object) -> Look:
         job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
-        arrival = on_arrival(found, once=job.once)
+        arrival = on_arrival(found, once=runs_once(found, launch, job.retry))
         if isinstance(launch, LaunchRecord):
             job.life = launch.life
             if arrival is Arrival.REUSE and launch.aside:
@@ -375,3 +380,48 @@ def _schedule(job: Job) -> None:
     """Tell that a job has an attempt, which this scheduler did not start."""
     for state in (JobState.WAITING, JobState.READY, JobState.SCHEDULED):
         job.state = state
+
+
+# The registry of jobs: those that an owner wants, and former ones that a caller still has.
+
+
+class Registry:
+    """One job for each key; a thread that reads or changes them has the lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.current: dict[str, Job] = {}
+        self._former: WeakValueDictionary[str, Job] = WeakValueDictionary()
+        """A process may run experiments for weeks. What they are done with can be read from its directory; it
+        stays known only while a script has its task, or another job needs it, so that there are no two of it.
+        """
+
+    def get(self, key: str) -> Job | None:
+        return self.current.get(key) or self._former.get(key)
+
+    def keep(self, job: Job) -> Job:
+        """The job that counts for this key, kept from now on: the known one, else this."""
+        key = job.key
+        return self.current.setdefault(key, self._former.pop(key, job))
+
+    def needed_by(self, job: Job, origin: Job) -> Job:
+        """The job that counts for a dependency: it must be known, so there can be no cycle."""
+        if origin.key == job.key:
+            raise GraphError(f"{job.task_id} {job.job_id[:12]} depends on itself")
+        known = self.get(origin.key)
+        if known is None:
+            raise UnsubmittedTask(
+                f"{job.task_id} {job.job_id[:12]} depends on {origin.task_id} {origin.job_id[:12]}, "
+                f"which was not submitted: submit it first"
+            )
+        return known
+
+    def let_go(self) -> None:
+        """Keep no longer the jobs that no owner wants and that are at rest."""
+        for job in list(self.current.values()):
+            self.let_go_of(job)
+
+    def let_go_of(self, job: Job) -> None:
+        """Keep one job no longer, if no owner wants it and it is at rest."""
+        if job.is_at_rest and not job.owners and self.current.get(job.key) is job:
+            self._former[job.key] = self.current.pop(job.key)

@@ -5,6 +5,8 @@ The only place that starts a loop; the simulator brings another.
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -165,3 +167,24 @@ class LoopThread:
             self._thread.join()
             for future in list(self._asked):
                 future.cancel()
+
+
+# What keeps the event loop of a server free while a scheduler works in the same process.
+
+
+SWITCH_S = 0.001
+"""How long a busy thread keeps a loop from going on; it is 5 ms as Python comes."""
+COLLECT = (200, 5, 1_000)
+"""How often Python collects: as it comes, one of its smaller collections takes up to 10 ms under load."""
+
+
+def keep_loops_free() -> None:
+    """Keep event loops from standing still for more than a few milliseconds; once a server has started.
+
+    A full collection goes through everything that was ever imported, and stops every thread for 15 to 60 ms:
+    what is loaded by now is left out of all that follow, and there is one in a million new objects.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT)
+    sys.setswitchinterval(SWITCH_S)

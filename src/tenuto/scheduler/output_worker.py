@@ -7,16 +7,57 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from inspect import signature
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.launchers.outputs import TaskOutput, read_outputs
 from tenuto.scheduler.decisions import worded
-from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.owners import Owner, OwnerLedger
-from tenuto.scheduler.watched_outputs import OutputKey, WatchedOutput
 from tenuto.scheduler.workers import ThreadWorker, Worker
 from tenuto.workspace.ports import Files
 
+if TYPE_CHECKING:
+    from tenuto.scheduler.jobs import Job
+    from tenuto.scheduler.owners import Owner, OwnerLedger
+
 logger = logging.getLogger("tenuto.scheduler")
+
+
+class OutputKey(NamedTuple):
+    """Which output of which job: the same whenever the output is handed over, in any process."""
+
+    job: str
+    """The id of the job."""
+    sequence: int
+    """Its place among all outputs of the job, from 1, over all attempts."""
+
+
+class WatchedOutput:
+    """A callback for what a running task registers through one of its methods."""
+
+    def __init__(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
+        self.method = method
+        self.callback = callback
+        self.takes_key = _takes_key(callback)
+        self.context = copy_context()
+        """Where to call back: the experiment that is open for the watcher is open there, too."""
+        self.offset = 0
+        """How far the outputs of the job were read."""
+        self.sequence = 0
+        """How many they were."""
+
+    def call(self, value: Any, key: OutputKey) -> None:
+        """Calls back, in the context of the watcher, with the key if it wants that."""
+        named = {"key": key} if self.takes_key else {}
+        self.context.copy().run(self.callback, value, **named)
+
+
+def _takes_key(callback: Callable[..., Any]) -> bool:
+    """Whether a callback has a parameter of that name."""
+    try:
+        return "key" in signature(callback).parameters
+    except (TypeError, ValueError):  # some built-in functions do not tell
+        return False
 
 
 class TaskOutputsWorker:

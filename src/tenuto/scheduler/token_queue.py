@@ -17,8 +17,7 @@ from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.inputs import Ended, Granted, Input, Unwanted
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
-from tenuto.scheduler.shared_slots import TokenSlots
-from tenuto.scheduler.token_alarm import Alarm
+from tenuto.scheduler.shared_slots import Alarm, TokenSlots
 from tenuto.scheduler.token_decisions import Absentees, Picks, decide, names_of, tokens_of, why_waiting
 from tenuto.scheduler.tokens import Grant, beyond, place_of
 from tenuto.workspace import job_directory

@@ -99,6 +99,11 @@ class Archive:
         return self._regions.count
 
     @property
+    def bounds(self) -> list[tuple[float, float]]:
+        """The range of each measure as the cells are divided now."""
+        return self._regions.ranges
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """How many cells lie along each measure; one number for Voronoi cells."""
         return self._regions.shape

@@ -472,7 +472,7 @@ def _clash(connection: Connection, name: str, new: NewCandidate) -> Refusal:
 LONGEST_BACKOFF_MS = 60_000
 # Statements of every candidate are built once: that takes longer than to run them.
 THESE = (
-    select(jobs.id, jobs.number, jobs.sends, jobs.attempt)
+    select(jobs.id, jobs.number, jobs.attempt)
     .where(
         jobs.search_id == bindparam("name"),
         jobs.id.in_(bindparam("ids", expanding=True)),
@@ -498,7 +498,7 @@ def promote_rows(
     record(connection, name, [(row.number, row.attempt) for row in rows], S.QUEUED)
     bump(connection, name)
     announce(connection, WORK)
-    return [Sent(row.id, row.number, row.sends) for row in rows]
+    return [Sent(row.id, row.number) for row in rows]
 
 
 def power_of_two() -> Any:

@@ -311,7 +311,7 @@ class Change:
         commit: str | None = None
         try:
             check_evaluator(task.evaluators)
-            commit = task.parent if task.draw == AS_IT_IS else self._changed()
+            commit = self._given() if task.draw == AS_IT_IS else self._changed()
             tree = self._place.repository("rev-parse", f"{commit}^{{tree}}")
         except (ProgramFailed, GitError, OSError) as error:
             artifacts = getattr(error, "artifacts", {})
@@ -347,6 +347,22 @@ class Change:
         name = schema_of(EvaluateCommit).id
         document = job_document(made, layout.job(name, job_id).directory, layout.partials, sys.path)
         return {"task_id": name, "job_id": job_id, "params": dumps(document).decode("ascii")}
+
+    def _given(self) -> str:
+        """The commit as it is, but for what is protected, which is put back if the commit changes it."""
+        task = self._task
+        if task.parent == task.root:
+            return task.parent
+        self._place.make(self._place.checkout)
+        git = self._place.git()
+        git("read-tree", task.parent)
+        git.put_back(protected_paths(task, git), task.root)
+        if git("write-tree") == git("rev-parse", f"{task.parent}^{{tree}}"):
+            return task.parent
+        self._notes = "Put back what is protected"
+        commit = git.commit(task.parent, self._message())
+        git.send(commit, self._place.repository, f"refs/tenuto/{task.search}/{commit[:12]}")
+        return commit
 
     # -- the agent ---------------------------------------------------------------------------------
 

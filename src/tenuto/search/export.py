@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os.path
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -237,4 +238,8 @@ def failures(store: Store, name: str, newest: int = 50) -> Counter[str]:
 
 def _cause(failure: str | None, message: str | None) -> str:
     lines = (message or "").strip().splitlines()
-    return (lines[-1] if lines else failure or "failed")[:_CAUSE]
+    return _JOB.sub("JOB", lines[-1] if lines else failure or "failed")[:_CAUSE]
+
+
+_JOB = re.compile(r"/\S*?/jobs/[^\s/]+/[0-9a-f]{64}\b")
+"""The directory of a job in a message, another one for each candidate that fails of the same cause."""

@@ -15,7 +15,7 @@ import yaml
 
 from tenuto.errors import SearchError
 from tenuto.search.git import Git
-from tenuto.search.repository import AGENT_S, EVALUATE_S, Repository
+from tenuto.search.programs import AGENT_S, EVALUATE_S, Repository
 
 _THRESHOLDS = (0.5, 0.75)
 _MOST_STAGES = 3

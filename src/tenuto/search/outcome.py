@@ -46,7 +46,11 @@ def read_outcome(
     if objectives and (objective_count > 1 or outcome.objective is None):
         outcome = outcome._replace(objective=objectives[0])
     cost = outcome.cost if _finite(outcome.cost) and outcome.cost >= 0 else 0.0
+    no_mapping = _no_mapping(outcome)
+    if no_mapping is not None:
+        outcome = outcome._replace(metrics={}, artifacts={})
     measures, problem = _measures(outcome, names, measure_count)
+    problem = no_mapping or problem
     if outcome.failure is not None:
         problem = str(outcome.failure) or "failed"
     elif many is not None and (objective_count > 1 or outcome.objectives):
@@ -82,12 +86,21 @@ def as_outcome(returned: Any) -> Outcome:
             for name, value in returned.items()
             if name not in Outcome._fields and name != _OTHER_NAME
         }
-        metrics = known.get("metrics")
-        known["metrics"] = {**(metrics if isinstance(metrics, Mapping) else {}), **others}
+        metrics = known.get("metrics", {})
+        known["metrics"] = {**metrics, **others} if isinstance(metrics, Mapping) else metrics
         return Outcome(**known)
     if _is_number(plain(returned)):
         return Outcome(objective=plain(returned))
     return Outcome(failure=f"the task returned {_short(returned)}, not an Outcome, a mapping or a number")
+
+
+def _no_mapping(outcome: Outcome) -> str | None:
+    """What should be a mapping and is none, in words."""
+    for name in ("metrics", "artifacts"):
+        value = getattr(outcome, name)
+        if not isinstance(value, Mapping):
+            return f"{name} are {_short(value)}, not a mapping of names to values"
+    return None
 
 
 def _measures(

@@ -21,8 +21,7 @@ from tenuto.launchers.confinement import Sandbox, SandboxMode, trial
 from tenuto.search.commits import EvolveCommit
 from tenuto.search.git import Git
 from tenuto.search.program_commands import files_inside, files_outside
-from tenuto.search.programs import AS_IT_IS
-from tenuto.search.repository import Repository
+from tenuto.search.programs import AS_IT_IS, Repository
 from tenuto.settings import process_environment
 
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")

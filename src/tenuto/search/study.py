@@ -22,8 +22,9 @@ from tenuto.search.proposals import (
     definition_of,
     front_of,
     measures_of,
+    missing_extra,
     proposals,
-    search_extra,
+    tell,
 )
 from tenuto.search.spaces import Dimension, Domain, Objects, Space, Untried
 from tenuto.tasks.arguments import guarded_by
@@ -102,7 +103,7 @@ class Study:
             "measures": list(self._names),
             "measure_count": self._measure_count,
         }
-        with search_extra():
+        with missing_extra():
             kind = stored_study.StoredStudy
         self._stored = kind(database, name, self._domain, lambda: begin(sampler, setup), definition)
 
@@ -177,8 +178,9 @@ class Study:
             told = None
         if self._stored is not None:
             return self._stored.tell(number, told)
-        proposal = self._in_flight.pop(number)
-        verdict, cell = self._sampler.tell(number, proposal, told)
+        proposal = self._in_flight[number]
+        verdict, cell = tell(self._sampler, number, proposal, told)
+        del self._in_flight[number]
         is_counted = told is not None and is_feasible(told) and not told.objectives
         if is_counted and told is not None and told.objective is not None:
             sign = 1 if self._maximize else -1

@@ -23,7 +23,7 @@ _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
 _SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
 _FORBIDDEN = {"Cc": "a control character", "Cf": "a format character", "Cs": "a surrogate character"}
-_RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT") for n in range(1, 10))}
+_RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT") for n in "123456789¹²³")}
 
 
 def file_name(raw: bytes, *, cut: bool = False) -> tuple[str, str | None]:

@@ -39,6 +39,13 @@ def edges(config: ConfigBase) -> Iterator[Edge]:
         yield f"<init_tasks>[{position}]", task
 
 
+def is_alone(config: ConfigBase) -> bool:
+    """True for a config of a class that has no configs in it, and that came from none: most have."""
+    schema: Schema = type(config).__schema__  # type: ignore[attr-defined]
+    state = config._state
+    return not schema.config_names and state.origin is None and not state.init_tasks
+
+
 def configs_in(value: Any, label: str = "") -> Iterator[Edge]:
     """The configs inside a value, with their place in it."""
     if is_config(value):
@@ -64,10 +71,7 @@ def postorder(root: ConfigBase, skip: Callable[[ConfigBase], bool]) -> Iterator[
     """
     if skip(root):
         return
-    for _, child in edges(root):
-        if not skip(child):
-            break
-    else:
+    if is_alone(root) or all(skip(child) for _, child in edges(root)):
         yield root
         return
     path: list[ConfigBase] = [root]

@@ -160,7 +160,7 @@ deprecated: list[type] = []
 
 def is_of_deprecated(*ids: Any) -> bool:
     """Whether one of these is the id of a class that stands for a newer one."""
-    return any(schema_of(one).id in ids for one in deprecated)
+    return any(type_id(one) in ids for one in deprecated)
 
 
 def _placed(cls: type, generator: PathGenerator) -> PathGenerator:

@@ -109,7 +109,8 @@ def _str(value: Any) -> str:
 
 
 def _bool(value: Any) -> bool:
-    if value is True or value is False:
+    kind = type(value)
+    if kind is bool or (kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_")):
         return bool(value)
     raise Mismatch("bool", value)
 

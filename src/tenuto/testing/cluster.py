@@ -12,8 +12,7 @@ from itertools import count
 from typing import Any
 
 from tenuto.errors import LaunchRefused
-from tenuto.launchers.fence import BEAT_S
-from tenuto.launchers.observation import Observer, Seen, Sighting
+from tenuto.launchers.observation import BEAT_S, Observer, Seen, Sighting
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.terms import STALE
 from tenuto.lifecycle.states import JobFailureStatus

@@ -21,7 +21,7 @@ from tenuto.workspace.markers import (
     read_markers,
     write_marker,
 )
-from tenuto.workspace.ports import FileKind, Files
+from tenuto.workspace.ports import FileKind, Files, FileStat
 from tenuto.workspace.records import (
     Corrupt,
     LaunchRecord,
@@ -162,10 +162,24 @@ def _sizes(files: Files, paths: JobPaths, marker: Marker) -> dict[str, int | Non
     """The declared outputs that are there: the size of a file, None for a directory."""
     sizes: dict[str, int | None] = {}
     for name in marker.record["outputs"]:
-        found = files.stat(f"{paths.directory}/{name}")
+        found = led_to(files, f"{paths.directory}/{name}")
         if found is not None:
             sizes[name] = found.size if found.kind is FileKind.FILE else None
     return sizes
+
+
+def led_to(files: Files, path: str) -> FileStat | None:
+    """The entry at a path, or that links there lead to; None if nothing."""
+    for _ in range(_MOST_LINKS):
+        found = files.stat(path)
+        if found is None or found.kind is not FileKind.LINK:
+            return found
+        target = files.read_link(path)
+        path = target if target[:1] == "/" else f"{path.rpartition('/')[0]}/{target}"
+    return None
+
+
+_MOST_LINKS = 40
 
 
 def _sync_outputs(files: Files, paths: JobPaths) -> None:

@@ -214,8 +214,11 @@ def look(machine: Machine, paths: JobPaths, *, ask: Ask | None = None) -> Settle
 
 def ended_well(marker: Marker) -> Settled:
     """What a directory shows that has this marker of a good end, and nothing that speaks against it."""
-    evidence = Evidence(markers=MarkersFound(marker))
-    return Settled(evidence, derive_state(evidence))
+    derived = _ENDED_WELL._replace(attempt=marker.attempt, marker=marker, message=marker.message)
+    return Settled(Evidence(markers=MarkersFound(marker)), derived)
+
+
+_ENDED_WELL = derive_state(Evidence(markers=MarkersFound(Marker(attempt=1, nonce=""))))
 
 
 def is_at_rest(machine: Machine, paths: JobPaths) -> bool:
@@ -369,6 +372,7 @@ def drop_aside(machine: Machine, layout: Layout, paths: JobPaths) -> None:
         launch = found.evidence.launch
         if found.derived.state is JobState.DONE and isinstance(launch, LaunchRecord) and launch.aside:
             trash.discard(machine, layout, paths.aside)
+            machine.files.remove_directory(paths.private)
 
 
 def withdraw_attempt(files: Files, paths: JobPaths, launch: LaunchRecord) -> None:

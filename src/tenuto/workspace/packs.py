@@ -189,6 +189,15 @@ class Pack:
         found.update(self._fresh)
         return {job: spot for job, spot in found.items() if spot is not None}
 
+    def names(self) -> list[str]:
+        """The ids of all that are here."""
+        self.refresh()
+        step, width, index, fresh = self._width + _SPOT.size, self._width, self._index, self._fresh
+        known = [index[at : at + width].rstrip().decode() for at in range(0, len(index), step)]
+        if fresh:
+            known = [job for job in known if job not in fresh] + [job for job, spot in fresh.items() if spot]
+        return known
+
     def job(self, job: str) -> PackedJob | None:
         spot = self.find(job)
         if spot is None:
@@ -314,7 +323,7 @@ def names(files: Files, path: str) -> list[str]:
         if files.stat(place) is None:
             continue
         if not job:
-            return list(pack_at(files, place).jobs())
+            return pack_at(files, place).names()
         found = pack_at(files, place).job(job)
         if found is not None:
             entry = found.entries.get(name)

@@ -403,8 +403,17 @@ def decode_fields(data: bytes, build: Callable[[Fields], R]) -> R | Corrupt:
         return Corrupt(str(wrong)[:200])
 
 
+def sound(text: Any) -> Any:
+    """A text without lone surrogates, which `Fields.text` refuses; what is no text as it is."""
+    if not isinstance(text, str) or text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def _record(fields: dict[str, Any]) -> bytes:
     known = {name: value for name, value in fields.items() if value is not None}
+    if "message" in known:
+        known["message"] = sound(known["message"])
     return to_json({"version": RECORD_VERSION, **known}) + b"\n"
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
 
 import click
 
+from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
 from tenuto.cli.chosen_jobs import Meant, meant, need_one_of
 from tenuto.cli.commands.kill import wait_for_end
@@ -85,16 +86,18 @@ def command(
     remedy = "say which: a JOB, a FILTER such as state=error, --older 30d, or --orphans"
     need_one_of(ctx, (words, *flags), remedy)
     by_job = bool(words) or orphans or unowned or older is not None
-    if files and (unowned or renamed):
-        raise click.UsageError("--files is for jobs that are done, and goes with no such option", ctx)
-    if (pack or unpack) and (files or unowned or renamed or prepared or cache or (pack and unpack)):
-        raise click.UsageError("--pack and --unpack go with a FILTER, --orphans, --older and --larger", ctx)
-    if (prepared or cache) and (by_job or renamed or files):
-        raise click.UsageError("--prepared and --cache go with --larger only: they are about no jobs", ctx)
-    if renamed and (by_job or larger is not None):
-        raise click.UsageError("--renamed goes alone: it deletes nothing", ctx)
-    if orphans and unowned:
-        raise click.UsageError("--orphans or --unowned, not both: what has ended does not run", ctx)
+    packs = pack or unpack
+    wrong = {
+        "--files is for jobs that are done, and goes with no such option": files and (unowned or renamed),
+        "--pack and --unpack go with a FILTER, --orphans, --older and --larger": packs
+        and (files or unowned or renamed or prepared or cache or (pack and unpack)),
+        "--prepared and --cache go with --larger only: they are about no jobs": (prepared or cache)
+        and (by_job or renamed or files),
+        "--renamed goes alone: it deletes nothing": renamed and (by_job or larger is not None),
+        "--orphans or --unowned, not both: what has ended does not run": orphans and unowned,
+    }
+    for refusal in [text for text, is_wrong in wrong.items() if is_wrong]:
+        raise click.UsageError(refusal, ctx)
     older_s, least = _amount(older, _AGES, "30d"), _amount(larger, _SIZES, "1G")
     catalogue = open_catalogue(workspace)
     view = catalogue.view
@@ -104,40 +107,54 @@ def command(
         return _told(acted, yes, as_json, "moved")
     if prepared or cache:
         return _told(_shared_data(view, prepared, cache, least or 0, yes), yes, as_json, "deleted")
-    asked = meant(catalogue, words, every=True) if words or not (orphans or unowned) else Meant([])
-    if orphans or unowned:
-        jobs = list(view.orphans() if orphans else view.unowned())
-        known = {row.key for row in asked.rows}
-        asked = asked._replace(rows=[row for row in jobs if not words or row.key in known])
+    asked = _asked(catalogue, words, orphans, unowned)
     found = [job for job in asked.rows if _is_meant(view, job, older_s, least)]
     own = [job for job in found if job.door is Door.EXPERIMENTS]
     others = [job for job in found if job.door is not Door.EXPERIMENTS]
-    refused = [job for job in others if job.key in asked.named or (words and not own)]
-    spared = [JobActed(JobKey(job.task, job.id), Outcome.REFUSED, _REMEDY[job.door]) for job in refused]
+    spared = _spared(others, asked.named if own or not words else {job.key for job in others}, packs)
     seen = {job.job_key: job.attempt for job in own}
-    for door in {job.door for job in others} if not refused else ():
-        note(f"{sum(job.door is door for job in others)} of a {door.kind} stay: {_REMEDY[door]}")
+    if packs:
+        return _told(
+            [*_packed(view, own, seen, pack, yes), *spared], yes, as_json, "packed" if pack else "unpacked"
+        )
     used = partial(askers if orphans else users, view)
-    if pack:
-        ended = [job.job_key for job in own if job.state.finished()]
-        acted = packing.pack(view, ended, really=yes, used=steady_users(view), seen=seen)
-        return _told([*acted, *spared], yes, as_json, "packed")
-    if unpack:
-        acted = packing.unpack(view, seen, really=yes)
-        return _told([*acted, *spared], yes, as_json, "unpacked")
     done = [job.job_key for job in own if job.state is JobState.DONE]
+    if done and not (files or as_json):
+        are = "is" if len(done) == 1 else "are"
+        note(f"{counted(len(done), 'job')} of {len(own)} {are} done, with results")
     if files:
         acted = drop_files(view, done, really=yes, used=used, seen=seen)
+    elif unowned:
+        acted = _end_and_delete(view, seen, yes)
     else:
-        if done and not as_json:
-            are = "is" if len(done) == 1 else "are"
-            note(f"{counted(len(done), 'job')} of {len(own)} {are} done, with results")
-        acted = (
-            _end_and_delete(view, seen, yes)
-            if unowned
-            else delete(view, seen, really=yes, used=used, seen=seen)
-        )
+        acted = delete(view, seen, really=yes, used=used, seen=seen)
     return _told([*acted, *spared], yes, as_json, "emptied" if files else "deleted")
+
+
+def _asked(catalogue: Catalogue, words: tuple[str, ...], orphans: bool, unowned: bool) -> Meant:
+    """The jobs that words stand for; with a flag, those among them, or without words all, that it means."""
+    asked = meant(catalogue, words, every=True) if words or not (orphans or unowned) else Meant([])
+    if not (orphans or unowned):
+        return asked
+    known = {row.key for row in asked.rows}
+    jobs = catalogue.view.orphans() if orphans else catalogue.view.unowned()
+    return asked._replace(rows=[row for row in jobs if not words or row.key in known])
+
+
+def _spared(others: list[Row], named: Collection[str], packs: bool) -> list[JobActed]:
+    """The jobs of other doors, which say why they stay: one by one if one was named, else together."""
+    remedies = dict.fromkeys(_REMEDY, "only jobs of experiments are packed") if packs else _REMEDY
+    refused = [job for job in others if job.key in named]
+    for door in {job.door for job in others} if not refused else ():
+        note(f"{sum(job.door is door for job in others)} of a {door.kind} stay: {remedies[door]}")
+    return [JobActed(JobKey(job.task, job.id), Outcome.REFUSED, remedies[job.door]) for job in refused]
+
+
+def _packed(view: WorkspaceView, jobs: list[Row], seen: Seen, pack: bool, really: bool) -> list[JobActed]:
+    if not pack:
+        return packing.unpack(view, seen, really=really)
+    ended = [job.job_key for job in jobs if job.state.finished()]
+    return packing.pack(view, ended, really=really, used=steady_users(view), seen=seen)
 
 
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}

@@ -32,8 +32,8 @@ from tenuto.search.evolution import Evolution
 from tenuto.search.map_elites import MapElites
 from tenuto.search.openevolve import ISLANDS, SEED, OpenEvolveConfig, program_repository, read_config
 from tenuto.search.opening import default_workspace
+from tenuto.search.programs import AGENT_S, DEFAULT_MEASURES, EVALUATE_S, Repository
 from tenuto.search.reporter import RunOptions, SearchReporter, current_options, current_reporter
-from tenuto.search.repository import AGENT_S, DEFAULT_MEASURES, EVALUATE_S, Repository
 from tenuto.settings import load_settings, process_environment
 from tenuto.settings.search import SEARCH_SECTIONS
 
@@ -184,13 +184,14 @@ def declare(options: ProgramOptions) -> DeclaredSearch:
     """The search that the options declare; raises `click.UsageError` for options that do not fit together."""
     _check(options)
     settings = load_settings(foreign=SEARCH_SECTIONS)
-    given = options.workspace
-    workspace = Path(os.path.abspath(settings.workspace(given))) if given else default_workspace(settings)
+    place = options.workspace
+    workspace = Path(os.path.abspath(settings.workspace(place))) if place else default_workspace(settings)
     config = OpenEvolveConfig()
     if options.config is not None:
         config = read_config(Path(options.config).read_text("utf-8"), options.config)
     name = options.name or _named(options.repo or options.program or "")
-    measures = tuple(options.measures.split(",")) if options.measures else config.feature_dimensions
+    given = options.measures
+    measures = tuple(map(str.strip, given.split(","))) if given else config.feature_dimensions
     measures = measures or DEFAULT_MEASURES
     repository = _repository(options, config, workspace / "programs" / name, measures)
     total = options.max_total

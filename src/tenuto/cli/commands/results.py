@@ -40,6 +40,8 @@ from tenuto.launchers.requirements import about_size
 from tenuto.lifecycle.owner_names import Door
 
 PLOT_COLUMNS = 80
+MOST_READ = 5000
+"""Jobs whose results are read where nothing was asked for that needs all."""
 AGGREGATES: dict[str, Callable[[Sequence[float]], float | None]] = {
     "mean": statistics.fmean,
     "std": lambda sizes: statistics.stdev(sizes) if len(sizes) > 1 else None,
@@ -131,7 +133,12 @@ def command(
         raise click.UsageError("--usage goes with filters, --limit, --csv and --json alone")
     functions, wanted = _aggregates(agg), [metric_column(one) for one in metrics]
     catalogue = open_catalogue(workspace)
-    found, _, known = meant(catalogue, words, run=run, every=every)
+    if any((words, every, run, sort, grouped, as_json, as_csv, plot, usage)):
+        found, _, known = meant(catalogue, words, run=run, every=every)
+    else:
+        found, known = catalogue.newest(MOST_READ)
+        if known > MOST_READ:
+            note(f"of {known} jobs the newest {MOST_READ}; a filter, --run, --sort and --csv look at all")
     if usage:
         _show_usage(catalogue, found[:limit], as_json=as_json, as_csv=as_csv)
         return

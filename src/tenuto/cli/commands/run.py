@@ -30,15 +30,14 @@ from tenuto.errors import TenutoError
 from tenuto.experiments.checked_arguments import RunMode
 from tenuto.experiments.display import tag_text
 from tenuto.experiments.environment import imposed_command
+from tenuto.experiments.overview import Durations, ForecastJob, makespan
 from tenuto.experiments.submissions import Intent, PlannedJob
-from tenuto.jobs.difference import plain_side
-from tenuto.jobs.forecast import Durations, ForecastJob, makespan
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import Nearest, nearest_earlier
+from tenuto.jobs.parameters import plain_side
 from tenuto.jobs.query import read_question
 from tenuto.jobs.text import duration, safe
-from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.work import TaskWork
+from tenuto.scheduler.jobs import Job, TaskWork
 from tenuto.tasks.arguments import text
 from tenuto.tasks.hints import Role
 from tenuto.tasks.schema import schema_of

@@ -15,7 +15,7 @@ from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.experiments.job_past import explain_job
 from tenuto.experiments.workspace_view import WorkspaceView
-from tenuto.jobs.difference import ABSENT
+from tenuto.jobs.parameters import ABSENT
 from tenuto.jobs.result_table import flat_result, result_of
 from tenuto.jobs.row import Row, plain_row
 from tenuto.jobs.text import duration, energy, safe, truncate
@@ -26,6 +26,7 @@ from tenuto.launchers.instructions import CarbonPlan, Instructions
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.tasks.tags import tag_words
 from tenuto.workspace.carbon import total
+from tenuto.workspace.packs import is_packed
 
 MOST_PARAMETERS = 40
 MOST_JOBS = 10
@@ -165,7 +166,8 @@ def _show(view: WorkspaceView, why: JobExplanation) -> None:
         _bullet(sentence)
     _show_record(detail)
     _heading("where")
-    _bullet(detail.paths.directory)
+    packed = is_packed(view.machine.files, detail.paths.directory)
+    _bullet(f"{detail.paths.directory}{' (packed)' if packed else ''}")
     for run in detail.asked_by[:MOST_JOBS]:
         _bullet(f"run {run}")
     if why.next_steps:

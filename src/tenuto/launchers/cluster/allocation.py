@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -224,23 +225,26 @@ class AllocationJob:
 
     async def _launched(self) -> LaunchRecord | None:
         """The record of the attempt, once the disk of this host shows it; None if another is shown."""
-        give_up = self._machine.clock.monotonic() + DISK_PATIENCE_S
-        while True:
+        async for _ in self._looks():
             launch = read_launch(self._machine.files, self.paths)
             if launch is not None and launch.nonce == self.nonce:
                 return launch
-            if self._machine.clock.monotonic() > give_up:
-                return None
-            await asyncio.sleep(LOOK_S)
+        return None
 
     async def _locked(self, byte: int) -> LockHandle:
-        give_up = self._machine.clock.monotonic() + DISK_PATIENCE_S
-        while True:
+        async for _ in self._looks():
             lock = self._machine.locks.try_lock(self.paths.lock, byte)
             if lock is not None:
                 return lock
+        raise OSError(f"byte {byte} of {self.paths.lock} is held")
+
+    async def _looks(self) -> AsyncIterator[None]:
+        """Moments at which to look, until the patience is over."""
+        give_up = self._machine.clock.monotonic() + DISK_PATIENCE_S
+        while True:
+            yield
             if self._machine.clock.monotonic() > give_up:
-                raise OSError(f"byte {byte} of {self.paths.lock} is held")
+                return
             await asyncio.sleep(LOOK_S)
 
     def _mark(self, launch: LaunchRecord, reason: JobFailureStatus, message: str) -> None:
@@ -303,11 +307,7 @@ def append(path: str, *lines: AllocationOrder | list[str]) -> None:
     """Appends lines to the orders of a pilot, in one write."""
     text = "".join(f"{json.dumps(list(line))}\n" for line in lines)
     with suppress(OSError):  # then the pilot never claims them, and they are sent again after its end
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        try:
-            os.write(fd, text.encode())
-        finally:
-            os.close(fd)
+        _append(path, text, 0)
 
 
 class Orders:

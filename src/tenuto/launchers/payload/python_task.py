@@ -377,7 +377,9 @@ def _report_result(
         reporter.done(form, caveats=cancellation.settle())
     except Exception as error:  # noqa: BLE001  libraries raise what they like, and disks are full
         # Hours of work may be in the job's directory: what cannot be kept does not undo what was done.
-        why = disk_message(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+        why = str(error) or type(error).__name__
+        if isinstance(error, OSError):  # of one without a number NumPy says how many of the items it wrote
+            why = disk_message(error) if error.errno else f"the disk is full, or has a limit ({why})"
         problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {why}"
         _say(f"tenuto: {problem}; see docs/experiments.md for what can")
         reporter.done(message=problem, flags=(RESULT_NOT_KEPT,), caveats=cancellation.settle())
