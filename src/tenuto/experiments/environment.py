@@ -239,7 +239,7 @@ _HOST = pattern(r"[A-Za-z0-9._-]*(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
 
 def without_credentials(url: str) -> str:
-    """A remote's address without user, password, query and fragment; `***` for what cannot be told apart."""
+    """A remote's address without user, password, query and fragment; `***` if it has no clear parts."""
     if not url.isprintable() or "::" in url.partition("/")[0]:
         return HIDDEN
     if match := _URL.match(url):
@@ -310,7 +310,7 @@ _MOST_KEPT = 1000
 def keep_provenance(
     files: Files, layout: Layout, state: Environment, environ: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What the record of each job says of these surroundings; what is long is kept once in the workspace."""
+    """The part of a job's record about these surroundings; long texts are kept once in the workspace."""
     packages = json.dumps(dict(state.packages), indent=1, sort_keys=True).encode()
     where: dict[str, Any] = {"python": state.python["version"], "packages": _kept(files, layout, packages)}
     git = next((one for one in state.git if one.commit), None)
@@ -404,9 +404,9 @@ _LONGEST_VALUE = 1000
 
 
 def recorded_variables(environ: Mapping[str, str], allow: Iterable[str] = ()) -> dict[str, str]:
-    """The variables that may be written down: the usual ones, and those that the settings allow.
+    """The variables that may be written down: the usual ones, and the names that the settings allow.
 
-    ``NAME`` allows one variable. ``PREFIX*`` allows those that do not look like a secret by their name.
+    ``NAME`` allows one variable. ``PREFIX*`` allows variables that do not look like a secret by their name.
     """
     patterns = list(allow)
     names = ALLOWED | {pattern for pattern in patterns if not pattern.endswith("*")}
@@ -427,7 +427,7 @@ _INFO = (".dist-info", ".egg-info")
 
 
 def installed_packages() -> dict[str, str]:
-    """Name -> version of what is installed, in the order of the names."""
+    """Name -> version of each installed package, in the order of the names."""
     return dict(_packages())
 
 
@@ -443,7 +443,7 @@ def _packages() -> tuple[tuple[str, str], ...]:
 def _packages_in(folder: str) -> Iterator[tuple[str, str]]:
     try:
         entries = sorted(os.listdir(folder))
-    except OSError:  # sys.path may name what is not there, or is not a directory
+    except OSError:  # sys.path may name a missing folder, or a file
         return
     for entry in entries:
         stem, ending = os.path.splitext(entry)

@@ -54,14 +54,14 @@ class Service:
     tells_when_running = False
     """True if it is not running yet when `start` returns, and calls `move` when it is."""
     log: Path | None = None
-    """Where it may write what it has to say; known once it is added."""
+    """The folder for its log; known once it is added."""
     _state = ServiceState.STOPPED
     _message: str | None = None
     _listener: Callable[[Service], None] | None = None
 
     @property
     def state(self) -> ServiceState:
-        """What it is doing."""
+        """Its state in words."""
         return self._state
 
     @property
@@ -79,10 +79,10 @@ class Service:
         return type(self).__name__
 
     def start(self) -> None:
-        """Begins; what it raises is raised by `add_service`."""
+        """Begins; `add_service` raises its errors."""
 
     def stop(self) -> None:
-        """Ends; what it raises is reported, and the experiment ends all the same."""
+        """Ends; its errors are reported, and the experiment ends all the same."""
 
     def move(self, state: ServiceState, message: str | None = None) -> None:
         """Goes to another state, and says so to its run; from any thread."""

@@ -185,7 +185,7 @@ class Run:
         return job
 
     def stop_starting(self) -> None:
-        """Starts nothing more; what runs continues."""
+        """Starts nothing more; running jobs continue."""
         self.is_stopping = True
         self._scheduler.stop_starting(self)
 
@@ -226,7 +226,7 @@ class Run:
         return next((one.url or "" for one in list(self._services) if one.id == MONITOR), "")
 
     def stop_services(self) -> None:
-        """Stops the services, the last one first; one that cannot stop does not hold up the others."""
+        """Stops the services, the last one first; a service that cannot stop does not hold up the others."""
         while self._services:
             service = self._services.pop()
             has_failed = service.state is ServiceState.FAILED
@@ -332,7 +332,7 @@ class Run:
 
 
 def _is_found(event: JobStateChangedEvent) -> bool:
-    """True if a job that is done did not run, though it may have waited for what it depends on."""
+    """True if a job that is done did not run, though it may have waited for its dependencies."""
     if event.submittime is None or event.endtime is None:
         return event.starttime is None
     return event.starttime is None and event.endtime <= event.submittime

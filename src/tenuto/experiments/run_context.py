@@ -285,7 +285,7 @@ class RunOpening(NamedTuple):
         return run
 
     def _record_environment(self, run: RunPaths) -> Mapping[str, Any]:
-        """Write what is known of the surroundings of a run; what the records of its jobs say of that."""
+        """Write the surroundings of a run; returns the part for the records of its jobs."""
         forget()
         state = capture(self.project_paths, process_environment(), self.settings.environment.allow)
         files = self.scheduler.machine.files
@@ -298,7 +298,7 @@ class RunOpening(NamedTuple):
 
 
 class Interrupts:
-    """Counts the signals of a person who has had enough, from the outermost open experiment on."""
+    """Counts the signals of an impatient person, from the outermost open experiment on."""
 
     def __init__(self, stop: Callable[[], str], say: Callable[[str], None]) -> None:
         """`stop` has nothing more started, and says what still runs."""

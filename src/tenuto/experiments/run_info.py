@@ -1,4 +1,4 @@
-"""A run as a script reads it, also years later: what it did, the configs that it kept, its events.
+"""A run as a script reads it, also years later: its jobs, the configs that it kept, its events.
 Needs nothing of the process that runs the experiment, and no code of its tasks but to load configs.
 """
 
@@ -135,7 +135,7 @@ def newest_saved(machine: Machine, layout: Layout, experiment: str, name: str) -
 
 
 def load_submitted(place: Path) -> Any:
-    """What is kept in a directory; tasks that it came from, or depends on, are submitted as transient."""
+    """The configs kept in a directory; tasks that it came from, or depends on, are submitted as transient."""
     value = load(place)
     for _, root in configs_in(value):
         for node in list(postorder(root, lambda node: node._state.job is not None)):
@@ -215,7 +215,7 @@ class RunEvents:
         }
 
     def read(self) -> list[JournalEntry]:
-        """What is new since the last call."""
+        """The new events since the last call."""
         entries: list[JournalEntry] = []
         while found := self._run.read(_MOST):
             entries += found
@@ -224,9 +224,9 @@ class RunEvents:
     def follow(
         self, *, poll_s: float = POLL_S, until: Callable[[], bool] = lambda: False
     ) -> Iterator[JournalEntry]:
-        """What there is, and what comes, until the run is over (also if it was killed), or until told."""
+        """The events so far and later ones, until the run is over (also if it was killed), or until told."""
         while True:
-            is_over = until() or not self._is_live()  # asked first: what comes after it is read below
+            is_over = until() or not self._is_live()  # asked first: later events are read below
             entries = self.read()
             yield from entries
             if is_over or any(isinstance(entry.event, RunCompletedEvent) for entry in entries):

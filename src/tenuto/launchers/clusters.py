@@ -32,9 +32,9 @@ class Cluster(Protocol):
     """What one system knows of the attempts that were handed over to it. No call waits for the system."""
 
     def report(self, paths: JobPaths, launch: LaunchRecord) -> ClusterReport:
-        """What is known of an attempt now.
+        """The state of an attempt now.
 
-        `ENDED` is said only if the system confirmed the end, or the fence has passed; what is not known yet
+        `ENDED` is said only if the system confirmed the end, or the fence has passed; an unknown state
         is `NOTHING`, and never an end.
         """
         ...
@@ -52,7 +52,7 @@ Loader = Callable[[], Cluster]
 
 
 _LOADERS: dict[str, Loader] = {}
-"""name of a launcher -> how its cluster is had, besides those of the settings"""
+"""name of a launcher -> how its cluster is had, besides the clusters of the settings"""
 
 
 def plug_in(name: str, loader: Loader) -> None:

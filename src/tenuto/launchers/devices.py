@@ -55,7 +55,7 @@ class DeviceSort(NamedTuple):
 
 
 def device_sorts() -> dict[int, DeviceSort]:
-    """Number of each device on this machine -> what it has."""
+    """Number of each device on this machine -> its properties."""
     found = {number: told.partition(",") for number, told in _asked(_SORT_QUERY).items()}
     return {
         number: DeviceSort(int(mebibytes) << 20, name.strip())

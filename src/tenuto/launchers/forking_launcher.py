@@ -145,7 +145,7 @@ class DirectLauncher:
 
 
 # The handle of a runner that ended before the launcher could open it.
-# It was heard of only through what it wrote.
+# Only its records told of it.
 
 
 class EndedHandle:
@@ -279,7 +279,7 @@ class ForkingLauncher(DirectLauncher):
         return why
 
     def remarks(self) -> list[str]:
-        """What was not forked and why, one sentence for each, for the summary of a run."""
+        """The jobs that were not forked and why, one sentence for each, for the summary of a run."""
         return self._reasons.said()
 
     def _cannot_fork(self, order: StartOrder) -> bool:
@@ -296,7 +296,7 @@ class ForkingLauncher(DirectLauncher):
                 self._parent(LEAN)
 
     def close(self) -> None:
-        """Ends the parents. What is still started here is started without."""
+        """Ends the parents. Later jobs start here without."""
         self._is_closed = True
         retire_all(self._parents)
         give_up = time.monotonic() + _ENDS_S
@@ -422,7 +422,7 @@ class ForkingLauncher(DirectLauncher):
     async def _after_its_death(
         self, parent: WarmParent, order: StartOrder, ready: int, word: Readable
     ) -> LocalProcess | _NotForked:
-        """The parent died with the order in its hands: the other end of `ready` tells what it did."""
+        """The parent died with the order in its hands: the other end of `ready` tells its answer."""
         self._drop(parent)
         if await said_ready(ready, word):
             word.close()
@@ -442,7 +442,7 @@ class ForkingLauncher(DirectLauncher):
         found = find_local(self._machine, self.name, order.launch, pid)
         return found or LocalProcess(self.name, EndedHandle(pid.identity if pid else self._own), attempt)
 
-    # What is said once.
+    # The remarks that are made once.
 
     def _note_unfit(self, needs: Needs, why: str, for_s: float = inf, *, spares_help: bool = False) -> None:
         self._unfit[needs] = _Unfit(why, needs.changed(), time.monotonic() + for_s, spares_help)

@@ -124,7 +124,7 @@ def setup_path(path: str, index: int | str) -> str:
 
 
 class SetupFailure(NamedTuple):
-    """What is known of a setup that failed."""
+    """The facts about a setup that failed."""
 
     message: str
     """The last line that it said, and its exit code."""
@@ -132,7 +132,7 @@ class SetupFailure(NamedTuple):
 
 
 def setup_failure(files: Files, path: str) -> SetupFailure:
-    """Why a setup failed; the script around it has added the exit code to what it said, as the last line."""
+    """Why a setup failed; the script around it has added the exit code to its output, as the last line."""
     try:
         found = files.stat(path)
         said = files.read_range(path, max(found.size - _MOST_SAID, 0), _MOST_SAID) if found else b""

@@ -59,7 +59,7 @@ class Gpus:
 @guarded_by(RequirementError)
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One way to satisfy a requirement; None is what it leaves open.
+    """One way to satisfy a requirement; None leaves a quantity open.
 
     Of a job with several tasks `cores` are those of each task, `memory_bytes` and `gpus` those of each node.
     """
@@ -206,7 +206,7 @@ def read_alternatives(text: str) -> tuple[Alternative, ...]:
 
 
 def refuse(text: str, position: int, problem: str) -> NoReturn:
-    """Raises the error: the text, and below it a pointer with what was expected."""
+    """Raises the error: the text, and below it a pointer with the expected words."""
     before, after = _plain(text[:position]), _plain(text[position:])
     before = before if len(before) <= _SHOWN else "..." + before[3 - _SHOWN :]
     after = after if len(after) <= _SHOWN else after[: _SHOWN - 3] + "..."

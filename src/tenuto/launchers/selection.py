@@ -285,7 +285,7 @@ class Chosen(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What came of looking for a launcher."""
+    """The outcome of the search for a launcher."""
 
     chosen: Chosen | None
     tried: tuple[Tried, ...]

@@ -28,7 +28,7 @@ from tenuto.monitor.state_provider import Listener, StateProvider
 
 TIMEOUT_S = 30.0
 STREAM_S = 60.0
-"""A stream says something every 15 s; one that is silent for so long is cut."""
+"""A stream says something every 15 s; a stream silent for so long is cut."""
 
 
 class RemoteProvider:

@@ -232,7 +232,7 @@ class Attempt:
                     pending.append(one)
 
     def _decide(self, found: Settled) -> None:
-        """Decide whether a job is run again, now that what it depends on is done."""
+        """Decide whether a job is run again, now that its dependencies are done."""
         marker = found.derived.marker
         if self.job.is_doubtful and self.job.reuse is not None and marker is not None:
             self.job.is_doubtful = False
@@ -410,7 +410,7 @@ class Attempt:
     async def _until_others_ended(self) -> Verdict:
         """Another process has the lock: to run the job, or only to see whether it can be removed.
 
-        What was known of it may be of a directory that is gone by now, and must not make the new one look
+        Earlier facts may be of a directory that is gone by now, and must not make the new one look
         as if it had been deleted while the job ran.
         """
         self.job.attempt = 0
@@ -639,7 +639,7 @@ class Attempt:
         return verdict
 
     def _explained(self, derived: Derived) -> Derived:
-        """A runner that vanished after it was asked to stop did what it was asked: it is not tried again."""
+        """A runner that vanished after it was asked to stop followed the request: it is not tried again."""
         stop = None
         if derived.marker is None:
             if derived.reason is JobFailureStatus.LOST or derived.external:
@@ -706,7 +706,7 @@ def status_of(job: Job, launch: LaunchRecord, standing: Standing) -> StatusRecor
 
 
 def has_answer(job: Job, found: Settled) -> bool:
-    """True if what is found ends the wait for a job."""
+    """True if the evidence ends the wait for a job."""
     marker = found.derived.marker
     again = job.rerun_of is not None and marker is not None and marker.nonce == job.rerun_of
     return answers(found.derived, job.answered, once=_once(job, found), again=again)

@@ -113,7 +113,7 @@ def answers(found: Derived, answered: int, *, once: bool = False, again: bool = 
     Of two schedulers one may find the failure of an attempt that began after its own submission: that is the
     answer, and no reason to try again. The other way round, a failure known before is none, though its marker
     lies there until the holder of the lock has opened the next attempt.
-    `answered`: the last attempt whose end was known. `again`: what is done is not to be reused.
+    `answered`: the last attempt whose end was known. `again`: a done job is not to be reused.
     """
     if found.action is not Action.KEEP:
         return False
@@ -396,7 +396,7 @@ def _cause(found: Derived) -> Cause | None:
 
 
 def explained(found: Derived, wish: StopRecord | None) -> Derived:
-    """An attempt that vanished after it was asked to stop did what it was asked: that is the reason."""
+    """An attempt that vanished after it was asked to stop followed the request: that is the reason."""
     return found if wish is None else found._replace(reason=wish.reason, message=wish.message)
 
 
@@ -410,7 +410,7 @@ def unless_cancelled(verdict: Verdict, wish: StopRecord | None) -> Verdict:
 def tries_to_come(found: Derived, tries: Tries, limits: RetryLimits) -> Tries:
     """The counts of an attempt that is about to be opened.
 
-    They go on where the attempt before was to be tried again, for whichever owner; what ended for good and is
+    They go on where the attempt before was to be tried again, for whichever owner; one ended for good and
     submitted once more may use all its tries anew.
     """
     return after_attempt(found, tries, limits).tries or NO_TRIES

@@ -63,7 +63,7 @@ class Interrupts:
 
     @property
     def is_left(self) -> bool:
-        """True once a person did not want to wait for what runs."""
+        """True once a person did not want to wait for running rows."""
         return self.count > 1
 
     def __enter__(self) -> Interrupts:
@@ -280,7 +280,7 @@ class SearchRun:
             self._follow_best()
             ended = self._progress()
             self._reporter.ended(ended, result)
-            if self._notifier is not None:  # what ended after the last tick
+            if self._notifier is not None:  # the rows that ended after the last tick
                 self._notify(ended, self._notifier)
             older = opened.maker.replica.tally.older
             if older:

@@ -353,7 +353,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
         return self
 
     def tags(self) -> dict[str, Any]:
-        """All tags: own ones, and those of the configs inside."""
+        """All tags: own ones, and tags of the configs inside."""
         return tags(self)
 
     def add_dependencies(self, *dependencies: Any) -> Self:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def check(config: ConfigBase) -> list[ConfigBase]:
-    """Refuses a config with a missing or invalid value; returns what is not sealed, children first."""
+    """Refuses a config with a missing or invalid value; returns the open configs, children first."""
     state_of(config)
     nodes = list(postorder(config, _is_sealed))
     for node in nodes:

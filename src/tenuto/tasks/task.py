@@ -131,7 +131,7 @@ class Dependency(Protocol):
 
 
 class Executed(Protocol[Result_co]):
-    """A task whose `execute()` says what it returns."""
+    """A task whose `execute()` declares its result."""
 
     def execute(self) -> Result_co:
         """What the job does."""
@@ -147,7 +147,7 @@ class Task(Config, Generic[Out_co]):
     __is_task__ = True
 
     def execute(self) -> Any:
-        """What the job does; what it returns is kept as the job's result."""
+        """The work of the job; its return value is kept as the job's result."""
         raise NotImplementedError(f"{class_name(self)} does not define execute()")
 
     if TYPE_CHECKING:
@@ -376,7 +376,7 @@ class LightweightTask(Config):
     """Work done inside another task's job before it (see ``init_tasks``): define `execute()`."""
 
     def execute(self) -> None:
-        """What is done before the task."""
+        """The work before the task."""
         raise NotImplementedError(f"{class_name(self)} does not define execute()")
 
 
@@ -411,7 +411,7 @@ def input_file(path: Path | str) -> InputFile:
 
 
 def run_to_end(returned: Any) -> Any:
-    """What `execute()` returned, or what comes of it: an ``async def`` runs to its end in a loop of its own.
+    """The return value of `execute()`: an ``async def`` runs to its end in a loop of its own.
 
     `TypeError` for a generator, of which no line has run.
     """

@@ -76,7 +76,7 @@ class ValueType(NamedTuple):
 
 
 Resolve = Callable[[Any], Any]
-"""Turns a forward reference or a type variable into what it stands for."""
+"""Turns a forward reference or a type variable into its meaning."""
 Conforms = Callable[[Any, Any], object]
 """Checks a config against a generic type such as ``Box[int]``; raises `Mismatch`."""
 

@@ -63,7 +63,7 @@ def write_locks(files: Files, paths: JobPaths, locks: LocksRecord) -> None:
 def request_stop(files: Files, paths: JobPaths, stop: StopRecord) -> None:
     """Say that an attempt is to end, and why; before the first signal is sent.
 
-    The wish for a later attempt stays: a latecomer with another one meant what has ended meanwhile.
+    The wish for a later attempt stays: a latecomer with another one meant one that has ended meanwhile.
     """
     known = _readable(read_record(files, paths.stop, StopRecord.decode))
     if known is None or known.attempt <= stop.attempt:
@@ -144,10 +144,10 @@ def _tidy(files: Files, paths: JobPaths, launch: LaunchRecord, *, is_taken_up: b
 def preserve(
     files: Files, paths: JobPaths, marker: Marker, result: object, durability: Durability = Durability.MARKER
 ) -> Marker:
-    """Keep what a task that ended well has left, and return its marker with what is to be known of that.
+    """Keep the files of a task that ended well, and return its marker with their facts.
 
     With `Durability.MARKER` all of it is on the disk on return: the files of the task in the job's directory,
-    what it handed to watchers, and the result. Raises as `keep_result`, and `OSError` of the disk.
+    its outputs for watchers, and the result. Raises as `keep_result`, and `OSError` of the disk.
     """
     if durability is Durability.MARKER:
         _sync_outputs(files, paths)
@@ -283,7 +283,7 @@ def _put(files: Files, path: str, data: bytes) -> None:
     """Write a file that no reader relies on yet: create it, or replace an earlier one atomically.
 
     A rename costs several times as much as a creation, and each job has many of these files. A reader that
-    finds one half created makes of it what it makes of a missing one.
+    finds one half created treats it as a missing one.
     """
     try:
         files.create_exclusive(path, data)

@@ -118,7 +118,7 @@ def lines_of(curves: Mapping[str, Iterable[MetricPoint]]) -> bytes:
 
 
 def line_of(name: str, point: MetricPoint) -> bytes:
-    """A point as a line; what is no finite number is spelled, so that every reader of JSON can read it."""
+    """A point as a line; a number that is not finite is spelled, so that every reader of JSON can read it."""
     step, time, value, attempt = point
     said = repr(value) if math.isfinite(value) else f'"{value!r}"'
     when = "null" if time is None else f"{time:.3f}"
@@ -143,7 +143,7 @@ def _value(given: Any) -> float | None:
 
 
 def _time(given: Any) -> float | None:
-    """Seconds since 1970, of a number or of ISO 8601; what cannot be read is unknown."""
+    """Seconds since 1970, of a number or of ISO 8601; another text is unknown."""
     if isinstance(given, int | float) and not isinstance(given, bool):
         return float(given) if abs(given) < _LONG_AGO else None
     try:

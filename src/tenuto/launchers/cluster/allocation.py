@@ -113,7 +113,7 @@ class PilotProcess:
         task.add_done_callback(ended)
 
     def _kill(self, nonces: set[str]) -> None:
-        """Kills the runners of these jobs; one that is not running yet is left to its claim."""
+        """Kills the runners of these jobs; a job that is not running yet is left to its claim."""
         for job in self._running.values():
             if job.nonce in nonces:
                 job.kill()
@@ -136,7 +136,7 @@ class PilotProcess:
 
 
 DISK_PATIENCE_S = 60.0
-"""How long the disk of this host may take to show what was written elsewhere."""
+"""How long the disk of this host may take to show files written elsewhere."""
 LOOK_S = 0.2
 REFUSED_S = 2.0
 """How long a pilot waits before it starts a job again that its machine refused."""
@@ -365,7 +365,7 @@ class Orders:
 
 
 def main(manifest: str, kept: str = "") -> None:
-    """`kept`: that the batch system kills its shell, and not what has a session of its own."""
+    """`kept`: that the batch system kills its shell, and not a process with a session of its own."""
 
     async def allocated() -> None:
         pilot = PilotProcess(this_machine(), manifest)

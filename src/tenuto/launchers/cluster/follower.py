@@ -197,7 +197,7 @@ class ClusterFollower:
         return self._poller.rows.get(job)
 
     def queue(self) -> list[QueueRow]:
-        """The jobs that the system has; of one without a list, those that this process follows."""
+        """The jobs that the system has; of one without a list, the jobs that this process follows."""
         if self.dialect.has_list:
             return self.dialect.queue()
         places = [one.found.place for one in self._tracked.all() if one.is_active and one.found is not None]

@@ -239,7 +239,7 @@ class ClusterLauncher:
 
     @property
     def asked(self) -> str:
-        """What it asks for each job, as a requirement."""
+        """Its request for each job, as a requirement."""
         return str(self.options.needs(self._gpus))
 
     def arguments(self) -> list[str]:
@@ -316,7 +316,7 @@ def limits_of(options: ClusterOptions, grace_s: float) -> Limits:
 
 
 def host_of(told: PartitionSettings, grace_s: float) -> Host:
-    """A partition, as the settings tell of it; what is asked for on top of a duration must fit there, too."""
+    """A partition, as the settings tell of it; the request beside a duration must fit there, too."""
     gpus = (Gpu(told.gpu_kind, told.gpu_memory_bytes, told.gpu_type),) * told.gpus
     longest_s = None if told.time_s is None else max(told.time_s - grace_s - LAST_WORDS_S, 1.0)
     return Host(told.cores, told.memory_bytes, gpus, longest_s, priority=told.priority, nodes=told.nodes)

@@ -314,7 +314,7 @@ class OpenPlaces:
         self._leave(place, name)
 
     def sweep(self, rows: Iterable[QueueRow], asked: float) -> None:
-        """Removes what is over and of which the system, when asked, had nothing that may still begin."""
+        """Removes folders that are over if the system, when asked, had no job of theirs that may begin."""
         with self._lock:
             over = [place for place, since in self._over.items() if since < asked]
         if not over:

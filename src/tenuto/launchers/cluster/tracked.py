@@ -1,4 +1,4 @@
-"""The attempts that a batch system has and this process follows: what is known of each, and its `Process`.
+"""The attempts that a batch system has and this process follows: the facts about each, and its `Process`.
 Reads job directories and asks no command; used under the lock of the follower.
 """
 
@@ -47,7 +47,7 @@ _SEEN = {
 
 @unique
 class EndRequest(IntEnum):
-    """What is to be done to a job, the strongest last."""
+    """The action on a job, the strongest last."""
 
     NONE = 0
     STOP = 1

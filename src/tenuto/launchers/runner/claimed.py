@@ -27,7 +27,7 @@ else:
     further_orders = late("tenuto.launchers.runner.further_orders")
 
 DISK_PATIENCE_S = 60.0
-"""How long the disk of this host may take to show what was written elsewhere."""
+"""How long the disk of this host may take to show files written elsewhere."""
 LOCK_PATIENCE_S = 60.0
 TAKEN = "another runner has made the claim, or a scheduler has given the attempt up"
 _FIRST_PAUSE_S = 0.02
@@ -45,8 +45,8 @@ class NotMine(Exception):
 def run(python: str, manifest: str, index: str, time_s: str, failed_setup: str | None = None) -> int:
     """Run the order of an index, and perhaps further ones; returns as `attempt.run`, twice for each order.
 
-    `time_s`: how long each job may run, or `-` if that is not known. `failed_setup`: given if what was to run
-    before failed, and where lies what it said: the attempt is marked so.
+    `time_s`: how long each job may run, or `-` if that is not known. `failed_setup`: given if the setup
+    before failed, and where its output lies: the attempt is marked so.
     """
     may_fork = _is_forkable()
     machine = this_machine()

@@ -1,5 +1,5 @@
 """The warm launcher: forks runners from parents that have imported their tasks' modules already.
-What must not be forked gets a fresh interpreter, a spare if one is ready, and that is said once.
+A job that must not be forked gets a fresh interpreter, a spare if ready, and that is said once.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Spare(Helper):
             raise
 
     def hear(self) -> None:
-        """Take in what it said so far."""
+        """Take in its output so far."""
         while self.usable:
             try:
                 received = receive(self._socket)
@@ -175,7 +175,7 @@ class Spares:
             self._drop(self._spares[-1])
 
     def _look(self) -> None:
-        """Hear what the spares said, and drop those that are of no use."""
+        """Hear what the spares said, and drop the useless ones."""
         if self._pid != os.getpid():  # this process was forked: the spares are another's
             self._pid = os.getpid()
             self._spares.clear()

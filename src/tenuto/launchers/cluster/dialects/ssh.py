@@ -220,7 +220,7 @@ class SshDialect(Dialect):
     # Listing and ending
 
     def queue(self) -> list[QueueRow]:
-        """What runs on the hosts that answer; a host that is gone has nothing."""
+        """The running jobs on the hosts that answer; a host that is gone has nothing."""
         asked = {
             host.name: subprocess.Popen(
                 [*self.submit_words, host.name, _LIST],
