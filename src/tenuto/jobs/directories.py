@@ -39,20 +39,8 @@ class Outcome(Enum):
     @property
     def acts(self) -> bool:
         """Whether something was done, or would be."""
-        return self in (
-            Outcome.ASKED,
-            Outcome.RETRIED,
-            Outcome.DELETED,
-            Outcome.MOVED,
-            Outcome.PACKED,
-            Outcome.UNPACKED,
-            Outcome.WOULD_MOVE,
-            Outcome.WOULD_PACK,
-            Outcome.WOULD_UNPACK,
-            Outcome.WOULD_KILL,
-            Outcome.WOULD_RETRY,
-            Outcome.WOULD_DELETE,
-        )
+        idle = (Outcome.STALE, Outcome.NOT_RUNNING, Outcome.STARTING, Outcome.ELSEWHERE)
+        return self not in (*idle, Outcome.IN_USE, Outcome.GONE, Outcome.REFUSED)
 
 
 class JobActed(NamedTuple):
