@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tenuto.launchers import fence, observation
+from tenuto.launchers import observation
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler import (
@@ -645,7 +645,7 @@ def _exit_75_believed(patch: Patch) -> None:
 
 @_bug("the fence is shorter than two beats")
 def _fence_shorter_than_two_beats(patch: Patch) -> None:
-    patch.set(fence, "FENCE_BEATS", 0.5)
+    patch.set(observation, "FENCE_BEATS", 0.5)
 
 
 @_bug("a job that its cluster does not know any more counts as done")

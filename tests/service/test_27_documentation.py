@@ -14,14 +14,14 @@ from tenuto.service.contract import ErrorCode
 from tenuto.service.log import ACTIONS
 from tenuto.service.metrics import Metrics, NodeFigures
 from tenuto.service.node.routes import router as node_router
-from tenuto.service.routes import download, info, jobs, upload, watching
+from tenuto.service.routes import download, info, jobs, watching
 from tenuto.settings.loader import foreign_variables
 from tests.docs.test_code_blocks import blocks
 from tests.service.servers import Process
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
-ROUTERS = (upload.router, download.router, jobs.router, watching.router, info.router)
+ROUTERS = (jobs.router, download.router, watching.router, info.router)
 
 
 def test_the_four_lines_of_curl_work(

@@ -128,8 +128,9 @@ class RunStatus(NamedTuple):
     message: str | None = None
     carbon: CarbonMetricsData | None = None
     """What its jobs used while it was open, as far as that was measured."""
-    script: str = ""
-    """The file of the program that runs it; empty at a prompt."""
+    command: tuple[str, ...] = ()
+    """What starts it again, in `directory`; empty at a prompt."""
+    directory: str = ""
     counts: Mapping[JobState, int] = {}
     """How many jobs are in which state; of a run that is open, when it wrote this last."""
 
@@ -167,7 +168,8 @@ def read_run_status(files: Files, run: RunPaths) -> RunStatus | None:
             failed=int(fields.get("failed", 0)),
             message=fields.get("message"),
             carbon=metrics_of(fields["carbon"]) if fields.get("carbon") else None,
-            script=str(fields.get("script") or ""),
+            command=tuple(map(str, fields.get("command") or ())),
+            directory=str(fields.get("directory") or ""),
             counts=_counts(fields.get("counts")),
         )
     except (OSError, WorkspaceError, ValueError, KeyError, TypeError, OverflowError, RecursionError):

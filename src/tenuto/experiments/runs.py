@@ -5,6 +5,7 @@ Reads only, and survives whatever lies on the disk; jobs are not looked at.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping
 from datetime import datetime
@@ -56,8 +57,9 @@ class RunView(NamedTuple):
     message: str | None = None
     carbon: CarbonMetricsData | None = None
     """What its jobs used, as far as that was measured; known when it has ended."""
-    script: str = ""
-    """The file of the program that ran it, as far as that is known."""
+    command: tuple[str, ...] = ()
+    """What starts it again in its directory, as far as that is known."""
+    directory: str = ""
     counts: Mapping[JobState, int] = {}
     """How many jobs were in which state when its process wrote that last."""
     tags: tuple[str, ...] = ()
@@ -167,7 +169,8 @@ class RunsView:
             failed=status.failed if ended else None,
             message=CRASHED if crashed else status.message,
             carbon=status.carbon,
-            script=status.script,
+            command=status.command,
+            directory=status.directory,
             counts=status.counts,
             tags=tags,
         )
@@ -257,9 +260,12 @@ def _iso(instant: datetime | None) -> str | None:
 
 def take_up(run: RunView) -> str:
     """The command that takes a run up again: what is done is reused."""
-    if run.script and run.script.endswith(".py"):
-        return f"tenuto run {shlex.quote(run.script)}"
-    return f"tenuto run FILE (the script or file of {run.experiment_id})"
+    if not run.command:
+        return f"tenuto run FILE (the script or file of {run.experiment_id})"
+    command = shlex.join(run.command)
+    if run.directory in ("", os.getcwd()):
+        return command
+    return f"cd {shlex.quote(run.directory)} && {command}"
 
 
 def run_group(run: RunView) -> str:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from tenuto.jobs.difference import Changed, changed
 from tenuto.jobs.directories import is_real_directory
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.parameters import Stored, read_stored, stored_in
+from tenuto.jobs.parameters import Changed, Stored, changed, read_stored, stored_in
 from tenuto.scheduler.jobs import Job
 from tenuto.tasks.base import brief
 from tenuto.workspace.layout import Layout, is_job_id

@@ -22,6 +22,7 @@ from tenuto.scheduler.decisions import (
     Verdict,
     known_end,
     on_arrival,
+    runs_once,
     shortage,
     tries_of,
     tries_to_come,
@@ -88,7 +89,7 @@ Wish = Submission | Cancellation | Withdrawal | Forgetting
 
 
 class Inbox:
-    """Wishes in the order they came: a cancellation ends only what was submitted before it."""
+    """Wishes in the order they came: a cancellation ends only jobs submitted before it."""
 
     def __init__(self, loop: Loop, take_in: Callable[[], None]) -> None:
         """`take_in` is called in a step of the loop, soon after a wish came and maybe others."""
@@ -97,7 +98,7 @@ class Inbox:
         self._lock = threading.Lock()
         self._wishes: deque[Wish] = deque()
         self._gathers_s = inf
-        """After what time, at most, the loop takes in what was asked for; it is told when this falls."""
+        """After what time, at most, the loop takes in the requests; it is told when this falls."""
         self._round = 0
         """How often it was emptied."""
 
@@ -113,7 +114,7 @@ class Inbox:
                 self._loop.post(self._loop.later, gather_s, self._take_in_round, self._round)
 
     def emptied(self) -> Iterator[Wish]:
-        """Takes out one wish after the other, also those that come meanwhile."""
+        """Takes out one wish after the other, also later ones."""
         while True:
             with self._lock:
                 if not self._wishes:
@@ -200,7 +201,7 @@ class Arrivals:
 
     def _judged(self, job: Job, found: Derived, launch: object) -> Look:
         job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
-        arrival = on_arrival(found, once=job.once)
+        arrival = on_arrival(found, once=runs_once(found, launch, job.retry))
         if isinstance(launch, LaunchRecord):
             job.life = launch.life
             if arrival is Arrival.REUSE and launch.aside:
@@ -258,7 +259,7 @@ class Arrivals:
     def _own(self, job: Job, owner: Owner) -> bool:
         """Enters a job for an owner, with all that it needs; True if no owner had the job until now.
 
-        What it needs may have been submitted by an owner that is gone: it is listed for this owner, too,
+        Its dependencies may have been submitted by an owner that is gone: it is listed for this owner, too,
         so that it is run, and so that it is not removed.
         """
         was_free = not job.owners
@@ -312,7 +313,7 @@ class Arrivals:
         self._feed(Adopted(job))
 
     def _submit_again(self, job: Job, given: Job, look: Look | None) -> None:
-        """A known identity is submitted: what failed is tried again, what sleeps may be needed now."""
+        """A known identity is submitted: a failed job is tried again, a sleeping one may be needed now."""
         if job.has_failed:
             if job.once and self._is_answered(job, look):
                 return
@@ -329,7 +330,7 @@ class Arrivals:
         elif job.is_passed_over or (job.phase is Phase.ASLEEP and job.transient is TransientMode.NONE):
             self._feed(Submitted(job))
         elif given is not job:
-            # What is submitted now may say otherwise than what was stored, under the same identity.
+            # A submission now may differ from the stored one, under the same identity.
             job.is_found = job.is_found or job.is_done
             self._call_completed(job)
 
@@ -371,7 +372,7 @@ class Arrivals:
 
     def look_again(self, job: Job) -> None:
         """See which end of a job that slept is known by now."""
-        with contextlib.suppress(OSError):  # its start looks again, and says what is wrong
+        with contextlib.suppress(OSError):  # its start looks again, and names the error
             job.answered = known_end(job_directory.look(self._machine, job.paths).derived)
 
 

@@ -1,4 +1,4 @@
-"""Jobs as the scheduler keeps them: a task, its directory, what it waits for, and its owners.
+"""Jobs as the scheduler keeps them: a task, its directory, its dependencies, and its owners.
 A job decides nothing: it holds data, and passes on what happens to it.
 """
 
@@ -95,7 +95,7 @@ _LARGEST_PARAMS = 4 << 20
 
 
 class Reuse(Protocol):
-    """Judges what was found of a job, for the owner that asks for it now."""
+    """Judges the evidence of a job, for the owner that asks for it now."""
 
     def is_valid(self, job: Job, marker: Marker) -> bool:
         """True if the result of a job that was found done can be reused, False if it is to be run again.
@@ -130,7 +130,7 @@ class Job(Entry):
     `task_id` and `job_id`, the identity, decide the directory in `layout`. `launcher` starts a runner, which
     runs `work` within `limits`, in `slots` of it, higher `priority` first. `dependencies` must be done first,
     `tokens` are held meanwhile, `retry` says when to try it again; with `once` the first attempt, however it
-    ended, is the answer. `durability`: what is on the disk before it is done; `transient`: only for another
+    ended, is the answer. `durability`: the files on the disk before it is done; `transient`: only for another
     job; `tags`: to find it by; `clock`: of its times; `carbon_plan`: how its energy is measured.
     """
 
@@ -161,11 +161,11 @@ class Job(Entry):
     )
 
     reuse: Reuse | None = None
-    """Asked when the job is found done; None: what is done is reused."""
+    """Asked when the job is found done; None: a done job is reused."""
     rerun_of: str | None = None
     """The nonce of the marker that was found, and is no answer: the job is run again all the same."""
     is_doubtful: bool = False
-    """Whether it is run again is decided when what it depends on is done."""
+    """Whether it is run again is decided when its dependencies are done."""
     empties: bool = False
     """Its next attempt begins in an empty directory."""
     life: str | None = None
@@ -179,7 +179,7 @@ class Job(Entry):
     uses: tuple[str, ...] = ()
     """The ids of the jobs whose outputs, handed over while they ran, it uses: it does not wait for them."""
     asked: str = ""
-    """What it needs, as a requirement."""
+    """Its needs, as a requirement."""
     is_found: bool = False
     """It was done, or running, before this process asked for it: another one wrote its parameters."""
 
@@ -230,7 +230,7 @@ class Job(Entry):
         self.scheduler: Scheduler | None = None
         self.process: Process | None = None
         self.slot_units: tuple[LockHandle, ...] = ()
-        """What it has of the slots that processes share; its runner inherits them."""
+        """Its share of the slots that processes share; its runner inherits them."""
         self.attempt = 0
         self.answered = 0
         """The last attempt whose failure was known when the job was submitted, or was tried again."""
@@ -244,7 +244,7 @@ class Job(Entry):
 
     @property
     def key(self) -> str:
-        """What makes a job one job: its workspace and its identity."""
+        """The key of a job: its workspace and its identity."""
         return self.paths.directory
 
     @property

@@ -50,7 +50,7 @@ class LoopThread:
         self._is_woken = False
         """The loop was told that something is posted, and has not looked yet."""
         self._is_over = False
-        """The loop was stopped: what is asked from now on is cancelled, and not begun."""
+        """The loop was stopped: later calls are cancelled, and not begun."""
         self._thread = threading.Thread(target=self._run, name="tenuto-scheduler", daemon=True)
         self._thread.start()
 
@@ -63,7 +63,7 @@ class LoopThread:
             task.cancel()
         self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self._take_posted()
-        self.loop.run_until_complete(asyncio.sleep(0))  # what was posted meanwhile is told that it is over
+        self.loop.run_until_complete(asyncio.sleep(0))  # calls posted meanwhile learn that it is over
         self.loop.close()
 
     def post(self, callback: Callable[..., object], *arguments: Any) -> None:
@@ -85,7 +85,7 @@ class LoopThread:
                 raise
 
     def _take_posted(self) -> None:
-        self._is_woken = False  # before the look: what comes after it wakes the loop again
+        self._is_woken = False  # before the look: a later change wakes the loop again
         while self._posted:
             callback, arguments = self._posted.popleft()
             self.loop.call_soon(callback, *arguments)

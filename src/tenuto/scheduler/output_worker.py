@@ -74,7 +74,7 @@ class TaskOutputsWorker:
         self._lock = threading.Lock()
 
     def read(self, job: Job) -> None:
-        """Hands over what is new, once for each watcher; from any thread, returns at once."""
+        """Hands over the new outputs, once for each watcher; from any thread, returns at once."""
         self.call(job, lambda: self._read(job))
 
     def call(self, job: Job, function: Callable[[], None]) -> None:
@@ -125,7 +125,7 @@ class TaskOutputsWorker:
 def hand_over_outputs(files: Files, job: Job) -> str | None:
     """Call the watchers of a job with each output that is new to them, in order; what the first raised."""
     problem: str | None = None
-    if job.empties:  # it is about to be run again: what it handed over before is not of that
+    if job.empties:  # it is about to be run again: its earlier outputs are not of that
         return None
     for watched in job.watched_outputs:
         outputs, watched.offset = read_outputs(files, job.paths, watched.offset)

@@ -59,7 +59,7 @@ class SharedSlots:
             shared.is_in_job = getattr(job.launcher, "is_in_job", False)
             handles = shared.take(min(job.slots, job.launcher.slots), job.launcher.slots)
         except (OSError, TenutoError):
-            # The job's own directory is in the same place, and says more about what is wrong there.
+            # The job's own directory is in the same place, and tells more about the error there.
             logger.warning("slots cannot be shared in %s", shared.place.units, exc_info=True)
             return True
         if handles is None:

@@ -1,4 +1,4 @@
-"""The shell: carries out the effects of the core in the loop, and tells the core what came of them.
+"""The shell: carries out the effects of the core in the loop, and tells the core their outcome.
 It decides nothing: what happens next to a job is in `core`, how an attempt goes in `attempts`.
 """
 
@@ -45,7 +45,7 @@ class ExitCondition:
     """Wakes the callers whose condition holds; to be used in the loop's thread only, but for `changed`."""
 
     def __init__(self, loop: Loop, take_in: Callable[[], None]) -> None:
-        """`take_in`: takes in what was submitted."""
+        """`take_in`: takes in the submissions."""
         self._loop = loop
         self._take_in = take_in
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
@@ -203,7 +203,7 @@ class Shell:
     # The core
 
     def _feed(self, input: inputs.Input) -> None:
-        """Tell the core what happened, and carry out what it says.
+        """Tell the core an event, and carry out its effects.
 
         What happens while effects are carried out is told to the core at once; its effects come after those.
         """
@@ -377,7 +377,7 @@ class Shell:
         assert verdict.tries is not None
         job.tries = verdict.tries
         job.answered = max(job.answered, job.attempt)
-        if was_adopted and job.needs:  # what was taken for it here is for the attempt that ended
+        if was_adopted and job.needs:  # slots taken for it here are for the attempt that ended
             self._tokens.release(job)
         log_step(LogStep.RETRIED, job, message=verdict.message)
         if not was_adopted:
@@ -457,7 +457,7 @@ class Shell:
     # Telling
 
     def counts(self, owner: Owner) -> OwnerCounts:
-        """What an owner waits for and what failed: live values, also after the owner was released."""
+        """The open jobs of an owner and the failed ones: live values, also after the owner was released."""
         return self._ledger.of(owner)
 
     def job_changed(self, job: Job, before: Standing, now: datetime, attempt: int | None) -> None:

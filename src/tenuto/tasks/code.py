@@ -22,7 +22,7 @@ _STANDARD = f"{os.path.dirname(os.__file__)}/"
 _VERSION = "=="
 
 FileDigest = Callable[[str], str]
-"""The digest of a file's content; empty for one that cannot be read."""
+"""The digest of a file's content; empty for an unreadable file."""
 
 
 class Code(NamedTuple):

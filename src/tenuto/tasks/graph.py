@@ -21,7 +21,7 @@ Edge = tuple[str, ConfigBase]
 
 
 def edges(config: ConfigBase) -> Iterator[Edge]:
-    """The configs that one config holds in its values, and what it came from."""
+    """The configs that one config holds in its values, and its origin."""
     schema: Schema = type(config).__schema__  # type: ignore[attr-defined]
     values = config.__dict__
     for name in schema.config_names:
@@ -114,14 +114,14 @@ def folders(root: ConfigBase) -> Iterator[tuple[ConfigBase, str]]:
 
 
 def folder_in(root: ConfigBase, config: ConfigBase) -> str | None:
-    """The folder of a config in root's job; None if it is no part of what runs there."""
+    """The folder of a config in root's job; None if it is no part of that job."""
     reached: dict[int, tuple[ConfigBase, str] | None] = {id(root): None}
     is_inside = any(one is config for one in _inside(root, reached))
     return _folder(config, reached) if is_inside else None
 
 
 def _inside(root: ConfigBase, reached: dict[int, tuple[ConfigBase, str] | None]) -> Iterator[ConfigBase]:
-    """What runs in root's job, the nearest first; fills in how each config is reached."""
+    """The configs of root's job, the nearest first; fills in how each config is reached."""
     queue = [root]
     for config in queue:
         yield config

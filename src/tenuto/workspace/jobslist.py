@@ -70,7 +70,7 @@ class JobsList:
         self._is_synced = True
 
     def close(self) -> None:
-        """Sync what is left and close."""
+        """Sync the rest and close."""
         try:
             if not self._is_synced:
                 self.sync()

@@ -275,7 +275,7 @@ class Layout:
 
     @property
     def config(self) -> str:
-        """What belongs to configs and not to jobs: files of cached methods, and what was prepared."""
+        """The files of configs, not of jobs: those of cached methods, and prepared data."""
         return f"{self.root}/config"
 
     def prepared(self, type_id: str, identity: str) -> PreparedPaths:
@@ -337,7 +337,7 @@ class Layout:
         return f"{self.root}/.classes/{directory_name(task_id)}.json"
 
     def marker_index(self, task_id: str) -> str:
-        """What is known of the jobs of a task that were found done."""
+        """The facts about the jobs of a task that were found done."""
         return f"{self.root}/.markers/{directory_name(task_id)}"
 
     def pack(self, task_id: str) -> str:

@@ -10,8 +10,8 @@ from tenuto.cli.console import note, print_json, say, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.errors import NotFound
+from tenuto.jobs.directories import JobFile, job_files
 from tenuto.jobs.drawing import Cell, Column, Styled
-from tenuto.jobs.job_files import JobFile, job_files
 from tenuto.jobs.text import safe, size_text
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace.layout import JobPaths
