@@ -46,3 +46,21 @@ def test_a_rate_is_that_of_the_last_minute_and_a_flood_costs_no_memory() -> None
     rates.add(ended(0), ended(0))  # the same end, told again
     assert rates.ended_per_s(NOW) == 3 * (RATE_S - 1) / RATE_S
     assert rates.ended_per_s(datetime.fromtimestamp(NOW.timestamp() + 3600, UTC)) == 0
+
+
+def test_a_run_without_a_driver_asks_for_attention_if_jobs_are_left() -> None:
+    source = FakeSource()
+    for run, left in (("1", JobState.UNSCHEDULED), ("2", JobState.UNSCHEDULED), ("3", JobState.DONE)):
+        name = "sweep" if run != "3" else "other"
+        group = f"experiments:{name}/{run}"
+        known = Group(group, Door.EXPERIMENTS, name, run, "interrupted", live=False, started=NOW)
+        source.put_group(known._replace(take_up="tenuto run sweep.py", started=NOW.replace(day=int(run))))
+        source.put(fake_row(group, "my.Train", f"job{run}", left))
+    provider = LocalProvider([source])
+    try:
+        assert provider.wait_until_loaded(30)
+        provider.jobs("experiments:sweep/1")
+        alarms = [alarm["text"] for alarm in provider.overview()["alarms"]]
+    finally:
+        provider.close()
+    assert alarms == ["sweep/2: its driver is gone, and jobs are left: tenuto run sweep.py"]

@@ -82,10 +82,10 @@ def test_schedulers_that_race_for_the_last_points_try_each_once(tmp_path: Path, 
     refusals: list[Refusal | None] = []
 
     def schedule(evolution: Evolution) -> None:
-        sampler = evolution.sampler
-        while sampler.schedule_job(experiment_id="whole") is not None or sampler.refusal is Refusal.MOVED:
+        maker = evolution.open().maker
+        while maker.make() is not None or maker.refusal is Refusal.MOVED:
             pass
-        refusals.append(sampler.refusal)
+        refusals.append(maker.refusal)
 
     for evolution in searches:
         evolution.open()
@@ -95,7 +95,7 @@ def test_schedulers_that_race_for_the_last_points_try_each_once(tmp_path: Path, 
     for thread in threads:
         thread.join(60)
     assert refusals == [None, None]
-    assert all(evolution.sampler.is_exhausted for evolution in searches)
+    assert all(evolution.open().maker.is_exhausted for evolution in searches)
     assert tried(searches[0].result()) == list(range(1, 61))
     for evolution in searches:
         evolution.close()

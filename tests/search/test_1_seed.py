@@ -13,10 +13,20 @@ from loguru import logger
 from sqlalchemy import text
 
 from tenuto.database import Database, migrate
+from tenuto.errors import SearchError
 from tenuto.lifecycle.evolution import EvolutionStatus
-from tenuto.search import Evolution, EvolutionScheduler, JobScheduler, MapElites, RandomSearch, Real
+from tenuto.search import (
+    Evolution,
+    EvolutionScheduler,
+    JobScheduler,
+    MapElites,
+    MapElitesSampler,
+    RandomSearch,
+    Real,
+)
 from tenuto.search.opening import MIGRATIONS
 from tenuto.search.rows import Caps, Refusal
+from tenuto.search.search_loop import Dispatcher, SearchLoop
 from tenuto.search.store import Store
 from tenuto.settings import Settings
 from tenuto.settings.search import SearchSettings
@@ -165,6 +175,22 @@ def test_1_one_send_that_fails_is_logged_told_and_no_obstacle(sqlite: Store, log
     assert status(sqlite, 2) is EvolutionStatus.PENDING
 
 
+def test_a_broker_that_is_down_is_told_once(sqlite: Store) -> None:
+    jobs, console, queue = scheduler(sqlite, max_unfinished_jobs=40)
+    queue.is_down = True
+    for _ in range(4):
+        jobs.schedule_jobs(0, total_scheduled_jobs=0)
+        jobs.dispatch_pending_jobs()
+    told = [line for line in console.lines if "could not be sent" in line]
+    assert ["candidate 1 and 39 more" in line for line in told] == [True]
+    queue.is_down = False
+    sqlite.database.write(lambda c: c.execute(text("UPDATE evolution_jobs SET not_before = 0")))
+    assert jobs.dispatch_pending_jobs() == 64
+    queue.is_down = True
+    assert jobs.dispatch_pending_jobs() == 0
+    assert len([line for line in console.lines if "could not be sent" in line]) == 2
+
+
 def test_54_a_broker_that_is_down_costs_time_only(sqlite: Store) -> None:
     jobs, _, queue = scheduler(sqlite)
     added(sqlite, 3)
@@ -174,6 +200,25 @@ def test_54_a_broker_that_is_down_costs_time_only(sqlite: Store) -> None:
     assert jobs.dispatch_pending_jobs() == 0  # not before the back-off is over
     sqlite.database.write(lambda c: c.execute(text("UPDATE evolution_jobs SET not_before = 0")))
     assert jobs.dispatch_pending_jobs() == 3
+
+
+def test_26_known_names_lead_to_the_parts_of_the_loop(tmp_path: Path) -> None:
+    evolution = search(tmp_path)
+    sampler, ticking = evolution.sampler, evolution.scheduler(Console(), FakeQueue())
+    assert isinstance(sampler, MapElitesSampler)
+    assert isinstance(ticking, EvolutionScheduler)
+    assert isinstance(ticking.dispatcher, JobScheduler)
+    assert not isinstance(ticking, JobScheduler)
+    assert (EvolutionScheduler.__bases__, JobScheduler.__bases__) == ((SearchLoop,), (Dispatcher,))
+    job = sampler.schedule_job(experiment_id="s", priority=3)
+    assert job is not None
+    assert (job.number, job.reused) == (1, False)
+    with pytest.raises(SearchError, match="makes jobs of s"):
+        sampler.schedule_job(experiment_id="other")
+    with pytest.raises(SearchError, match="priority"):
+        sampler.schedule_job(experiment_id="s", priority=1 << 31)
+    assert ticking.dispatcher.count_unfinished_jobs() == 1
+    evolution.close()
 
 
 def search(tmp_path: Path, **options: Any) -> Evolution:
@@ -282,7 +327,7 @@ def test_4_a_candidate_that_another_scheduler_told_meanwhile_is_told_once(
     evaluate()
     assert other.tick()["scheduled"] == 3  # which the first scheduler has not read
     evaluate()
-    replica = first.sampler.replica
+    replica = first.open().maker.replica
     read_on = replica.read_on
 
     def late() -> None:
@@ -332,10 +377,10 @@ def test_17_a_replica_that_is_rebuilt_from_the_rows_asks_for_the_same(tmp_path: 
         ticking.tick()
         rows = claimed(store, 1 + point % 2)
         store.finish([succeeded(row, objective=float(row.number % 7)) for row in rows], 3)
-        mine = evolution.sampler.replica
+        mine = evolution.open().maker.replica
         mine.read_on()
         fresh = search(tmp_path, max_total_jobs=200, sampler=sampler)
-        replica = fresh.sampler.replica
+        replica = fresh.open().maker.replica
         replica.read_on()
         assert (replica.scheduled, replica.told) == (mine.scheduled, mine.told)
         proposals = [mine.ask(attempt) for attempt in range(3)]

@@ -17,8 +17,8 @@ import pytest
 
 from tenuto.cli.commands.evolve import write_demo
 from tenuto.errors import SearchDiffers, SearchError
-from tenuto.search import Repository
-from tests.search.programs import AGENT, EVALUATOR, git, programs, repository, state_of
+from tenuto.search import MapElites, Repository
+from tests.search.programs import AGENT, EVALUATOR, PROGRAM, git, programs, repository, state_of
 from tests.search.terminal import tenuto
 
 ROOT = Path(__file__).parents[2]
@@ -202,15 +202,44 @@ def test_29_a_stage_below_its_threshold_ends_the_candidate_there(tmp_path: Path)
     git(path, "tag", "high")
     (path / "program.py").write_text("A = 4.0\nB = 0.0\n")
     git(path, "commit", "-q", "-a", "-m", "low")
+    git(path, "tag", "low")
+    (path / "program.py").write_text("A = 1.0\nB = 0.0\n")
+    git(path, "commit", "-q", "-a", "-m", "root")
     stages = [[sys.executable, "evaluate.py"], [sys.executable, "second.py"]]
-    evolution = programs(tmp_path, evaluate=stages, thresholds=[5.0], max_total_jobs=2)
-    assert [evolution.enqueue({"commit": name}) for name in ("high", "HEAD")] == [1, 2]
+    evolution = programs(tmp_path, evaluate=stages, thresholds=[5.0], max_total_jobs=3)
+    assert [evolution.enqueue({"commit": name}) for name in ("high", "low")] == [2, 3]
     with pytest.raises(SearchError, match="no commit"):
         evolution.enqueue({"commit": "none"})
     evolution.close()
-    high, low = evolution.run(slots=1).rows()
+    root, high, low = evolution.run(slots=1).rows()
+    assert root["objective"] == 1.0  # candidate 1, also where a person gave others before
     assert (high["objective"], high["metrics"]["stage"], high["cost"]) == (105.0, 2, 0.75)
     assert (low["objective"], low["metrics"]["stage"], low["cost"]) == (4.0, 1, 0.25)
+
+
+def test_a_commit_of_a_person_is_compared_with_the_root_and_judged_as_any_other(tmp_path: Path) -> None:
+    path = repository(tmp_path)
+    git(path, "checkout", "-q", "-b", "mine")
+    (path / "program.py").write_text(PROGRAM.replace("1.0", "7.0") + "# as long again\n# as it was\n")
+    (path / "evaluate.py").write_text("print(99)\n")
+    git(path, "add", "program.py", "evaluate.py")
+    git(path, "commit", "-q", "-m", "mine", "program.py", "evaluate.py")
+    git(path, "checkout", "-q", "main")
+    sampler = MapElites([5, 5], [(0, 9), (0, 9)], measures=["complexity", "diversity"])
+    evolution = programs(tmp_path, sampler=sampler, max_total_jobs=3)
+    assert evolution.enqueue({"commit": "mine"}) == 2
+    first = git(path, "rev-parse", "main")
+    (path / "program.py").write_text(PROGRAM.replace("1.0", "8.0"))
+    git(path, "commit", "-q", "-m", "third", "program.py")
+    for words, given in (("no commit 'none'", "commit=none"), ("is no program", "x=1")):
+        assert words in tenuto(tmp_path, "search", "add", "stir", "-c", given, "-w", "w").stderr
+    said = tenuto(tmp_path, "search", "add", "stir", "-c", "commit=main", "-w", "w").stderr
+    assert "candidate 3 is added" in said, said
+    root, mine, third = evolution.run(slots=1).rows()
+    assert (root["values"]["parent"], root["objective"], root["complexity"]) == (first, 1.0, 1.0)
+    assert (mine["objective"], mine["complexity"] > 1.5, mine["diversity"] > 0.3) == (7.0, True, True)
+    assert (third["objective"], third["complexity"], 0 < third["diversity"] < 1) == (8.0, 1.0, True)
+    assert git(path, "show", f"{mine['solution']}:evaluate.py") == EVALUATOR.strip()
 
 
 @pytest.mark.parametrize("which", ["agent", "evaluator"])

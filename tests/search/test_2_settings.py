@@ -13,7 +13,6 @@ VARIABLES = {
     "SCHEDULER_MAX_TOTAL_JOBS": ("max_total_jobs", "50", 50),
     "SCHEDULER_SCHEDULE_BATCH_SIZE": ("schedule_batch_size", "3", 3),
     "SCHEDULER_DISPATCH_BATCH_SIZE": ("dispatch_batch_size", "7", 7),
-    "SCHEDULER_INGEST_BATCH_SIZE": ("ingest_batch_size", "9", 9),
     "SCHEDULER_POLL_INTERVAL_SECONDS": ("poll_interval_s", "0.25", 0.25),
     "TASKS_WORKER_TIME_LIMIT_SECONDS": ("walltime_s", "90", 90.0),
     "MAPELITES_SAMPLER_DEFAULT_PRIORITY": ("default_priority", "-2", -2),

@@ -78,7 +78,7 @@ def test_a_stored_best_that_failed_is_found_again_among_those_that_succeeded(
     execute(store, "UPDATE evolution_jobs SET told = number")
     execute(store, "UPDATE searches SET told = 3, best_number = 3, best_objective = 99")
     wanted = (2, 3.0) if direction == "max" else (1, 2.0)
-    best = overview(store, "s").best
+    best = overview(store, "s")["best"]
     assert best is not None
     assert (best["number"], best["objective"]) == wanted
     row = store.open("s", definition, 1)
@@ -86,7 +86,7 @@ def test_a_stored_best_that_failed_is_found_again_among_those_that_succeeded(
     assert (store.search("s") or row).best_number == wanted[0]
     execute(store, "UPDATE evolution_jobs SET status = 'FAILED'")
     row = store.open("s", definition, 1)
-    assert (row.best_number, row.best_objective, overview(store, "s").best) == (None, None, None)
+    assert (row.best_number, row.best_objective, overview(store, "s")["best"]) == (None, None, None)
 
 
 def cheats(folder: Path, url: str, kind: str, **options: Any) -> Evolution:
@@ -116,7 +116,7 @@ def test_a_candidate_that_fails_with_the_highest_objective_is_the_best_nowhere(
     assert result.best is not None
     assert result.best.objective == true < 50
     opened_again = cheats(tmp_path, database_url, kind, target=50.0).open()
-    shown = overview(opened_again.store, "cheats").best
+    shown = overview(opened_again.store, "cheats")["best"]
     assert shown is not None
     assert shown["objective"] == true
     again = opened_again.result()

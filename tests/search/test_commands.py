@@ -96,6 +96,13 @@ def test_exit_codes(folder: Path) -> None:
     assert failing.returncode == 1
     assert "3 failed: ValueError: too large" in failing.stderr
     assert "\x1b" not in failing.stderr
+    for said, *words in (
+        ("candidate 1 is SUCCEEDED", "priority", "one", "1", "5"),
+        ("it has no candidate 99", "priority", "one", "99", "5"),
+        ("it is ENDED already", "drain", "one"),
+        ("no worker is at work", "workers"),
+    ):
+        assert said in tenuto(folder, "search", *words, "-w", "workspace").stderr
     assert tenuto(folder, "search", "remove", "one", "-w", "workspace").returncode == 1
     assert tenuto(folder, "search", "remove", "one", "--yes", "-w", "workspace").returncode == 0
     assert tenuto(folder, "status", "one", "-w", "workspace").returncode == 3

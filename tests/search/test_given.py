@@ -108,6 +108,12 @@ def test_a_known_outcome_is_told_and_never_evaluated_nor_handed_on(place: Path, 
         (Outcome(1.0, [0.1], failure="bad"), "bad"),
         ("much", "not an Outcome"),
         (None, "not an Outcome"),
+        (Outcome(1.0, [0.1], metrics={"o": object()}), "metrics.o is <object"),
+        (Outcome(1.0, [0.1], metrics={"deep": [{"s": {1}}]}), r"metrics.deep.s is \{1\}"),
+        (Outcome(1.0, [0.1], artifacts={"a": b"x"}), "artifacts.a is b'x'"),  # type: ignore[dict-item]
+        (Outcome(1.0, [0.1], solution=complex(1)), "solution is"),
+        ({"objective": 1, "size": 0.1, "metrics": 5}, "metrics are 5, not a mapping"),
+        (Outcome(1.0, [0.1], artifacts=5), "artifacts are 5, not a mapping"),  # type: ignore[arg-type]
         (Outcome(1.0, [0.1], cost=-1), "below 0"),
     ],
 )
@@ -119,6 +125,27 @@ def test_an_outcome_that_cannot_be_used_leaves_nothing_behind(
     with pytest.raises(SearchError, match="'x'"):
         search.add({"n": 1}, 1.0)
     assert search.result().scheduled == 0
+
+
+def test_a_known_outcome_of_numpy_is_kept_as_numbers_and_lists(search: Evolution) -> None:
+    numpy = pytest.importorskip("numpy")
+    metrics = {"loss": numpy.float32(0.5), "curve": numpy.zeros(2), "deep": {"n": numpy.int64(3)}}
+    search.add(values(0.1), Outcome(numpy.float64(1), numpy.array([0.1]), metrics=metrics))
+    search.add(values(0.2), Outcome(1.0, {"size": numpy.float32(0.5)}, solution=numpy.ones(2)))
+    first, second = search.result().rows()
+    assert first["metrics"] == {"loss": 0.5, "curve": [0.0, 0.0], "deep": {"n": 3}}
+    assert (first["measures"], second["measures"], second["solution"]) == ([0.1], [0.5], [1.0, 1.0])
+
+
+@pytest.mark.parametrize("priority", [1 << 31, -(1 << 31) - 1, 1 << 70])
+def test_a_priority_that_no_database_keeps_is_refused(search: Evolution, priority: int) -> None:
+    with pytest.raises(SearchError, match="32 bits"):
+        search.enqueue(values(), priority=priority)
+    search.enqueue(values())
+    with pytest.raises(SearchError, match="32 bits"):
+        search.open().store.set_priority("one", 1, priority)
+    assert search.open().store.set_priority("one", 1, (1 << 31) - 1)
+    assert search.result().scheduled == 1
 
 
 def test_rows_and_csv_have_a_column_for_each_parameter_metric_and_measure(

@@ -15,8 +15,7 @@ from tenuto.jobs.drawing import spark_line
 from tenuto.jobs.screen import Screen, Size
 from tenuto.jobs.text import width
 from tenuto.search.archive import Archive
-from tenuto.search.reporter import SearchProgress
-from tenuto.search.result import SearchResult
+from tenuto.search.reporter import SearchProgress, SearchResult
 from tenuto.testing.clock import FakeClock
 
 GOLDEN = Path(__file__).with_name("golden")

@@ -14,7 +14,7 @@ from tenuto import experiment
 from tenuto.database import Database
 from tenuto.search import Evolution, GridSearch, Integer
 from tenuto.search.opening import FILE_NAME
-from tenuto.search.result import SearchResult
+from tenuto.search.reporter import SearchResult
 from tenuto.search.search_overview import overview
 from tenuto.search.store import Store
 from tenuto.settings import Settings
@@ -70,7 +70,7 @@ def doubted(name: str, tmp_path: Path) -> int:
     """How many outcomes of a search were made by other code, as `tenuto status NAME` tells."""
     database = Database(tmp_path / "work" / FILE_NAME)
     try:
-        return overview(Store(database), name).other_code
+        return overview(Store(database), name)["other_code"]
     finally:
         database.close()
 

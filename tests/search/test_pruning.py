@@ -129,7 +129,7 @@ def test_a_row_is_pruned_by_the_rows_alone(store: Store, maximize: bool) -> None
     tell_all(store)
     assert store.search("s").best_number in (1, 2, 3)  # type: ignore[union-attr]
     found = overview(store, "s")
-    assert (found.pruned, found.cancelled, found.succeeded) == (1, 0, 3)
+    assert (found["pruned"], found["cancelled"], found["succeeded"]) == (1, 0, 3)
     assert store.retry("s", None) == 0
     assert store.retry("s", [4]) == 1
     assert PointStore(store.database).curves("s", 0, maximize)[0].keys() == {5}

@@ -340,7 +340,7 @@ def test_a_child_stays_in_its_space(variation: Any) -> None:
         (lambda: Mixed(IsoLine(), weights=[math.nan]), "weights"),
         (lambda: Real(-1.7e308, 1.7e308), "finite"),
         (lambda: Integer(0, 2**62), "give a Real"),
-        (lambda: Integer(1, 2**1100, log=True), "finite"),
+        (lambda: Integer(1, 2**1100, log=True), "a number"),
         (lambda: MapElites([5], [(0, 1)], offset=math.nan), "offset"),
         (lambda: MapElites([5], [(0, 1)], epsilon=-1), "epsilon"),
         (lambda: MapElites([5, 5], [(0, 1)] * 2, measures=["a", "a"]), "own"),
@@ -506,3 +506,27 @@ def test_telling_twice_or_what_was_not_asked_is_refused() -> None:
     for number in (candidate.number, 99):
         with pytest.raises(SearchError, match=str(number)):
             study.tell(number, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "words"),
+    [("ask", {"x": 1}, "give a Proposal"), ("tell", None, "give a Verdict"), ("tell", (1, 2), "a Verdict")],
+)
+def test_a_sampler_of_the_user_that_answers_otherwise_is_told_so(
+    method: str, answer: Any, words: str
+) -> None:
+    class Own:
+        def ask(self, number: int, rng: Any, in_flight: Any) -> Any:
+            return Proposal({"x": 0.5})
+
+        def tell(self, number: int, proposal: Any, outcome: Any) -> Any:
+            return Verdict.NEW, None
+
+    own = Own()
+    setattr(own, method, lambda *_: answer)
+    study = Study({"x": Real(0, 1)}, own)
+    with pytest.raises(SearchError, match=words):
+        study.tell(study.ask().number, 1.0)  # type: ignore[union-attr]
+    del study._sampler.__dict__[method]
+    if method == "tell":  # it is still in flight
+        assert study.tell(1, 1.0) is Verdict.NEW

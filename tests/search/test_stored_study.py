@@ -154,6 +154,15 @@ def test_a_study_that_cannot_be_stored_is_refused(options: Any, words: str, tmp_
     assert not list(tmp_path.iterdir())
 
 
+def test_an_outcome_that_no_database_keeps_is_refused_and_may_be_told_anew(tmp_path: Path) -> None:
+    study = Study(SPACE, RandomSearch(), database=tmp_path / "s.db", name="odd")
+    assert study.ask() is not None
+    with pytest.raises(SearchError, match=r"metrics\.o is <object"):
+        study.tell(1, {"objective": 1, "o": object()})
+    assert study.tell(1, 2.0) is Verdict.NEW
+    study.close()
+
+
 def test_values_that_no_database_keeps_are_refused(tmp_path: Path) -> None:
     study = Study(
         sampler=RandomSearch(),

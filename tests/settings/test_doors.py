@@ -36,7 +36,7 @@ DEFAULTS = {
         terminate_wait_s=5.0
         poll_s=0.5 clean_every_s=60.0""",
     "search": """max_unfinished_jobs=None max_total_jobs=None schedule_batch_size=None dispatch_batch_size=64
-        ingest_batch_size=256 poll_interval_s=1.0 worker_poll_s=2.0 lease_s=45.0 send_backoff_s=1.0
+        poll_interval_s=1.0 worker_poll_s=2.0 lease_s=45.0
         max_attempts=3 walltime_s=None default_priority=0 seed_population=16 inspirations=3
         agent_slots=4""",
     "database": "url=None",

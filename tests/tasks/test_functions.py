@@ -22,7 +22,7 @@ from tenuto import (
     task,
 )
 from tenuto.errors import DeclarationError, InvalidValue, ParameterError, TenutoError, UnknownParameter
-from tenuto.tasks.checkpoints import Checkpoint
+from tenuto.tasks.task import Checkpoint
 
 
 class Data(Config):

@@ -147,6 +147,13 @@ def test_of_a_long_message_the_head_and_the_tail_are_kept() -> None:
     assert len(found.message) > MARKER_LIMIT * 0.7
 
 
+def test_a_message_with_lone_surrogates_is_kept_without_them(disk: FakeDisk) -> None:
+    write_marker(disk, PATHS, FAILED._replace(message="a \udc80 \U0001f600 \x00"))
+    found = read_markers(disk, PATHS).failed
+    assert isinstance(found, Marker)
+    assert found.message == "a \ufffd \U0001f600 \x00"
+
+
 def test_falsy_results_and_exit_codes_are_kept() -> None:
     for result in (0, False, "", [], {}):
         assert Marker.decode(DONE._replace(result=result).encode()) == DONE._replace(result=result)

@@ -1,5 +1,5 @@
 """A search on a terminal, live: the heat map of its archive, the best, counts, rate, cost, failures.
-Only shows; what is said above the picture stays on the terminal.
+Only shows; lines above the picture stay on the terminal.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from tenuto.jobs.drawing import HeatmapRow, Pixel, heat_map, spark_line
 from tenuto.jobs.screen import Screen, ScreenLine, Style
 from tenuto.jobs.text import safe, truncate, width
 from tenuto.search.archive import Archive
-from tenuto.search.reporter import SearchProgress, duration, last_line, number, rate
-from tenuto.search.result import SearchResult
+from tenuto.search.reporter import SearchProgress, SearchResult, duration, last_line, number, rate
 
 DRAW_EVERY_S = 0.15
 _GAP = 3
@@ -92,6 +91,11 @@ class LiveReporter:
             lines.append(f"QD score    {number(archive.running_qd_score)}")
             if self._is_unicode:
                 lines.append(f"            {spark_line(self._scores, _SIDE - 14)}")
+            if len(archive.shape) > 1:
+                axes = zip(("across", "up"), archive.bounds, strict=False)
+                lines += ["", *(f"{name:<12}{low:.4g} to {high:.4g}" for name, (low, high) in axes)]
+            better, parent = ("lighter", "white") if self._screen.is_colored else ("denser", "o")
+            lines.append(f"{better} is better" + (f", {parent}: parents" if progress.parents else ""))
         lines += ["", f"rate        {rate(progress)}"]
         if progress.cost:
             lines.append(f"cost        {number(progress.cost)}")

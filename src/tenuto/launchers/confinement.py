@@ -47,7 +47,7 @@ class Guest(NamedTuple):
     """Its own uid; None: the node's."""
     network: bool = False
     paths: tuple[str, ...] = ()
-    """Places that it may read, besides those of the system."""
+    """Places that it may read, besides the system's."""
     gpus: bool = False
     """Whether it sees the devices of GPUs."""
     processes: int | None = None
@@ -93,7 +93,7 @@ class Private(NamedTuple):
     def hidden_in(self, place: str, *, by_others: bool) -> tuple[list[str], list[str]]:
         """The directories and the files to be hidden in a place, by their names in it.
 
-        ``by_others``: a payload with a uid of its own sees it, and cannot hide what it cannot reach.
+        ``by_others``: a payload with a uid of its own sees it, and cannot hide a place that it cannot reach.
         """
         real = os.path.realpath(place)
         directories: list[str] = []
@@ -138,7 +138,7 @@ def passed_on(variables: Mapping[str, str], patterns: Sequence[str]) -> dict[str
 
 
 def _below(above: str, path: str) -> str | None:
-    """What is left of a path below another one: empty for the same, None if it is not below."""
+    """The rest of a path below another one: empty for the same, None if it is not below."""
     if path == above:
         return ""
     return path[len(above.rstrip("/")) :] if path.startswith(above.rstrip("/") + "/") else None
@@ -218,9 +218,9 @@ class Sandbox(NamedTuple):
 
 
 def bwrap(guest: Guest, private: Private = NOTHING) -> list[str]:
-    """The arguments of bubblewrap: everything of its own but what it may read, and its directory.
+    """The arguments of bubblewrap: its own places, those that it may read, and its directory.
 
-    What is private to the service is hidden in each place that is shown; a place that is shown later, below
+    Files private to the service are hidden in each place that is shown; a place that is shown later, below
     one that is hidden, is there.
     """
     line = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session"]

@@ -146,7 +146,7 @@ class Short(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """The machine may have again what it was short of."""
+    """The machine may have the missing resource again."""
 
 
 class SlotFree(NamedTuple):

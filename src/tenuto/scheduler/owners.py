@@ -1,4 +1,4 @@
-"""Owners of jobs: what the scheduler tells one, what it keeps for each, and the plainest of them.
+"""Owners of jobs: the events for one, the data kept for each, and the plainest of them.
 Decides nothing about jobs.
 """
 
@@ -57,7 +57,7 @@ class PlainOwner:
 
 
 class OwnerCounts:
-    """What one owner still waits for, and what failed."""
+    """The open jobs of one owner, and the failed ones."""
 
     __slots__ = ("failed", "outputs", "problem", "unfinished")
 

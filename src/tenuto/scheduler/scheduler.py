@@ -71,7 +71,7 @@ class Wait:
     job_id: str
     cause: WaitsFor
     what: tuple[str, ...]
-    """The ids of the jobs, the launcher, the tokens, the ids of the owners; else what is known in words."""
+    """The ids of the jobs, the launcher, the tokens, the ids of the owners; else the known state in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class Scheduler(Shell):
     ) -> None:
         """`machine`: the clock, files, locks and processes to work with. The rest is for simulations and for
         launchers of one's own: `loop` runs the coroutines; `completions`, `notifications` and
-        `outputs` do what must not block it; `watch` tells of changes in a directory, or returns None
+        `outputs` do work that must not block it; `watch` tells of changes in a directory, or returns None
         where nothing can; `clusters` answer for attempts that other systems run.
         """
         keep_from_children()
@@ -212,7 +212,7 @@ class Scheduler(Shell):
         """Takes a job and returns at once: the job itself, or the one already known by its identity.
 
         `owner`: the run, node or search that wants the job, and is told of it. `limits`: what the job may
-        use, instead of what it was made with.
+        use, instead of the given ones.
 
         Raises before anything has changed: `DirectoryUnusable` if the job's directory cannot be used,
         `TokenError` if a token never suffices, `SchedulerClosed` after `close`.
@@ -227,9 +227,9 @@ class Scheduler(Shell):
     async def submit_async(self, job: Job, owner: Owner, limits: Limits | None = None) -> Job:
         """Like `submit`, awaited on any event loop, which it never blocks: its own looks at the disk.
 
-        Submissions are handed in in the order of the calls, so that a job may follow what it depends on
+        Submissions are handed in in the order of the calls, so that a job may follow its dependencies
         without an `await` between them. A call that is cancelled before its turn submits nothing. `owner`,
-        `limits` and what is raised: as for `submit`.
+        `limits` and errors: as for `submit`.
         """
 
         def hand_in(answer: PendingAnswer[Job]) -> None:
@@ -342,7 +342,7 @@ class Scheduler(Shell):
         self._ledger.keep_list(owner, list_job)
 
     def stop_starting(self, owner: Owner) -> None:
-        """Starts nothing more for an owner, from any thread, at once; what runs continues.
+        """Starts nothing more for an owner, from any thread, at once; running jobs continue.
 
         A job that another owner wants, too, is started all the same.
         """

@@ -8,23 +8,20 @@ from tenuto.errors import CapReached, GitError, SearchDiffers, SearchError, Sear
 from tenuto.light import on_demand
 
 if TYPE_CHECKING:
+    from tenuto.compat.loreley import EvolutionScheduler, JobScheduler, MapElitesSampler
     from tenuto.search.archive import Archive, Elite, Verdict
     from tenuto.search.evolution import Evolution
-    from tenuto.search.job_scheduler import JobScheduler
-    from tenuto.search.map_elites import MapElites
-    from tenuto.search.map_elites_sampler import MapElitesSampler
+    from tenuto.search.map_elites import Gaussian, IsoLine, MapElites, Mixed
     from tenuto.search.optuna_sampler import OptunaSampler
     from tenuto.search.outcome import Outcome
     from tenuto.search.plain_samplers import GridSearch, RandomSearch
+    from tenuto.search.programs import Repository
     from tenuto.search.proposals import Candidate, Proposal
     from tenuto.search.pruning import Halving, Median
-    from tenuto.search.repository import Repository
-    from tenuto.search.result import SearchResult
+    from tenuto.search.reporter import SearchResult
     from tenuto.search.ribs_sampler import RibsSampler
-    from tenuto.search.search_loop import EvolutionScheduler
     from tenuto.search.spaces import Choice, Integer, Real, Sub
     from tenuto.search.study import Study
-    from tenuto.search.variation import Gaussian, IsoLine, Mixed
 
 _ON_DEMAND = {
     "Archive": "archive",
@@ -32,25 +29,22 @@ _ON_DEMAND = {
     "Choice": "spaces",
     "Elite": "archive",
     "Evolution": "evolution",
-    "EvolutionScheduler": "search_loop",
-    "Gaussian": "variation",
+    "Gaussian": "map_elites",
     "GridSearch": "plain_samplers",
     "Halving": "pruning",
     "Integer": "spaces",
-    "IsoLine": "variation",
-    "JobScheduler": "job_scheduler",
+    "IsoLine": "map_elites",
     "MapElites": "map_elites",
-    "MapElitesSampler": "map_elites_sampler",
     "Median": "pruning",
-    "Mixed": "variation",
+    "Mixed": "map_elites",
     "OptunaSampler": "optuna_sampler",
     "Outcome": "outcome",
     "Proposal": "proposals",
     "RandomSearch": "plain_samplers",
     "Real": "spaces",
-    "Repository": "repository",
+    "Repository": "programs",
     "RibsSampler": "ribs_sampler",
-    "SearchResult": "result",
+    "SearchResult": "reporter",
     "Study": "study",
     "Sub": "spaces",
     "Verdict": "archive",
@@ -91,4 +85,7 @@ __all__ = [
     "Verdict",
 ]
 
-__getattr__, __dir__ = on_demand(__name__, {name: f"{__name__}.{at}" for name, at in _ON_DEMAND.items()})
+_LORELEY = dict.fromkeys(("EvolutionScheduler", "JobScheduler", "MapElitesSampler"), "tenuto.compat.loreley")
+__getattr__, __dir__ = on_demand(
+    __name__, {name: f"{__name__}.{at}" for name, at in _ON_DEMAND.items()} | _LORELEY
+)

@@ -99,6 +99,11 @@ class Archive:
         return self._regions.count
 
     @property
+    def bounds(self) -> list[tuple[float, float]]:
+        """The range of each measure as the cells are divided now."""
+        return self._regions.ranges
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """How many cells lie along each measure; one number for Voronoi cells."""
         return self._regions.shape
@@ -204,14 +209,14 @@ def _check_ranges(ranges: Sequence[tuple[float, float]]) -> list[tuple[float, fl
 
 
 AUTO = "auto"
-"""Ranges that follow what was told."""
+"""Ranges that follow the told outcomes."""
 _FIRST_SCALING = 16
 _CUT = 0.02
 _MOST_CELLS = 1 << 31
 
 
 def is_scaling(count: int) -> bool:
-    """Whether ranges that follow what was told are found anew after so many outcomes: 16, 32, 64, ..."""
+    """Whether ranges that follow the told outcomes are found anew after so many outcomes: 16, 32, 64, ..."""
     return count >= _FIRST_SCALING and count & (count - 1) == 0
 
 

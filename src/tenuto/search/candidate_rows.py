@@ -223,7 +223,7 @@ ENDED_BADLY = (S.FAILED, S.CANCELLED)
 
 
 def cancel_waiting(connection: Connection, name: str, message: str) -> int:
-    """Cancels what is PENDING or QUEUED, inside a transaction."""
+    """Cancels PENDING and QUEUED rows, inside a transaction."""
     return cancel_rows(connection, name, None, (S.PENDING, S.QUEUED), message)
 
 
@@ -262,7 +262,7 @@ GIVEN = "GIVEN"
 
 
 class Refused(Exception):
-    """The transaction is undone, with what is to be answered instead."""
+    """The transaction is undone, with the answer to give instead."""
 
     def __init__(self, answer: Added | Refusal) -> None:
         super().__init__(str(answer))
@@ -291,7 +291,7 @@ def add_candidate(
         is_reused = status is not S.PENDING
     record(connection, name, [(number, 0)], status, message)
     if not is_ordered or is_reused:
-        wake_search(connection, name)  # what is new, the scheduler that adds it promotes itself
+        wake_search(connection, name)  # new rows: the scheduler that adds it promotes itself
     return Added(new.id, number, is_reused)
 
 
@@ -472,7 +472,7 @@ def _clash(connection: Connection, name: str, new: NewCandidate) -> Refusal:
 LONGEST_BACKOFF_MS = 60_000
 # Statements of every candidate are built once: that takes longer than to run them.
 THESE = (
-    select(jobs.id, jobs.number, jobs.sends, jobs.attempt)
+    select(jobs.id, jobs.number, jobs.attempt)
     .where(
         jobs.search_id == bindparam("name"),
         jobs.id.in_(bindparam("ids", expanding=True)),
@@ -498,7 +498,7 @@ def promote_rows(
     record(connection, name, [(row.number, row.attempt) for row in rows], S.QUEUED)
     bump(connection, name)
     announce(connection, WORK)
-    return [Sent(row.id, row.number, row.sends) for row in rows]
+    return [Sent(row.id, row.number) for row in rows]
 
 
 def power_of_two() -> Any:

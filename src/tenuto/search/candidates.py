@@ -9,20 +9,23 @@ import os.path
 import random
 import sys
 import uuid
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import SearchError
+from tenuto.errors import CapReached, SearchError
 from tenuto.jobs.submission import dependencies_of, tokens_of
 from tenuto.jobs.validity import RERUNS, check_classes
+from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.commits import EvolveCommit
+from tenuto.search.kept_outcomes import judge, read_json
 from tenuto.search.program_commands import files_outside
 from tenuto.search.program_tasks import check_repository, complete_values, evaluator_files, program_task
-from tenuto.search.programs import Programs
+from tenuto.search.programs import Programs, Repository
 from tenuto.search.proposals import Proposal, check_task
-from tenuto.search.repository import Repository
-from tenuto.search.rows import LogRow, NewCandidate, SearchRow
+from tenuto.search.rows import Added, Caps, LogRow, NewCandidate, Refusal, SearchRow, check_priority
 from tenuto.search.spaces import Domain, Objects, Space
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.code import classes_of, file_digests
@@ -36,6 +39,9 @@ from tenuto.tasks.serialization import dumps, job_document, state_dict
 from tenuto.tasks.stored_configs import from_state_dict
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Files
+
+if TYPE_CHECKING:
+    from tenuto.search.store import Store
 
 
 class Candidates:
@@ -90,7 +96,7 @@ class Candidates:
             )
 
     def check(self, files: Files) -> None:
-        """Refuses, at the call, a task that no job could build or that varies what it has not."""
+        """Refuses, at the call, a task that no job could build or that varies a parameter it lacks."""
         if isinstance(self.domain, Programs):
             check_repository(self.domain.repository)
             return
@@ -105,12 +111,18 @@ class Candidates:
                     "a candidate cannot depend on other tasks, nor on tokens: evaluate them inside it"
                 )
 
-    def given(self, values: Any) -> Proposal:
-        """The proposal of a person; `SearchError` for values that are not in the space."""
+    def given(self, values: Any, root: str | None = None) -> Proposal:
+        """The proposal of a person; `SearchError` for values that are not in the space.
+
+        `root`: of programs, the commit that the search began with.
+        """
+        if isinstance(self.domain, Programs):
+            return Proposal(values, context={"root": root})
         return Proposal(self.domain.checked(values) if isinstance(self.domain, Space) else values)
 
     def make(self, proposal: Proposal, number: int, asked_after: int, priority: int) -> NewCandidate:
         """The row of a proposal."""
+        check_priority(priority)
         if isinstance(self.domain, Programs):
             values = complete_values(self.domain.repository, proposal.values)
             proposal = proposal._replace(values=values)
@@ -179,7 +191,7 @@ def encoded(proposal: Proposal) -> str:
 
 def decoded(row: LogRow) -> Proposal:
     """The proposal that a row keeps, with plain values."""
-    kept = json.loads(row.proposal)
+    kept = read_json(row.proposal)[0]
     return Proposal(kept["values"], row.parent, tuple(kept["inspirations"]), row.island)
 
 
@@ -188,3 +200,41 @@ def _salt_of(search: SearchRow) -> str:
     own = f"{search.id}/{search.created_at}" if search.definition.get("reuse") is False else ""
     repeats, of_best = (search.definition.get(key) for key in ("repeats", "repeat_best"))
     return f"{own}/repeats {repeats} {of_best}" if repeats or of_best else own
+
+
+def with_outcome(new: NewCandidate, outcome: Any, definition: Mapping[str, Any]) -> NewCandidate:
+    """A candidate with the outcome that it has; `SearchError` for one that the search cannot use."""
+    found = judge(outcome, definition)
+    if found.status is not EvolutionStatus.SUCCEEDED:
+        raise SearchError(f"the outcome cannot be used: {found.message}")
+    return replace(new, outcome=found.outcome, objective=found.objective)
+
+
+def add_given(
+    store: Store, name: str, new: NewCandidate, caps: Caps, skip_if_exists: bool = False
+) -> tuple[int, bool]:
+    """Adds what a person gave; its number, and whether it is new.
+
+    `skip_if_exists`: the number of the candidate that has these values already, whatever the caps are.
+    """
+    known = store.number_of(name, new) if skip_if_exists else None
+    if known is not None:
+        return known, False
+    result = store.add(name, new, caps, is_ordered=False)
+    if isinstance(result, Added):
+        return result.number, True
+    known = store.number_of(name, new) if skip_if_exists and result is Refusal.DUPLICATE else None
+    if known is not None:  # another process added it meanwhile
+        return known, False
+    raise refused(name, result, caps)
+
+
+def refused(name: str, refusal: Refusal, caps: Caps) -> SearchError:
+    """Why what a person gave was not added, in words."""
+    if refusal is Refusal.TOTAL:
+        return CapReached(f"{name} has all {caps.max_total} candidates it may have: raise max_total_jobs")
+    if refusal is Refusal.DUPLICATE:
+        return SearchError(f"{name} has a candidate with these values already: give skip_if_exists=True")
+    if refusal is Refusal.STATE:
+        return SearchError(f"{name} has ended, or is ending: run it again, with larger bounds, to open it")
+    return SearchError(f"{name}: {refusal.value}")

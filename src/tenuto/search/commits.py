@@ -52,7 +52,7 @@ def is_marked(text: str) -> bool:
 
 
 def outside(text: str) -> list[str]:
-    """The lines that may not change: everything but what lies between two marks."""
+    """The lines that may not change: everything but the lines between two marks."""
     kept = []
     is_inside = False
     for line in text.splitlines():
@@ -76,7 +76,7 @@ def changed_outside(before: str, after: str) -> str | None:
     return None
 
 
-# The prompt of an agent: the goal, the program it changes, others that may inspire it, what failed.
+# The prompt of an agent: the goal, the program it changes, others that may inspire it, the failures.
 # Pure: text of values.
 
 
@@ -126,7 +126,7 @@ def prompt_text(goal: str, context: Mapping[str, Any], rules: PromptRules, diff:
 
 
 def _rules(rules: PromptRules) -> list[str]:
-    """What makes a change void, in words."""
+    """The cause of a void change, in words."""
     parts = []
     if rules.marked:
         parts.append(
@@ -208,7 +208,7 @@ class EvolveCommit(Task):
     workspace: Meta[str] = ""
 
     def execute(self) -> Any:
-        return Change(self, Path.cwd()).run()
+        return _Change(self, Path.cwd()).run()
 
 
 class EvaluateCommit(Task):
@@ -234,7 +234,7 @@ class EvaluateCommit(Task):
 
 
 class ProgramFailed(Exception):
-    """The candidate failed, with what is known of it."""
+    """The candidate failed, with the cause."""
 
     def __init__(self, message: str, finished: FinishedCommand | None = None, name: str = "") -> None:
         super().__init__(message)
@@ -293,7 +293,7 @@ class Workplace:
             remove_tree(str(path))
 
 
-class Change:
+class _Change:
     """The change of one commit, in the directory of its job."""
 
     def __init__(self, task: EvolveCommit, directory: Path) -> None:
@@ -311,7 +311,7 @@ class Change:
         commit: str | None = None
         try:
             check_evaluator(task.evaluators)
-            commit = task.parent if task.draw == AS_IT_IS else self._changed()
+            commit = self._given() if task.draw == AS_IT_IS else self._changed()
             tree = self._place.repository("rev-parse", f"{commit}^{{tree}}")
         except (ProgramFailed, GitError, OSError) as error:
             artifacts = getattr(error, "artifacts", {})
@@ -347,6 +347,22 @@ class Change:
         name = schema_of(EvaluateCommit).id
         document = job_document(made, layout.job(name, job_id).directory, layout.partials, sys.path)
         return {"task_id": name, "job_id": job_id, "params": dumps(document).decode("ascii")}
+
+    def _given(self) -> str:
+        """The commit as it is, but for what is protected, which is put back if the commit changes it."""
+        task = self._task
+        if task.parent == task.root:
+            return task.parent
+        self._place.make(self._place.checkout)
+        git = self._place.git()
+        git("read-tree", task.parent)
+        git.put_back(protected_paths(task, git), task.root)
+        if git("write-tree") == git("rev-parse", f"{task.parent}^{{tree}}"):
+            return task.parent
+        self._notes = "Put back what is protected"
+        commit = git.commit(task.parent, self._message())
+        git.send(commit, self._place.repository, f"refs/tenuto/{task.search}/{commit[:12]}")
+        return commit
 
     # -- the agent ---------------------------------------------------------------------------------
 

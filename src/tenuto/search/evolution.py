@@ -12,10 +12,9 @@ from tenuto.search.archive import AUTO
 from tenuto.search.map_elites import MapElites
 from tenuto.search.outcome import check_directions
 from tenuto.search.plain_samplers import RandomSearch
-from tenuto.search.programs import Programs
-from tenuto.search.proposals import check_name_and_seed, check_sampler, check_task, search_extra
+from tenuto.search.programs import DEFAULT_MEASURES, Programs, Repository
+from tenuto.search.proposals import check_name_and_seed, check_sampler, check_task, missing_extra
 from tenuto.search.pruning import check_pruner
-from tenuto.search.repository import DEFAULT_MEASURES, Repository
 from tenuto.search.spaces import Domain
 from tenuto.search.study import domain_of
 from tenuto.tasks.arguments import guarded_by
@@ -23,17 +22,19 @@ from tenuto.tasks.arguments import guarded_by
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tenuto.compat import loreley
     from tenuto.search import open_search, search_run
-    from tenuto.search.job_scheduler import Console
-    from tenuto.search.map_elites_sampler import MapElitesSampler
     from tenuto.search.open_search import OpenSearch
     from tenuto.search.queues import Queue
-    from tenuto.search.result import SearchResult
-    from tenuto.search.search_loop import EvolutionScheduler
+    from tenuto.search.reporter import SearchResult
+    from tenuto.search.search_loop import CandidateMaker, Console, SearchLoop
     from tenuto.settings import Settings
 else:
+    loreley = late("tenuto.compat.loreley")
     open_search = late("tenuto.search.open_search")
     search_run = late("tenuto.search.search_run")
+
+_METRIC = "objective"
 
 
 @guarded_by(SearchError)
@@ -78,7 +79,7 @@ class Evolution:
         repeats: int = 1,
         repeat_best: int = 0,
         pruner: Any = None,
-        metric: str = "objective",
+        metric: str = _METRIC,
         start_from: str | None = None,
         settings: "Settings | None" = None,
     ) -> None:
@@ -126,7 +127,13 @@ class Evolution:
         is_single, is_of_programs = len(self.directions) == 1, isinstance(self.task, Repository)
         if self.target is not None and not is_single:
             raise SearchError("target= needs a search with one objective")
+        if self.workdir == "":
+            raise SearchError("workdir='': give a directory")
+        if self.pruner is None and self.metric != _METRIC:
+            raise SearchError(f"metric={self.metric!r} is what a pruner judges: give pruner=, too")
         if self.pruner is not None:
+            if not self.metric:
+                raise SearchError("metric='': give the name of a metric that the task logs")
             check_pruner(self.pruner)
             if self.reproducible or not is_single or is_of_programs:
                 raise SearchError(
@@ -146,14 +153,14 @@ class Evolution:
     @property
     def settings(self) -> "Settings":
         """The settings, with the arguments of this search."""
-        with search_extra():
+        with missing_extra():
             settings_of = open_search.settings_of
         return settings_of(self)
 
     @property
-    def sampler(self) -> "MapElitesSampler":
-        """What makes candidates of the stored search; opens it."""
-        return self.open().sampler
+    def sampler(self) -> "loreley.MapElitesSampler":
+        """What makes candidates of the stored search, for a `JobScheduler`; opens it."""
+        return loreley.MapElitesSampler(self.open().maker)
 
     def open(self) -> "OpenSearch":
         """Makes or finds the stored search.
@@ -161,7 +168,7 @@ class Evolution:
         Raises `SearchDiffers` if a search of this name was declared otherwise, `SearchInJob` inside a job.
         """
         if self._opened is None:
-            with search_extra():
+            with missing_extra():
                 kind = open_search.OpenSearch
             self._opened = kind(self)
         return self._opened
@@ -171,7 +178,7 @@ class Evolution:
 
         `slots`: how many candidates are evaluated at once (the settings'); `console`: where trouble is told.
         """
-        with search_extra():
+        with missing_extra():
             run = search_run.run
         return run(self, slots, console)
 
@@ -181,7 +188,7 @@ class Evolution:
         `skip_if_exists`: if the search has these values already, that candidate's number; otherwise they are
         refused. Raises `CapReached` if the search has `max_total_jobs` candidates already.
         """
-        return self._open_for_more().enqueue(self.name, values, priority, skip_if_exists=skip_if_exists)
+        return self._open_for_more().enqueue(values, priority, skip_if_exists=skip_if_exists)
 
     def add(self, values: Any, outcome: Any, *, skip_if_exists: bool = False) -> int:
         """Adds a candidate whose outcome is known, which is told and never evaluated; its number.
@@ -191,17 +198,15 @@ class Evolution:
         """
         if isinstance(self.task, Repository):
             raise SearchError("programs are evaluated: give a commit of yours to enqueue")
-        return self._open_for_more().add(self.name, values, outcome, skip_if_exists=skip_if_exists)
+        return self._open_for_more().add(values, outcome, skip_if_exists=skip_if_exists)
 
-    def _open_for_more(self) -> "MapElitesSampler":
+    def _open_for_more(self) -> "CandidateMaker":
         opened = self.open()
         opened.reopen(has_new=True)
-        return opened.sampler
+        return opened.maker
 
-    def scheduler(
-        self, console: "Console | None" = None, queue: "Queue | Any | None" = None
-    ) -> "EvolutionScheduler":
-        """The scheduler of the search, without an agent: for programs that tick by themselves."""
+    def scheduler(self, console: "Console | None" = None, queue: "Queue | Any | None" = None) -> "SearchLoop":
+        """The scheduler of the search, without a worker: for programs that tick by themselves."""
         return self.open().scheduler(console, queue)
 
     def result(self) -> "SearchResult":

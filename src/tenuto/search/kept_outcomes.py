@@ -13,11 +13,14 @@ from typing import Any, NamedTuple
 from tenuto.database import clean
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.states import JobFailureStatus
-from tenuto.search.outcome import Outcome, as_outcome, directions_in, is_feasible, point, read_outcome
+from tenuto.search.outcome import Outcome, as_outcome, directions_in, is_feasible, plain, point, read_outcome
 
 _MESSAGE = 4000
 
 
+read_json = json.JSONDecoder().raw_decode
+"""Reads a text that this program wrote, in half of the time of `json.loads`; with the length that it read."""
+_ANY = ("metrics", "artifacts", "solution")
 _MORE = ("objectives", "constraints")
 
 
@@ -39,24 +42,36 @@ def judge(returned: Any, definition: Mapping[str, Any]) -> Judgement:
     outcome = read_outcome(given, measures, count, len(directions_in(definition)))
     if outcome.failure is not None:
         outcome = outcome._replace(objective=None)  # it counts nowhere, so no reader gets it
-    kept = {
-        "objective": outcome.objective,
-        "measures": list(point(outcome)),
-        "cost": outcome.cost,
-        "metrics": outcome.metrics,
-        "artifacts": outcome.artifacts,
-        "solution": outcome.solution,
-    }
+    kept = {"objective": outcome.objective, "measures": list(point(outcome)), "cost": outcome.cost}
+    try:
+        kept |= {key: plain_data(getattr(outcome, key), key) for key in _ANY}
+        measures = plain_data(given.measures, "measures")
+    except ValueError as error:
+        kept |= dict.fromkeys(_ANY)
+        outcome = outcome._replace(objective=None, failure=outcome.failure or str(error))
+        kept["objective"], measures = None, kept["measures"]
     kept |= {key: list(found) for key in _MORE if (found := getattr(outcome, key))}
-    if given.measures != kept["measures"]:  # this search took some by name, or found them in the metrics
-        kept["given"] = given.measures
+    if measures != kept["measures"]:  # this search took some by name, or found them in the metrics
+        kept["given"] = measures
     text = json.dumps(clean(kept))  # JSON escapes what no row could keep, and a reader would meet it
     if outcome.failure is None:
-        # What is not feasible, or one of several objectives, is the best of nothing.
+        # A candidate that is not feasible, or has several objectives, is the best of nothing.
         counted = outcome.objective if is_feasible(outcome) and not outcome.objectives else None
         return Judgement(EvolutionStatus.SUCCEEDED, text, counted, outcome.cost, None, None)
     failure, message = JobFailureStatus.FAILED.name, outcome.failure[:_MESSAGE]
     return Judgement(EvolutionStatus.FAILED, text, outcome.objective, outcome.cost, failure, message)
+
+
+def plain_data(value: Any, name: str) -> Any:
+    """A value as JSON has it, numbers and arrays of numpy as Python's; `ValueError` for what it has not."""
+    value = plain(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain_data(item, f"{name}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_data(item, name) for item in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise ValueError(f"{name} is {value!r:.60}, which is no plain data: numbers, texts, lists and mappings")
 
 
 OTHER_CODE = "OTHER_CODE"
@@ -119,7 +134,7 @@ def as_given(text: str) -> Outcome:
 
 def read_kept(text: str) -> Outcome:
     """The outcome that a row keeps; a restart reads hundreds of thousands of them."""
-    found = json.loads(text).get
+    found = read_json(text)[0].get
     return Outcome(
         found("objective"),
         tuple(found("measures", ())),

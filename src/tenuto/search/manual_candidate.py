@@ -13,9 +13,11 @@ from typing import Any
 from sqlalchemy import select
 
 from tenuto.errors import SearchError
-from tenuto.search.candidates import Candidates
+from tenuto.search.candidates import Candidates, add_given, refused, with_outcome
+from tenuto.search.commits import EvolveCommit
 from tenuto.search.export import COLUMNS
-from tenuto.search.map_elites_sampler import add_given, refused, with_outcome
+from tenuto.search.outcome import directions_in
+from tenuto.search.programs import Programs, Repository
 from tenuto.search.rows import Caps, NewCandidate, Refusal, SearchRow
 from tenuto.search.spaces import IS, Choice, Dimension, Integer, Numeric, Real, Space, Sub
 from tenuto.search.store import Store
@@ -33,8 +35,11 @@ def add_candidate(
     Raises `SearchError` for values that do not fit the space, and `CapReached`.
     """
     template = _template(store, search)
-    candidates = _candidates(search, layout, template, _space(search))
-    new = candidates.make(candidates.given(values), 0, search.told, priority)
+    if isinstance(template, EvolveCommit):
+        candidates = _programs(search, layout, template)
+    else:
+        candidates = _candidates(search, layout, template, _space(search))
+    new = candidates.make(candidates.given(values, getattr(template, "root", None)), 0, search.told, priority)
     return add_given(store, search.id, new, _caps(search))[0]
 
 
@@ -135,8 +140,32 @@ def _candidates(search: SearchRow, layout: Layout, template: Any, space: Space) 
     return candidates
 
 
+def _programs(search: SearchRow, layout: Layout, template: EvolveCommit) -> Candidates:
+    """What makes candidates of commits, as the search has them."""
+    declared = search.definition["space"]
+    repository = Repository(
+        template.repository,
+        agent=declared.get("agents") or [declared["agent"]],
+        evaluate=template.evaluate,
+        protect=template.protect,
+        thresholds=template.thresholds,
+        agent_s=template.agent_s,
+        evaluate_s=template.evaluate_s,
+        confine="auto" if template.confined else "none",
+        pass_variables=template.pass_variables.split(),
+        agent_home=template.agent_home,
+    )
+    maximize = directions_in(search.definition)[0]
+    candidates = Candidates(repository, Programs(repository), layout, search=search.id, maximize=maximize)
+    candidates.belong_to(search)
+    candidates.evaluators = search.definition["evaluators"]
+    return candidates
+
+
 def _space(search: SearchRow) -> Space:
     space = search.definition["space"]
+    if "evaluate" in space:
+        raise SearchError(f"{search.id} varies programs: add one commit at a time, with -c commit=NAME")
     if not all(isinstance(kept, dict) for kept in space.values()):
         raise SearchError(f"{search.id} varies objects: add to it from Python, with Evolution.enqueue")
     return Space(_dimensions(space))

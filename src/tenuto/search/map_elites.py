@@ -4,17 +4,87 @@ Asks for one candidate at a time, with any number in flight; keeps no state that
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tenuto.errors import SearchError
 from tenuto.search.archive import AUTO, Archive, Verdict, is_scaling, scaled_ranges
 from tenuto.search.outcome import Outcome, is_feasible, point
 from tenuto.search.proposals import InFlight, Proposal, Setup
-from tenuto.search.variation import IsoLine, Variation
 from tenuto.tasks.arguments import guarded_by
 
 if TYPE_CHECKING:
     from random import Random
+
+
+class Variation(Protocol):
+    """Makes the units of a child from those of two parents."""
+
+    def vary(self, parent: list[float], second: list[float], rng: "Random") -> list[float]: ...
+
+    def definition(self) -> dict[str, Any]: ...
+
+
+@guarded_by(SearchError)
+class IsoLine:
+    """A Gaussian step, and one along the line between the parents (Vassiliades and Mouret, 2018)."""
+
+    def __init__(self, iso: float = 0.01, line: float = 0.2) -> None:
+        self._iso = _sigma("IsoLine", iso)
+        self._line = _sigma("IsoLine", line)
+
+    def definition(self) -> dict[str, Any]:
+        return {"kind": "isoline", "iso": self._iso, "line": self._line}
+
+    def vary(self, parent: list[float], second: list[float], rng: "Random") -> list[float]:
+        along = rng.gauss(0.0, self._line)
+        iso, gauss = self._iso, rng.gauss
+        return [a + gauss(0.0, iso) + along * (b - a) for a, b in zip(parent, second, strict=True)]
+
+
+@guarded_by(SearchError)
+class Gaussian:
+    """A Gaussian step from one parent."""
+
+    def __init__(self, sigma: float = 0.1) -> None:
+        self._sigma = _sigma("Gaussian", sigma)
+
+    def definition(self) -> dict[str, Any]:
+        return {"kind": "gaussian", "sigma": self._sigma}
+
+    def vary(self, parent: list[float], second: list[float], rng: "Random") -> list[float]:
+        return [a + rng.gauss(0.0, self._sigma) for a in parent]
+
+
+@guarded_by(SearchError)
+class Mixed:
+    """One of several variations, drawn for each child by weight."""
+
+    def __init__(self, *variations: Variation, weights: Sequence[float] | None = None) -> None:
+        """`weights`: one for each variation; without, all are equally likely."""
+        if not variations:
+            raise SearchError("Mixed: give the variations to choose from")
+        self._variations = variations
+        self._weights = list(weights) if weights is not None else [1.0] * len(variations)
+        is_sound = all(0 <= weight < float("inf") for weight in self._weights) and sum(self._weights) > 0
+        if len(self._weights) != len(variations) or not is_sound:
+            raise SearchError(f"Mixed: {len(variations)} variations need as many weights, not {weights!r}")
+
+    def definition(self) -> dict[str, Any]:
+        inner = [variation.definition() for variation in self._variations]
+        return {"kind": "mixed", "variations": inner, "weights": self._weights}
+
+    def vary(self, parent: list[float], second: list[float], rng: "Random") -> list[float]:
+        drawn = rng.choices(self._variations, self._weights)[0]
+        return drawn.vary(parent, second, rng)
+
+
+def _sigma(name: str, sigma: Any) -> float:
+    if isinstance(sigma, bool) or not isinstance(sigma, int | float) or not 0 <= sigma < float("inf"):
+        raise SearchError(
+            f"{name}: {sigma!r} is no standard deviation; it is a fraction of the range, such as 0.1"
+        )
+    return float(sigma)
+
 
 # Islands: archives that evolve apart and now and then send their best to the next.
 # With one island there is one archive and no migration.
@@ -48,7 +118,7 @@ class Islands:
         return self.whole.add(number, values, objective, measures)
 
     def count_tell(self) -> None:
-        """Counts what was told; after each `migrate_every` the best of each island go to the next."""
+        """Counts the told outcomes; after each `migrate_every` the best of each island go to the next."""
         self._told += 1
         if len(self._archives) == 1 or self._told % self._migrate_every:
             return
@@ -64,7 +134,7 @@ class MapElites:
     """A search for the best candidate of every cell of the measures.
 
     `cells`: how many along each measure (a list), or how many Voronoi cells in all; `ranges`: of each
-    measure, or "auto": from the 2nd to the 98th percentile of what was told, found anew after 16, 32, 64, ...
+    measure, or "auto": from the 2nd to the 98th percentile of the told ones, found anew after 16, 32, 64, ...
     outcomes, when the archive is filled again with all of them; `measures`: their names, where the task gives
     them by name; `variation`: how a child differs from its parents; `start`: how many candidates are drawn at
     random first, and `inspirations`: how many elites beside the parent a child is shown (by default as the
@@ -96,7 +166,7 @@ class MapElites:
             if isinstance(cells, int) and not self.measures:
                 raise SearchError(f'ranges="{AUTO}" with cells={cells} needs the names of the measures')
             ranges = scaled_ranges((), len(self.measures) if isinstance(cells, int) else len(cells))
-        Archive(cells, ranges, epsilon=epsilon)  # refuses what cannot be divided, at the call
+        Archive(cells, ranges, epsilon=epsilon)  # refuses ranges that cannot be divided, at the call
         self.measure_count = len(ranges)
         if self.measures and len(self.measures) != len(ranges):
             raise SearchError(
@@ -183,7 +253,7 @@ class MapElitesRun:
         return Islands(make, declared.islands, declared.migrate_every, declared.migrants)
 
     def _scale(self) -> None:
-        """Divides the ranges of what was told anew, and fills the cells again."""
+        """Divides the ranges of the told outcomes anew, and fills the cells again."""
         self._islands = self._fresh()
         for one in self._told:
             self._islands.add(*one)

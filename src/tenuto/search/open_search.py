@@ -1,5 +1,5 @@
-"""A declared search with its stored rows: what schedulers, agents and results are made of.
-Runs nothing; `running` does.
+"""A declared search with its stored rows: what schedulers, workers and results are made of.
+Runs nothing; `search_run` does.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import CapReached, NotFound, SearchError, SearchInJob, TenutoError
+from tenuto.jobs.retry_rules import check_growth, read_rules
+from tenuto.launchers.requirements import Requirement
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
-from tenuto.search.agent import Agent
+from tenuto.scheduler.decisions import Allowance
 from tenuto.search.archive import Elite
-from tenuto.search.candidates import Candidates
+from tenuto.search.candidates import Candidates, add_given, with_outcome
 from tenuto.search.export import flat_rows
-from tenuto.search.job_scheduler import Console
 from tenuto.search.kept_outcomes import as_given
-from tenuto.search.map_elites_sampler import MapElitesSampler, add_given, with_outcome
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.program_tasks import root_of
 from tenuto.search.programs import ProgramRun, Programs
 from tenuto.search.proposals import Sampler, Setup, begin, definition_of, front_of, measures_of
 from tenuto.search.queues import Queue
 from tenuto.search.replica import Replica
-from tenuto.search.reporter import LineReporter, Plain, RunOptions, current_options
-from tenuto.search.result import SearchResult
+from tenuto.search.reporter import LineReporter, Plain, RunOptions, SearchResult, current_options
 from tenuto.search.rows import Caps, SearchRow
-from tenuto.search.search_loop import Bounds, EvolutionScheduler
+from tenuto.search.search_loop import Bounds, CandidateMaker, Console, SearchLoop
 from tenuto.search.store import Store
+from tenuto.search.worker_loop import WorkerLoop
 from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_SECTIONS
 from tenuto.settings.tree import imposed_rerun
@@ -70,7 +70,7 @@ def workspace_of(evolution: Evolution, settings: Settings) -> Path:
 
 
 class OpenSearch:
-    """A search with its rows: what schedulers, agents and results are made of."""
+    """A search with its rows: what schedulers, workers and results are made of."""
 
     def __init__(self, evolution: Evolution, slots: int | None = None) -> None:
         if current_job.get() is not None:
@@ -97,7 +97,7 @@ class OpenSearch:
         try:
             self.row = self.store.declare(self.name, self.definition, evolution.seed)
             self.candidates.belong_to(self.row)
-            self.sampler = self._sampler()
+            self.maker = self._maker()
             self.given = self._start() if evolution.start_from is not None else None
             """Outcomes of the search to start from that were added now, and how many of it do not fit."""
         except BaseException:
@@ -122,7 +122,7 @@ class OpenSearch:
                 if (new.task_id, new.job_id) in known_ids:
                     continue
                 new = with_outcome(new, as_given(row.outcome), self.definition)
-                added += add_given(self.store, self.name, new, self.sampler.caps, True)[1]
+                added += add_given(self.store, self.name, new, self.maker.caps, True)[1]
             except CapReached:
                 break
             except TenutoError:
@@ -156,10 +156,29 @@ class OpenSearch:
         made |= {key: count for key in _REPEATS if (count := getattr(evolution, key)) > (key == "repeats")}
         if evolution.pruner is not None:
             made |= {"pruner": evolution.pruner.definition(), "metric": evolution.metric}
+        if not isinstance(evolution.domain, Programs):
+            made |= {key: value for key, value in self._needs().items() if value}
         plain: dict[str, Any] = json.loads(json.dumps(made))
         return plain
 
-    def _sampler(self) -> MapElitesSampler:
+    def _needs(self) -> dict[str, Any]:
+        """What a candidate's task asks for, and its retry rules; neither makes another search of it.
+
+        Raises `RequirementError` for rules that cannot be read, or have nothing to begin with.
+        """
+        task, settings = type(self.evolution.task), self.settings
+        requires, retry = getattr(task, "__requires__", None), getattr(task, "__retry__", None)
+        said = Allowance()
+        if requires is not None:
+            first = Requirement.parse(requires).alternatives[0]
+            said = Allowance(first.memory_bytes, first.duration_s)
+        if retry is not None:
+            duration_s = settings.search.walltime_s or said.duration_s or settings.walltime_s
+            needs = Allowance(said.memory_bytes or settings.memory_bytes, duration_s)
+            check_growth(read_rules(retry, f"{task.__name__}.__retry__"), needs, f"{task.__name__}.__retry__")
+        return {"needs": list(said) if any(said) else None, "retry": retry}
+
+    def _maker(self) -> CandidateMaker:
         search = self.settings.search
         setup = Setup(
             self.evolution.domain,
@@ -178,7 +197,7 @@ class OpenSearch:
             return begun
 
         replica = Replica(self.store, self.name, fresh, self.candidates, self.evolution.seed)
-        return MapElitesSampler(
+        return CandidateMaker(
             self.store,
             replica,
             self.candidates,
@@ -209,26 +228,26 @@ class OpenSearch:
         )
 
     def scheduler(
-        self, console: Console | None = None, queue: Queue | None = None, agent: Agent | None = None
-    ) -> EvolutionScheduler:
+        self, console: Console | None = None, queue: Queue | None = None, worker: WorkerLoop | None = None
+    ) -> SearchLoop:
         """The scheduler of the search."""
-        return EvolutionScheduler(
+        return SearchLoop(
             self.settings,
             console or Plain(LineReporter()),
-            self.sampler,
+            self.maker,
             self.name,
             store=self.store,
             queue=queue,
-            agent=agent,
+            worker=worker,
             bounds=self.bounds(),
             pruner=self.evolution.pruner,
             workspace=self.workspace,
             machine=self.machine,
         )
 
-    def agent(self) -> Agent:
-        """An agent for the candidates of this search, on the slots of this machine."""
-        return Agent(
+    def worker(self) -> WorkerLoop:
+        """A worker for the candidates of this search, on the slots of this machine."""
+        return WorkerLoop(
             self.store,
             self.settings,
             self.workspace,
@@ -263,11 +282,11 @@ class OpenSearch:
             if target is None or best is None:
                 return True
             return best < target if self.evolution.maximize else best > target
-        return self.evolution.stall is None or self.sampler.replica.tally.since_better < self.evolution.stall
+        return self.evolution.stall is None or self.maker.replica.tally.since_better < self.evolution.stall
 
     def result(self, is_interrupted: bool = False) -> SearchResult:
         """What came of the search so far; `NotFound` if it was removed meanwhile."""
-        replica = self.sampler.replica
+        replica = self.maker.replica
         row = self.store.search(self.name)
         if row is None:
             raise NotFound(f"the search {self.name} was removed while it ran: run it again to begin anew")
@@ -293,11 +312,11 @@ class OpenSearch:
         )
 
     def _front(self, best: Elite | None) -> list[Elite]:
-        front = front_of(self.sampler.replica.sampler)
+        front = front_of(self.maker.replica.sampler)
         return front if front is not None else [best] if best is not None else []
 
     def _best(self, row: SearchRow) -> Elite | None:
-        archive = self.sampler.replica.archive
+        archive = self.maker.replica.archive
         if archive is not None and archive.best is not None:
             return archive.best
         if row.best_number is None or row.best_objective is None:

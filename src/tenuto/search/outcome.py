@@ -10,7 +10,7 @@ from tenuto.errors import SearchError
 
 
 class Outcome(NamedTuple):
-    """What a candidate is worth (`objective`), how it is (`measures`), and what it cost to find that out."""
+    """What a candidate is worth (`objective`), how it is (`measures`), and the cost of the evaluation."""
 
     objective: float | None = None
     measures: Sequence[float] | Mapping[str, float] = ()
@@ -34,7 +34,7 @@ def read_outcome(
     """The outcome in what a task returned: an `Outcome`, its fields as a mapping, or a number.
 
     `names`: the order of measures that were given by name; `measure_count`: how many the sampler needs;
-    `objective_count`: how many directions the search has. What cannot be used (no number, not finite,
+    `objective_count`: how many directions the search has. A value that cannot be used (no number, not finite,
     measures missing) has a `failure`, and keeps its cost.
     """
     outcome = as_outcome(returned)
@@ -46,7 +46,11 @@ def read_outcome(
     if objectives and (objective_count > 1 or outcome.objective is None):
         outcome = outcome._replace(objective=objectives[0])
     cost = outcome.cost if _finite(outcome.cost) and outcome.cost >= 0 else 0.0
+    no_mapping = _no_mapping(outcome)
+    if no_mapping is not None:
+        outcome = outcome._replace(metrics={}, artifacts={})
     measures, problem = _measures(outcome, names, measure_count)
+    problem = no_mapping or problem
     if outcome.failure is not None:
         problem = str(outcome.failure) or "failed"
     elif many is not None and (objective_count > 1 or outcome.objectives):
@@ -82,12 +86,21 @@ def as_outcome(returned: Any) -> Outcome:
             for name, value in returned.items()
             if name not in Outcome._fields and name != _OTHER_NAME
         }
-        metrics = known.get("metrics")
-        known["metrics"] = {**(metrics if isinstance(metrics, Mapping) else {}), **others}
+        metrics = known.get("metrics", {})
+        known["metrics"] = {**metrics, **others} if isinstance(metrics, Mapping) else metrics
         return Outcome(**known)
     if _is_number(plain(returned)):
         return Outcome(objective=plain(returned))
     return Outcome(failure=f"the task returned {_short(returned)}, not an Outcome, a mapping or a number")
+
+
+def _no_mapping(outcome: Outcome) -> str | None:
+    """What should be a mapping and is none, in words."""
+    for name in ("metrics", "artifacts"):
+        value = getattr(outcome, name)
+        if not isinstance(value, Mapping):
+            return f"{name} are {_short(value)}, not a mapping of names to values"
+    return None
 
 
 def _measures(
@@ -108,7 +121,7 @@ def _measures(
 
 
 def _numbers(given: Any, one: str, several: str) -> tuple[tuple[float, ...], str | None]:
-    """A list of finite numbers, or what is wrong with it."""
+    """A list of finite numbers, or its error."""
     given = plain(given)
     if isinstance(given, str) or not isinstance(given, Sequence):
         return (), f"{several} are {_short(given)}, not a list of numbers"
@@ -169,5 +182,5 @@ def check_directions(direction: str | Sequence[str]) -> tuple[bool, ...]:
 
 
 def directions_in(definition: Mapping[str, Any]) -> tuple[bool, ...]:
-    """Those of a stored search."""
+    """The values of a stored search."""
     return check_directions(definition.get("direction", "max"))

@@ -22,6 +22,7 @@ else:
     copy = late("copy")
     random = late("random")
 
+_ANSWERS = 2
 TRIES = 16
 """How often a sampler is asked anew when it proposed what was tried already."""
 
@@ -78,7 +79,19 @@ class Sampler(Protocol):
         ...
 
 
-class Declared(Protocol):
+def tell(
+    sampler: Sampler, number: int, proposal: Proposal, outcome: Outcome | None
+) -> tuple[Verdict, int | None]:
+    """Tells a sampler what came of a proposal; `SearchError` if it does not answer as one."""
+    answer: Any = sampler.tell(number, proposal, outcome)
+    if isinstance(answer, tuple) and len(answer) == _ANSWERS and isinstance(answer[0], Verdict):
+        return answer[0], answer[1]
+    raise SearchError(
+        f"{type(sampler).__name__}.tell() returned {answer!r:.60}: give a Verdict and a cell (or None)"
+    )
+
+
+class _Declared(Protocol):
     """A sampler as a script declares it, from which any number of equal ones are begun."""
 
     def begin(self, setup: Setup) -> Sampler: ...
@@ -158,6 +171,10 @@ def proposals(
         proposal = sampler.ask(number, chance(seed, number, attempt), in_flight)
         if proposal is None:
             return
+        if not isinstance(proposal, Proposal):
+            raise SearchError(
+                f"{type(sampler).__name__}.ask() returned {proposal!r:.60}: give a Proposal(values), or None"
+            )
         if untried.has(proposal.values):
             yield proposal
             untried.note(proposal.values)
@@ -184,18 +201,20 @@ _LARGEST_SEED = 1 << 63
 
 def check_name_and_seed(name: str, seed: int) -> None:
     """Raises `SearchError` for what cannot name a search, or seed it."""
-    if not name or len(name) > _LONGEST_NAME or set(name) - set(_NAME) or name.startswith("."):
-        raise SearchError(f"{name!r:.80} cannot name a search: up to 64 letters, digits, - _ and . only")
+    if not name or len(name) > _LONGEST_NAME or set(name) - set(_NAME) or name[0] in ".-":
+        raise SearchError(
+            f"{name!r:.80} cannot name a search: up to 64 letters, digits, - _ and ., not - or . first"
+        )
     if type(seed) is not int or not -_LARGEST_SEED <= seed < _LARGEST_SEED:
         raise SearchError(f"seed={seed!r:.80}: it is a whole number that a database keeps in 64 bits")
 
 
 @contextmanager
-def search_extra() -> Iterator[None]:
-    """The first use of a module that needs the extra `search` says so if the extra is missing."""
+def missing_extra(what: str = "a search", extra: str = "search") -> Iterator[None]:
+    """The first use of a module that needs an extra says so if the extra is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name and error.name.partition(".")[0] in ("sqlalchemy", "alembic", "loguru"):
-            raise SearchError(f"a search needs {error.name}: pip install 'tenuto[search]'") from None
-        raise
+        if error.name is None or error.name.startswith("tenuto"):
+            raise
+        raise SearchError(f"{what} needs {error.name}: pip install 'tenuto[{extra}]'") from None

@@ -4,12 +4,11 @@ Here the protocol, the queue for a search without a broker, and the choice; Dram
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from tenuto.errors import SearchError
 from tenuto.light import late
+from tenuto.search.proposals import missing_extra
 from tenuto.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class NoQueue:
         """Nothing to close."""
 
 
-class Listener(Protocol):
+class QueueListener(Protocol):
     """Hears the messages of a broker."""
 
     def close(self) -> None: ...
@@ -49,31 +48,18 @@ def open_queue(settings: Settings) -> Queue:
     url = settings.queue.url
     if url is None:
         return NoQueue()
-    with _extra():
+    with missing_extra("[queue] url", "dramatiq"):
         kind = dramatiq_queue.DramatiqQueue
     return kind(url, settings.queue.namespace)
 
 
-def open_listener(settings: Settings, wake: Callable[[], None]) -> Listener:
+def open_listener(settings: Settings, wake: Callable[[], None]) -> QueueListener:
     """Calls back for each message of the broker that the settings name; never without one."""
     url = settings.queue.url
     if url is None:
         return NoQueue()
-    with _extra():
+    with missing_extra("[queue] url", "dramatiq"):
         kind = dramatiq_queue.DramatiqListener
     listener = kind(url, settings.queue.namespace, wake)
     listener.start()
     return listener
-
-
-@contextmanager
-def _extra() -> Iterator[None]:
-    """The first use of Dramatiq says so if the extra is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name and error.name.startswith("tenuto"):
-            raise
-        raise SearchError(
-            f"[queue] url needs Dramatiq ({error.name} is missing): pip install 'tenuto[dramatiq]'"
-        ) from None

@@ -16,7 +16,7 @@ from tenuto.search.claimed_rows import SURROUNDINGS
 from tenuto.search.kept_outcomes import OTHER_CODE, read_kept
 from tenuto.search.outcome import Outcome, point
 from tenuto.search.points import PRUNED
-from tenuto.search.proposals import InFlight, Proposal, Sampler, archive_of, chance, proposals
+from tenuto.search.proposals import InFlight, Proposal, Sampler, archive_of, chance, proposals, tell
 from tenuto.search.rows import LogRow, Told
 from tenuto.search.spaces import Untried
 from tenuto.search.store import Store
@@ -49,7 +49,7 @@ class Replica:
         self, store: Store, name: str, begin: Callable[[], Sampler], candidates: Candidates, seed: int
     ) -> None:
         self._store = store
-        self._name = name
+        self.name = name
         self._begin = begin
         self._candidates = candidates
         self._seed = seed
@@ -74,7 +74,7 @@ class Replica:
 
     def read_on(self) -> None:
         """Reads what was added and told since, also by other processes."""
-        told, rows, tells = self._store.read_log(self._name, self.scheduled, self.told)
+        told, rows, tells = self._store.read_log(self.name, self.scheduled, self.told)
         for row in rows:
             self.scheduled = max(self.scheduled, row.number)
             if row.told is None:
@@ -159,7 +159,7 @@ class Replica:
             kept = json.loads(row.outcome)
             verdict, cell = self.sampler.tell_pruned(row.number, proposal, kept["objective"], kept["pruned"])
         else:
-            verdict, cell = self.sampler.tell(row.number, proposal, outcome)
+            verdict, cell = tell(self.sampler, row.number, proposal, outcome)
         if self.in_flight.pop(row.number, None) is None:
             self._untried.note(proposal.values)
         tally = self.tally

@@ -1,19 +1,50 @@
-"""Who shows a search to a person: a seam for the command line, and what there is to show.
+"""What came of a search, and who shows it to a person: a seam for the command line.
 A script that runs by itself has no reporter, and prints a few lines.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tenuto.clock import SystemClock
 from tenuto.jobs.text import safe
-from tenuto.search.archive import Archive
-from tenuto.search.result import SearchResult
+from tenuto.search.archive import Archive, Elite
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """A search as it stood when `run` returned, or `result` was called."""
+
+    name: str
+    state: str
+    reason: str | None
+    message: str | None
+    scheduled: int
+    succeeded: int
+    failed: int
+    reused: int
+    cost: float
+    best: Elite | None
+    archive: Archive | None
+    is_interrupted: bool = False
+    read_rows: Callable[[], list[dict[str, Any]]] = field(default=list, repr=False)
+    front: Sequence[Elite] = ()
+    """The Pareto front of several objectives; of one, the best alone."""
+    pruned: int = 0
+    cancelled: int = 0
+
+    @property
+    def is_paused_by_itself(self) -> bool:
+        """True if its surroundings failed, as `message` says; False if a person paused it."""
+        return self.state == "PAUSED" and self.message is not None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One mapping for each candidate, by number, with a column for each parameter, metric and measure."""
+        return self.read_rows()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +67,7 @@ class SearchProgress:
     best_objective: float | None
     archive: Archive | None = None
     parents: tuple[int, ...] = ()
-    """The cells of the parents of what is in flight."""
+    """The cells of the parents of candidates in flight."""
     slots: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
     """What the last candidates failed of, and how often."""
@@ -78,7 +109,7 @@ current_options: ContextVar[RunOptions | None] = ContextVar("tenuto_search_optio
 
 
 # A console for a reporter that reads no markup.
-# Drops what is no news to a person who watches the search.
+# Drops lines without news to a person who watches the search.
 
 
 class Plain:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, unique
 from typing import Any, NamedTuple
 
+from tenuto.errors import SearchError
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
 
 
@@ -44,7 +45,7 @@ class SearchRow:
 
 @dataclass(frozen=True, slots=True)
 class CandidateCounts:
-    """How many candidates of a search are in each status, and what is due."""
+    """How many candidates of a search are in each status, and the due rows."""
 
     pending: int = 0
     queued: int = 0
@@ -84,6 +85,12 @@ class NewCandidate:
     objective: float | None = None
 
 
+def check_priority(priority: int) -> None:
+    """Raises `SearchError` for a priority that no database keeps."""
+    if not -(1 << 31) <= priority < 1 << 31:
+        raise SearchError(f"priority={priority}: it is a whole number of 32 bits, such as 0, 10 or -5")
+
+
 @unique
 class Refusal(Enum):
     """Why a candidate was not added."""
@@ -110,12 +117,11 @@ class Sent:
 
     id: str
     number: int
-    sends: int
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A row that a worker runs; `attempt` fences what it writes."""
+    """A row that a worker runs; `attempt` fences its writes."""
 
     id: str
     search_id: str

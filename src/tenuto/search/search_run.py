@@ -1,4 +1,4 @@
-"""Runs a declared search: puts scheduler and agent together, shows how it goes, and ends both.
+"""Runs a declared search: puts scheduler and worker together, shows how it goes, and ends both.
 Knows how to run and to end; how a search is opened is in `open_search`.
 """
 
@@ -22,7 +22,6 @@ from tenuto.jobs.notify import Notice, Notifier
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.export import failures
 from tenuto.search.git import Git
-from tenuto.search.job_scheduler import Console
 from tenuto.search.open_search import OpenSearch
 from tenuto.search.program_tasks import check_commands, ignore_workspace, remarks_on
 from tenuto.search.programs import Programs
@@ -32,11 +31,12 @@ from tenuto.search.reporter import (
     RunOptions,
     SearchProgress,
     SearchReporter,
+    SearchResult,
     current_options,
     current_reporter,
 )
-from tenuto.search.result import SearchResult
 from tenuto.search.rows import SearchRow
+from tenuto.search.search_loop import Console
 from tenuto.search.store import Store
 from tenuto.search.tables import is_status, jobs
 from tenuto.settings.tree import imposed_notify
@@ -44,31 +44,29 @@ from tenuto.settings.tree import imposed_notify
 if TYPE_CHECKING:
     from tenuto.search.evolution import Evolution
 
-# What Ctrl-C, or a TERM, does to a search: the first has it drain, the second leave, the third end at once.
+# What Ctrl-C, or a TERM, does to a search or a worker: the first has it drain, the third end at once.
 # Changes the process's signal handlers, and puts them back.
 
 
 INTERRUPTED = 5
 
 
-class SearchInterrupts:
-    """Counts interrupts while a search runs; does nothing outside the main thread."""
+class Interrupts:
+    """Counts interrupts while a search or a worker runs; does nothing outside the main thread."""
 
-    def __init__(
-        self, drain: Callable[[], None], leave: Callable[[], None], say: Callable[[str], None]
-    ) -> None:
-        self._drain = drain
-        self._leave = leave
+    def __init__(self, say: Callable[[str], None], *acts: tuple[Callable[[], None], str]) -> None:
+        """`acts`: what the first and the second interrupt do, each with what is said of it."""
         self._say = say
+        self._acts = acts
         self._before: dict[int, Any] = {}
         self.count = 0
 
     @property
     def is_left(self) -> bool:
-        """True once a person did not want to wait for what runs."""
+        """True once a person did not want to wait for running rows."""
         return self.count > 1
 
-    def __enter__(self) -> SearchInterrupts:
+    def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._interrupted)
@@ -83,14 +81,9 @@ class SearchInterrupts:
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
         # In a thread: a handler interrupts whatever the main thread does, also what holds a lock.
-        if self.count == 1:
-            self._start(
-                self._drain, "nothing more is started; waiting for what runs (again: leave, jobs continue)"
-            )
-        elif self.count == 2:
-            self._start(self._leave, "leaving; running jobs continue, and the next run takes them over")
-        else:
+        if self.count > len(self._acts):
             os._exit(INTERRUPTED)
+        self._start(*self._acts[self.count - 1])
 
     def _start(self, act: Callable[[], None], text: str) -> None:
         def work() -> None:
@@ -217,8 +210,8 @@ class SearchRun:
         if isinstance(domain, Programs):
             ignore_workspace(domain.repository, str(opened.workspace))
         self._branch = _best_branch(opened)
-        self.agent = opened.agent() if options.workers else None
-        self.scheduler = opened.scheduler(console or Plain(reporter), agent=self.agent)
+        self.worker = opened.worker() if options.workers else None
+        self.scheduler = opened.scheduler(console or Plain(reporter), worker=self.worker)
         self.scheduler.on_tick = self._ticked
         self._is_root_read = False
         told = imposed_notify.get() or opened.settings.notify
@@ -249,7 +242,7 @@ class SearchRun:
 
     def _run(self) -> SearchResult:
         opened = self._opened
-        opened.sampler.replica.read_on()
+        opened.maker.replica.read_on()
         opened.reopen()
         started = self._progress()
         self._best_told, self._failed_told = started.best_number, started.failed  # told by an earlier driver
@@ -264,28 +257,32 @@ class SearchRun:
         domain = opened.evolution.domain
         for remark in remarks_on(domain.repository) if isinstance(domain, Programs) else ():
             self._reporter.say(f"{opened.name}: {remark}")
-        interrupts = SearchInterrupts(self._stop, self._leave, self._reporter.say)
+        interrupts = Interrupts(
+            self._reporter.say,
+            (self._stop, "nothing more is started; waiting for what runs (again: leave, jobs continue)"),
+            (self._leave, "leaving; running jobs continue, and the next run takes them over"),
+        )
         with interrupts:
-            if self.agent is not None:
-                self.agent.start()
+            if self.worker is not None:
+                self.worker.start()
             try:
                 self.scheduler.run_forever(once=self._options.once)
             finally:
-                if self.agent is not None:
-                    self.agent.drain() if not interrupts.is_left else self.agent.leave()
-                    self.agent.join(None if not interrupts.is_left else 10)
-            self.scheduler.jobs.close()
-            if self.agent is not None and self.agent.error is not None:
-                error = self.agent.error
+                if self.worker is not None:
+                    self.worker.drain() if not interrupts.is_left else self.worker.leave()
+                    self.worker.join(None if not interrupts.is_left else 10)
+            self.scheduler.dispatcher.close()
+            if self.worker is not None and self.worker.error is not None:
+                error = self.worker.error
                 words = f"{opened.name} could not continue: {type(error).__name__}: {error}"
                 raise WorkerDied(words) from error
             result = opened.result(interrupts.count > 0)
             self._follow_best()
             ended = self._progress()
             self._reporter.ended(ended, result)
-            if self._notifier is not None:  # what ended after the last tick
+            if self._notifier is not None:  # the rows that ended after the last tick
                 self._notify(ended, self._notifier)
-            older = opened.sampler.replica.tally.older
+            older = opened.maker.replica.tally.older
             if older:
                 self._reporter.say(
                     f"{opened.name}: {older} of the outcomes {'was' if older == 1 else 'were'} made by other "
@@ -296,12 +293,12 @@ class SearchRun:
 
     def _stop(self) -> None:
         self.scheduler.stop()
-        if self.agent is not None:
-            self.agent.drain()
+        if self.worker is not None:
+            self.worker.drain()
 
     def _leave(self) -> None:
-        if self.agent is not None:
-            self.agent.leave()
+        if self.worker is not None:
+            self.worker.leave()
         self.scheduler.stop(at_once=True)
 
     def _follow_best(self) -> None:
@@ -352,7 +349,7 @@ class SearchRun:
     def _progress(self) -> SearchProgress:
         view = self.scheduler.view or self._opened.store.view(self._opened.name)
         assert view is not None
-        replica = self._opened.sampler.replica
+        replica = self._opened.maker.replica
         tally, archive = replica.tally, replica.archive
         parents = {p.parent for p in replica.in_flight.values() if p.parent is not None}
         cells = tuple(e.cell for e in archive.elites() if e.number in parents) if archive and parents else ()
@@ -373,7 +370,7 @@ class SearchRun:
             view.search.best_objective,
             archive,
             cells,
-            self._opened.settings.slots if self.agent is not None else 0,
+            self._opened.settings.slots if self.worker is not None else 0,
             self._failures(tally.failed),
             str(self._opened.workspace),
         )

@@ -7,17 +7,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, select
 
-from tenuto.database import Database, now_ms
-from tenuto.database.late_ids import LateIds
-from tenuto.database.members import MemberKind, listed
+from tenuto.database import Database, LateIds, MemberKind, listed, now_ms
 from tenuto.errors import NotFound
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.metrics import MetricsReader
-from tenuto.jobs.row import Detail, Group, Result, Row, Why
+from tenuto.jobs.removal import kill
+from tenuto.jobs.row import Detail, Group, Result, Row, Why, row_key
 from tenuto.jobs.source import (
     CHUNK_ROWS,
     Acted,
@@ -31,29 +31,16 @@ from tenuto.jobs.source import (
     Panels,
     Target,
 )
-from tenuto.jobs.stop import kill
 from tenuto.jobs.view import JobsView
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.states import JobState
-from tenuto.search.archive_panel import archive_panel
+from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.search.candidate_rows import SEARCH
 from tenuto.search.claimed_rows import is_dead
-from tenuto.search.export import candidate_of, change_of, lineage
-from tenuto.search.monitor_rows import (
-    MEANINGS,
-    STATES,
-    attempt_of,
-    chosen_of,
-    counted_states,
-    group_of,
-    instant,
-    key_of,
-    name_of,
-    result_of,
-    row_of,
-)
-from tenuto.search.search_overview import overview
+from tenuto.search.export import candidate_of, change_of, lineage, spread_values
+from tenuto.search.points import PRUNED
+from tenuto.search.programs import PROGRAM_TASK
+from tenuto.search.search_overview import archive_panel, overview
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches
 from tenuto.workspace.layout import Layout
@@ -61,6 +48,128 @@ from tenuto.workspace.machine import this_machine
 from tenuto.workspace.points import Points
 
 S = EvolutionStatus
+STATES: Mapping[EvolutionStatus, tuple[JobState, JobFailureStatus | None]] = {
+    S.PENDING: (JobState.WAITING, None),
+    S.QUEUED: (JobState.SCHEDULED, None),
+    S.RUNNING: (JobState.RUNNING, None),
+    S.SUCCEEDED: (JobState.DONE, None),
+    S.FAILED: (JobState.ERROR, JobFailureStatus.FAILED),
+    S.CANCELLED: (JobState.ERROR, JobFailureStatus.CANCELLED),
+}
+PREFIX = f"{Door.SEARCH.value}:"
+MEANINGS = {
+    S.PENDING: "made, and waits to be sent",
+    S.QUEUED: "sent; the next worker with a free slot claims it",
+    S.RUNNING: "a worker evaluates it",
+    S.SUCCEEDED: "evaluated",
+    S.FAILED: "it could not be evaluated",
+    S.CANCELLED: "a person, or the end of the search, did not want it",
+}
+
+
+def counted_states(statuses: Mapping[EvolutionStatus, int]) -> dict[JobState, int]:
+    """How many candidates are in which state of a job."""
+    found: dict[JobState, int] = {}
+    for status, number in statuses.items():
+        state = STATES[status][0]
+        found[state] = found.get(state, 0) + number
+    return found
+
+
+def chosen_of(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain parameters that a candidate was proposed with, by column."""
+    return {name: value for name, value in spread_values(kept).items() if not isinstance(value, dict | list)}
+
+
+def result_of(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """What a candidate is worth, by column."""
+    measures = {f"measure {place}": value for place, value in enumerate(kept["measures"] or ())}
+    metrics = kept["metrics"] if isinstance(kept["metrics"], dict) else {}
+    objectives = {f"objective {place}": value for place, value in enumerate(kept.get("objectives", ()))}
+    return {**(objectives or {"objective": kept["objective"]}), **measures, **metrics, "cost": kept["cost"]}
+
+
+def attempt_of(row: Any) -> dict[str, Any]:
+    """The last attempt of a candidate: rows do not keep the others."""
+    state, reason = STATES[S(row.status)]
+    started, ended = instant_or_none(row.started_at), instant_or_none(row.completed_at)
+    return {
+        "attempt": row.attempt,
+        "started": started.isoformat() if started else None,
+        "ended": ended.isoformat() if ended else None,
+        "state": state.name.lower(),
+        "reason": reason.name.lower() if reason else None,
+        "message": row.message,
+        "exit_code": None,
+        "signal": None,
+        "host": row.worker,
+        "pid": None,
+        "launcher": None,
+        "usage": {},
+    }
+
+
+def name_of(key: str) -> str:
+    """The search that a group or row names, with the number of a row behind it."""
+    return key.removeprefix(PREFIX)
+
+
+def key_of(name: str, number: int | str) -> str:
+    """The key of a candidate's row."""
+    return row_key(Door.SEARCH, name, str(number))
+
+
+def instant(ms: int) -> datetime:
+    """An instant of the database's clock."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def instant_or_none(ms: int | None) -> datetime | None:
+    """An instant of the database's clock, if there was one."""
+    return None if ms is None else instant(ms)
+
+
+def group_of(row: Any) -> Group:
+    """A search."""
+    state = SearchState(row.state)
+    return Group(
+        f"{PREFIX}{row.id}",
+        Door.SEARCH,
+        row.id,
+        state=state.value if row.reason is None else f"{state.value} ({row.reason})",
+        live=state is not SearchState.ENDED,
+        started=instant(row.created_at),
+        ended=instant_or_none(row.ended_at),
+        total=row.scheduled,
+        message=row.message,
+    )
+
+
+def row_of(row: Any) -> Row:
+    """A candidate."""
+    state, reason = STATES[S(row.status)]
+    if row.failure in JobFailureStatus.__members__:
+        reason = JobFailureStatus[row.failure]
+    return Row(
+        key_of(row.search_id, row.number),
+        f"{PREFIX}{row.search_id}",
+        Door.SEARCH,
+        row.search_id,
+        f"{row.search_id}#{row.number}",
+        state,
+        PRUNED if row.failure == PRUNED else row.status,
+        reason if state is JobState.ERROR else None,
+        row.message,
+        row.attempt,
+        owner=f"search/{row.search_id}",
+        where=row.worker or "",
+        submitted=instant(row.created_at),
+        started=instant_or_none(row.started_at),
+        ended=instant_or_none(row.completed_at),
+        result=result_of(candidate_of(row._mapping)) if state is JobState.DONE else None,
+    )
+
+
 TAKE_UP = "tenuto evolve SCRIPT"
 UNTICKED_MS = 15_000
 """A scheduler that is at work says so more often."""
@@ -109,7 +218,24 @@ class SearchSource:
         return group._replace(take_up=TAKE_UP)
 
     def driver(self, group: str) -> Driver:
-        return Driver(self._database.read(lambda c: _is_attended(c, name_of(group))), TAKE_UP)
+        if self._database.read(lambda c: _is_attended(c, name_of(group))):
+            return Driver(is_at_work=True, take_up=TAKE_UP)
+        return Driver(is_at_work=False, take_up=TAKE_UP, has_payloads=self._has_payloads(name_of(group)))
+
+    def _has_payloads(self, name: str) -> bool:
+        """Whether a candidate is evaluated in this workspace, whatever rows say that no process keeps."""
+        query = select(evolution_jobs).where(jobs.search_id == name, jobs.status == S.RUNNING.value)
+        view = JobsView(self._layout, this_machine())
+        return any(
+            view.look(job).state.running()
+            for row in self._database.read(lambda c: c.execute(query).all())
+            for job in self._jobs_of(row)
+        )
+
+    def _jobs_of(self, row: Any) -> set[JobKey]:
+        """The jobs of a candidate: its evaluation, and its agent if it has one."""
+        key = key_of(row.search_id, row.number)
+        return {self.job_of(key, row), self.job_of(f"{key}{AGENT}", row)}
 
     def stamp(self, group: str) -> object:
         return self._database.stamp()
@@ -123,7 +249,7 @@ class SearchSource:
         return counted_states(self._store.statuses(name_of(group)))
 
     def about(self, group: str) -> Mapping[str, Any]:
-        return overview(self._store, name_of(group)).as_json()
+        return overview(self._store, name_of(group))
 
     def listed(self) -> Iterator[Sequence[Row]]:
         groups = self.groups()
@@ -141,9 +267,15 @@ class SearchSource:
         part = AGENT if number.endswith(AGENT) else ""
         try:
             row = self._candidate(key_of(search, number)) if search else None
-            return [] if row is None else [f"{key_of(search, row.number)}{part}"]
         except NotFound:
+            row = None
+        if row is None:
             return ()
+        if part and row.task_id != PROGRAM_TASK:
+            raise NotFound(
+                f"{search}#{row.number} has no agent: only a search that evolves a program has them"
+            )
+        return [f"{key_of(search, row.number)}{part}"]
 
     def feed(self) -> Feed:
         return SearchFeed(self._database)
@@ -278,8 +410,7 @@ class SearchSource:
         """Ends what runs of a candidate in this workspace: the worker may have left."""
         if S(row.status) is S.RUNNING:
             view = JobsView(self._layout, this_machine())
-            key = key_of(row.search_id, row.number)
-            for job in {self.job_of(key, row), self.job_of(f"{key}{AGENT}", row)}:
+            for job in self._jobs_of(row):
                 killing = kill(view, job, message)
                 if killing.runner is not None:
                     killing.runner.close()

@@ -18,7 +18,7 @@ from tenuto.tasks.schema import schema_of
 if TYPE_CHECKING:
     from random import Random
 
-    from tenuto.search.variation import Variation
+    from tenuto.search.map_elites import Variation
 
 Shape = int | tuple[int, ...] | None
 _FEWEST_REDRAWS = 0.1

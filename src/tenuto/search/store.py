@@ -5,6 +5,8 @@ Each method is one transaction; their statements are in `candidate_rows` and `cl
 from __future__ import annotations
 
 import json
+import os.path
+import shlex
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -74,6 +76,7 @@ from tenuto.search.rows import (
     SearchView,
     Sent,
     Told,
+    check_priority,
 )
 from tenuto.search.tables import (
     DISPATCH_ORDER,
@@ -86,6 +89,7 @@ from tenuto.search.tables import (
     jobs,
     searches,
 )
+from tenuto.settings.search import SEARCH_FILE
 
 S = EvolutionStatus
 _COMPARED = (
@@ -137,9 +141,11 @@ class Store:
         for key in _COMPARED:
             place = difference(row.definition.get(key), definition.get(key), key)
             if place is not None:
+                folder, file = os.path.split(self.database.shown_url)
+                where = f" -w {shlex.quote(folder)}" if file == SEARCH_FILE else ""
                 raise SearchDiffers(
                     f"the stored search {name!r} was declared otherwise: {place}. Put that back, give the "
-                    f"search another name, or discard it: tenuto search remove {name} --yes"
+                    f"search another name, or discard it: tenuto search remove {name} --yes{where}"
                 )
         if row.definition != definition:
             self.redefine(name, definition)
@@ -180,7 +186,7 @@ class Store:
         self.database.write(lambda connection: connection.execute(statement))
 
     def drain(self, name: str, reason: SearchEnd, message: str | None = None) -> bool:
-        """Begins to end a search: what waits is cancelled, what runs is waited for."""
+        """Begins to end a search: waiting rows are cancelled, running ones waited for."""
 
         def work(connection: Connection) -> bool:
             here = locked(connection, name)
@@ -315,6 +321,7 @@ class Store:
 
     def set_priority(self, name: str, number: int, priority: int) -> bool:
         """Gives a candidate that waits another priority."""
+        check_priority(priority)
 
         def work(connection: Connection) -> bool:
             changed = connection.execute(
@@ -396,7 +403,7 @@ class Store:
     def dispatch(self, name: str, limit: int, is_probe: bool = False) -> list[Sent]:
         """Promotes the candidates that are due to QUEUED, the best first; a probe does not wait until due."""
         query = (
-            select(jobs.id, jobs.number, jobs.sends, jobs.attempt)
+            select(jobs.id, jobs.number, jobs.attempt)
             .where(jobs.search_id == name, is_status(S.PENDING))
             .order_by(*DISPATCH_ORDER)
             .limit(limit)
@@ -445,7 +452,7 @@ class Store:
 
         return self.database.write(work)
 
-    # -- what ended is told --
+    # -- ended rows are told --
 
     def read_log(
         self, name: str, after_number: int, after_told: int

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.database import Database, migrate
 from tenuto.errors import SearchError
+from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.archive import Elite, Verdict
 from tenuto.search.candidates import decoded, encoded
 from tenuto.search.kept_outcomes import judge
-from tenuto.search.map_elites_sampler import MapElitesSampler, ScheduledJob
 from tenuto.search.opening import MIGRATIONS
 from tenuto.search.proposals import Proposal, Sampler
 from tenuto.search.replica import Replica
 from tenuto.search.rows import Caps, LogRow, NewCandidate
-from tenuto.search.search_loop import Ingestion
+from tenuto.search.search_loop import CandidateMaker, Ingestion, ScheduledJob
 from tenuto.search.store import Store
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 TASK = "study"
 """In the place of the task of candidates that no job evaluates."""
 _MOST_RACES = 100
-_BATCH = 256
 
 
 class _Candidates:
@@ -92,21 +91,21 @@ class StoredStudy:
         candidates: Any = _Candidates(domain, f"{name}/{row.created_at}")
         self._maximize = definition["direction"] == "max"
         self.replica = Replica(self._store, name, begin, candidates, definition["seed"])
-        self._sampler = MapElitesSampler(
+        self._maker = CandidateMaker(
             self._store, self.replica, candidates, caps=Caps(), maximize=self._maximize
         )
-        self._ingestion = Ingestion(
-            self._store, self.replica, name, batch=_BATCH, maximize=self._maximize, window=None
-        )
+        self._ingestion = Ingestion(self._store, self.replica, name, maximize=self._maximize)
 
     def ask(self) -> ScheduledJob | None:
         """The next candidate; None if the sampler has nothing to try."""
         self._ingestion.ingest(is_asked_out=False)
-        return self._sampler.schedule_job(experiment_id=self._name)
+        return self._maker.make()
 
     def tell(self, number: int, outcome: Outcome | None) -> Verdict:
-        """Stores what came of a candidate, and tells it to the sampler."""
+        """Stores the outcome of a candidate, and tells it to the sampler."""
         found = judge({"failure": "it failed"} if outcome is None else outcome, self._definition)
+        if outcome is not None and found.status is EvolutionStatus.FAILED:
+            raise SearchError(f"candidate {number}: {found.message}")
         if not self._store.finish_by_hand(self._name, number, found):
             raise SearchError(f"candidate {number} was not asked for, or was told already")
         for _ in range(_MOST_RACES):

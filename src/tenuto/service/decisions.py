@@ -125,7 +125,7 @@ class QueueView(NamedTuple):
 
     @property
     def position(self) -> int:
-        """The place of the job in the order of `next_jobs`, from 1; what comes in later may change it."""
+        """The place of the job in the order of `next_jobs`, from 1; later jobs may change it."""
         has: dict[str, int] = {}
         for job in self.active:
             has[job.user] = has.get(job.user, 0) + 1

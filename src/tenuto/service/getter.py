@@ -127,7 +127,7 @@ LOST = "the node lost the job"
 
 
 class _Follower:
-    """What is known of a job while it is followed."""
+    """The facts about a followed job."""
 
     def __init__(self, row: JobRow) -> None:
         self.row = row

@@ -59,7 +59,7 @@ _NO_CONNECTION = (
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """Where a node is, and what it must be told."""
+    """Where a node is, and its credentials."""
 
     url: str
     secret: str | None = None
@@ -74,7 +74,7 @@ class _NodeBroken(NodeSilent):
 
 
 class _NoNode(NodeRefusal):
-    """What is there answers in a way that no node does."""
+    """The server there answers in a way that no node does."""
 
 
 class HttpNode:
@@ -129,7 +129,7 @@ class HttpNode:
                 self._is_none = f"it is no node of a job service: {error}"
                 raise NodeNotReached(self._is_none) from None
             except _NodeBroken as error:
-                # The node itself answered: no request is under way, and what it does not have is nowhere.
+                # The node itself answered: no request is under way, and an unknown payload is nowhere.
                 if is_ours and (found := await self.find(job)) is not None:
                     return found
                 raise NodeNotReached(f"it could not take the job: {error}") from None

@@ -16,12 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tenuto.clock import Clock
 from tenuto.errors import JobServiceError, PortTaken
 from tenuto.jobs.tcp_ports import listen
-from tenuto.scheduler.latency import keep_loops_free
+from tenuto.scheduler.loop import keep_loops_free
 from tenuto.service.contract import ErrorCode, error_json
 from tenuto.service.log import log
 from tenuto.service.stage import heard
-from tenuto.web.connections import ConnectionLimits, HttpServer, http_server, protocol_class
-from tenuto.web.hosts import is_loopback
+from tenuto.web import ConnectionLimits, HttpServer, http_server, is_loopback, protocol_class
 
 DRAIN_S = 30.0
 BACKLOG = 2048

@@ -62,7 +62,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "insecure": "the node takes jobs without its secret",
     }
 )
-"""Every action and what it means; the documentation lists them."""
+"""Every action and its meaning; the documentation lists them."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@+-]{1,200}")
 

@@ -28,7 +28,7 @@ class JobPlace(NamedTuple):
 
     @property
     def files(self) -> str:
-        """What was uploaded, until a node took it or the job ended."""
+        """The uploaded files, until a node took it or the job ended."""
         return f"{self.directory}/{FILES}"
 
     @property

@@ -171,7 +171,7 @@ class Server:
     # Starting and stopping
 
     async def start(self) -> None:
-        """Goes on with what was under way, and begins to claim."""
+        """Continues the work under way, and begins to claim."""
         parts = self.parts
         raise_open_files(parts.settings.connections)
         await parts.sql(parts.requests.be_seen)

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Select, func, select
 
 from tenuto.clock import SystemClock
-from tenuto.database import Database, now_ms
-from tenuto.database.late_ids import LateIds
+from tenuto.database import Database, LateIds, now_ms
 from tenuto.errors import NotFound
 from tenuto.jobs.metrics import points_in
 from tenuto.jobs.row import Detail, Group, Result, Row, Why, row_key
@@ -68,6 +67,9 @@ _REFUSED = {
 _STREAMS = {"out": "stdout", "err": "stderr"}
 _MOST = 1 << 30
 R = TypeVar("R")
+TAKE_UP = "tenuto serve"
+UNSEEN_MS = 60_000
+"""A server that is at work says so every few seconds; one that is started again is back sooner."""
 RECENT_MS = 24 * 3600 * 1000
 """How long an ended job is listed without being asked for."""
 _READ_AGAIN = 100
@@ -98,6 +100,7 @@ class ServiceSource:
         self._places = DataPlaces(data)
 
     def groups(self) -> Sequence[Group]:
+        take_up = TAKE_UP if self.driver("").is_at_work is False else None
         found = [
             Group(
                 f"{Door.SERVICE.value}:{name}",
@@ -107,6 +110,7 @@ class ServiceSource:
                 live=True,
                 started=_instant(first),
                 total=total,
+                take_up=take_up,
             )
             for name, total, first in self._history.services()
         ]
@@ -124,7 +128,12 @@ class ServiceSource:
         return next((one for one in self.groups() if one.group == group), None)
 
     def driver(self, group: str) -> Driver:
-        return Driver()
+        shown, late = self._requests.servers(UNSEEN_MS)
+        if not shown:  # stopped by a person, who starts it again
+            return Driver(take_up=TAKE_UP)
+        # Without a server no end is recorded: rows stay as it left them, whether nodes run on or not.
+        is_at_work = len(late) < len(shown)
+        return Driver(is_at_work, TAKE_UP, has_payloads=None if is_at_work else False)
 
     def stamp(self, group: str) -> object:
         return self._database.stamp()

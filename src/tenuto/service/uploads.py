@@ -260,7 +260,7 @@ class Receiver:
     def _unpack(self, name: str) -> None:
         """Replaces an uploaded ZIP by its files, which are held to the rules and limits of all others.
 
-        The sizes in a ZIP are what its maker says: what comes out is counted.
+        The sizes in a ZIP are claims of its maker: the unpacked bytes are counted.
         """
         if self._names.get(folded(name)) != name:
             raise refused(ErrorCode.BAD_ARCHIVE, f"Nothing to unpack: no file {name[:80]!a} was uploaded")

@@ -42,9 +42,6 @@ class SearchSettings:
     dispatch_batch_size: int = setting(
         integer(1), 64, "Candidates handed out in one step.", foreign="SCHEDULER_DISPATCH_BATCH_SIZE"
     )
-    ingest_batch_size: int = setting(
-        integer(1), 256, "Outcomes stored in one step.", foreign="SCHEDULER_INGEST_BATCH_SIZE"
-    )
     poll_interval_s: float = setting(
         SECONDS,
         1.0,
@@ -56,9 +53,6 @@ class SearchSettings:
     )
     lease_s: float = setting(
         SECONDS, 45.0, "Time after which the candidates of a silent worker are given to others."
-    )
-    send_backoff_s: float = setting(
-        SECONDS, 1.0, "Wait after a message that could not be sent, doubling to 60."
     )
     max_attempts: int = setting(integer(1), 3, "Tries at a candidate whose worker is lost.")
     walltime_s: float | None = setting(

@@ -89,7 +89,7 @@ def check_variable(name: object, value: object) -> None:
 
 
 class Mismatch(Exception):
-    """A value that does not fit: what was expected, what came, and where inside the value."""
+    """A value that does not fit: the expected type, the given value, and where inside the value."""
 
     def __init__(self, expected: str, given: object, where: str = "", hint: str = "") -> None:
         super().__init__(expected)
@@ -113,6 +113,8 @@ def describe(mismatch: Mismatch) -> str:
 # What a function declares: read from its annotations at its first call, asked at each.
 
 Fits = Callable[[Any], bool]
+_LARGEST_BITS = 1023
+"""Of a whole number that a float can hold."""
 _MORE, _MORE_NAMED = 0x04, 0x08
 """Flags of a function's code that has ``*args`` or ``**named``, as `inspect` names them."""
 
@@ -120,7 +122,7 @@ _MORE, _MORE_NAMED = 0x04, 0x08
 def guarded(target: F, error: type[Exception] = InvalidValue) -> F:
     """Has a function check its arguments at the call; of a class the constructor and the public methods.
 
-    `error` names the parameter, what its annotation expects and what came, before a line has run. What an
+    `error` names the parameter, its annotation and the given value, before a line has run. What an
     annotation cannot say is the function's own to check; `Any` is not looked at.
     """
     if not isinstance(target, type):
@@ -152,24 +154,26 @@ def _guarded(function: Any, error: type[Exception]) -> Any:
         positional, by_name, further, other = checks
         for check, value in zip(positional, given, strict=False):
             if check is not None and not check[1](value):
-                raise error(_unfit(function, check, value))
+                raise error(_unfit(function, check, value, given))
         for name, value in named.items():
             check = by_name.get(name, other)
             if check is not None and not check[1](value):
-                raise error(_unfit(function, (check[0], check[1], name), value))
+                raise error(_unfit(function, (check[0], check[1], name), value, given))
         if further is not None:
             for value in given[len(positional) :]:
                 if not further[1](value):
-                    raise error(_unfit(function, further, value))
+                    raise error(_unfit(function, further, value, given))
         return function(*given, **named)
 
     return call
 
 
-def _unfit(function: Any, check: Any, given: Any) -> str:
+def _unfit(function: Any, check: Any, wrong: Any, given: Sequence[Any]) -> str:
     expected, _, name = check
-    where = function.__qualname__.removesuffix(".__init__")
-    return f"{where}({name}=) expects {expected}, but got {shown(given)}, at {caller()}"
+    where = function.__qualname__
+    if function.__name__ == "__init__" and given:
+        where = type(given[0]).__qualname__  # as the caller wrote it, also if the constructor is inherited
+    return f"{where}({name}=) expects {expected}, but got {shown(wrong)}, at {caller()}"
 
 
 def _checks(function: Any) -> tuple[list[Any], dict[str, Any], Any, Any]:
@@ -327,6 +331,9 @@ def _a(name: str) -> str:
 
 
 def _is_number(value: Any) -> bool:
+    """Whether a value is a number that a float can hold."""
+    if isinstance(value, int) and value.bit_length() > _LARGEST_BITS:
+        return False
     return (hasattr(type(value), "__float__") and not isinstance(value, bool)) or is_whole(value)
 
 

@@ -24,10 +24,10 @@ from tenuto.errors import (
 from tenuto.light import late, pathlib
 from tenuto.tasks.arguments import Mismatch, describe, guarded, refused
 from tenuto.tasks.base import ConfigBase, ConfigState, brief, caller, class_name, is_config, shown, state_of
-from tenuto.tasks.graph import configs_in
+from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.hints import Role, field
 from tenuto.tasks.identity import forget_digest
-from tenuto.tasks.live import generated_path, instantiate, seal
+from tenuto.tasks.live import generated_path, instantiate, seal, thawed
 from tenuto.tasks.ports import job_context
 from tenuto.tasks.schema import DEFAULT_OF_C, DeprecatedParameter, Schema, conforms, note_id, schema_of
 from tenuto.tasks.tags import Tagged, add_tag, tags
@@ -124,6 +124,8 @@ def config_class(cls: type[Any]) -> Any:
             "__setattr__": _set_attribute,
             "__delattr__": _delete_attribute,
             "__getattr__": _absent_attribute,
+            "__copy__": copyconfig,
+            "__deepcopy__": _deep_copy,
         }
         made = ABCMeta.__new__(type(cls), cls.__name__, (cls,), namespace)
         type.__setattr__(cls, "__config_class__", made)
@@ -264,7 +266,15 @@ def _absent_attribute(config: Any, name: str) -> Any:
         )
     if name in schema.parameters:
         raise MissingValue(f"{class_name(config)}.{name} has no value yet")
-    raise UnknownParameter(f"{class_name(config)} has no attribute {name!r}: {schema.suggestion(name)}")
+    remedy = f"derive it from Task, for {class_name(config)} is none" if name in _OF_TASKS else ""
+    raise UnknownParameter(
+        f"{class_name(config)} has no attribute {name!r}: {remedy or schema.suggestion(name)}"
+    )
+
+
+_OF_TASKS = frozenset(
+    ("submit", "job", "jobpath", "result", "wait", "on", "needs", "watch_output", "on_completed")
+)
 
 
 class _ConfigAlias(types.GenericAlias):
@@ -343,7 +353,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
         return self
 
     def tags(self) -> dict[str, Any]:
-        """All tags: own ones, and those of the configs inside."""
+        """All tags: own ones, and tags of the configs inside."""
         return tags(self)
 
     def add_dependencies(self, *dependencies: Any) -> Self:
@@ -412,14 +422,14 @@ def _short(value: Any) -> str:
 
 
 def _open_parameters(config: ConfigBase) -> list[str]:
+    values, defaults = config.__dict__, schema_of(type(config)).defaults
+    return [name for name in _open_names(config) if values.get(name) is defaults.get(name)]
+
+
+def _open_names(config: ConfigBase) -> list[str]:
+    """The parameters that may hold configs, and can be given."""
     schema = schema_of(type(config))
-    values = config.__dict__
-    return [
-        name
-        for name in schema.config_names
-        if schema.parameters[name].role is not Role.CONSTANT
-        and (name not in values or values[name] is schema.defaults.get(name))
-    ]
+    return [name for name in schema.config_names if schema.parameters[name].role is not Role.CONSTANT]
 
 
 def _accepts(config: ConfigBase, name: str, inner: ConfigBase) -> bool:
@@ -457,6 +467,20 @@ def copyconfig(config: C, **changes: Any) -> C:
     if state.watchers:
         kept.watchers = tuple((_rebound(method, config, copied), call) for method, call in state.watchers)
     return copied
+
+
+def _deep_copy(config: Config, _: Any) -> Any:
+    """An open copy of a config, and of the configs in it, but for the tasks that have a job."""
+    copies: dict[int, Any] = {}
+    nodes: Any = postorder(config, lambda node: False)
+    for node in nodes:
+        copies[id(node)] = node
+        if node is config or node._state.job is None:
+            held = {name: node.__dict__.get(name) for name in _open_names(node)}
+            copies[id(node)] = copyconfig(
+                node, **{name: thawed(one, copies) for name, one in held.items() if one}
+            )
+    return copies[id(config)]
 
 
 def _rebound(method: Any, config: Any, copied: Any) -> Any:

@@ -62,7 +62,7 @@ def task(function: Any = None, /, *, id: str | None = None) -> Any:
     """Makes a task of a function: ``train.C(lr=0.1)`` is its config, and ``train(0.1)`` calls it plainly.
 
     Its parameters are those of the task, each with an annotation; a default is ignored in the identity, as in
-    ``lr: Param[float] = 0.1``. What it returns is the job's result. `id`: the task's id in place of
+    ``lr: Param[float] = 0.1``. Its return value is the job's result. `id`: the task's id in place of
     ``module.function``. `DeclarationError` for a lambda, a function inside another, and a parameter that
     has no annotation or no name.
     """

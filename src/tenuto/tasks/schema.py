@@ -17,7 +17,7 @@ from tenuto.tasks.hints import (
     Field,
     OutputField,
     PathGenerator,
-    Prepared,
+    PreparedHint,
     Role,
     TPath,
     help,
@@ -160,7 +160,7 @@ deprecated: list[type] = []
 
 def is_of_deprecated(*ids: Any) -> bool:
     """Whether one of these is the id of a class that stands for a newer one."""
-    return any(schema_of(one).id in ids for one in deprecated)
+    return any(type_id(one) in ids for one in deprecated)
 
 
 def _placed(cls: type, generator: PathGenerator) -> PathGenerator:
@@ -169,7 +169,7 @@ def _placed(cls: type, generator: PathGenerator) -> PathGenerator:
         return generator
     if generator.stream is not None or not generator.path:
         raise DeclarationError(f"{cls.__qualname__} is prepared outside of any job: give its path as text")
-    return PathGenerator(generator.path, partial=Prepared())
+    return PathGenerator(generator.path, partial=PreparedHint())
 
 
 def _check_replacement(schema: Schema) -> None:

@@ -1,5 +1,5 @@
 """Random numbers of a job: the seed that a task was given, and the generators that it seeds.
-It knows `random`, NumPy and PyTorch, and imports none of them: what is loaded later is seeded then.
+It knows `random`, NumPy and PyTorch, and imports none of them: a library loaded later is seeded then.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class JobsList:
         self._is_synced = True
 
     def close(self) -> None:
-        """Sync what is left and close."""
+        """Sync the rest and close."""
         try:
             if not self._is_synced:
                 self.sync()
@@ -162,6 +162,41 @@ def newest_listed(files: Files, run: RunPaths, most: int, known: Collection[byte
         return None
     is_whole = len(found) == most or len(last) < most * _REPEATS
     return NewestListed(list(found.values())[::-1], names) if is_whole else None
+
+
+_LINE_BYTES = 1 << 10
+"""More than most lines have."""
+
+
+def last_listed(files: Files, run: RunPaths, most: int) -> list[JobLine] | None:
+    """The last jobs of a long list, `most` at most, in its order; the rest of it is not read.
+
+    None where its end does not tell: long lines, damaged ones, or a few jobs submitted again and again.
+    """
+    found = files.stat(run.jobs_list)
+    start = max((found.size if found is not None else 0) - most * _REPEATS * _LINE_BYTES, 0)
+    data = files.read_range(run.jobs_list, start, most * _REPEATS * _LINE_BYTES)
+    jobs: dict[str, JobLine] = {}
+    try:
+        for line in reversed(data[: data.rfind(b"\n") + 1].splitlines(keepends=True)[1:]):
+            job = _from_fields(Fields(unseal(line)))
+            jobs.setdefault(job.job_id, job)
+            if len(jobs) == most:
+                return list(jobs.values())[::-1]
+    except ValueError:
+        pass
+    return None
+
+
+def start_of_last(files: Files, run: RunPaths, most: int) -> int:
+    """Where about the last `most` lines of a list begin: 0 for a shorter one."""
+    found = files.stat(run.jobs_list)
+    size = found.size if found is not None else 0
+    sample = files.read_range(run.jobs_list, max(size - (_LINE_BYTES << 6), 0), _LINE_BYTES << 6)
+    start = size - most * len(sample) // max(sample.count(b"\n"), 1)
+    if start <= 0:
+        return 0
+    return start + files.read_range(run.jobs_list, start, _LINE_BYTES << 6).find(b"\n") + 1
 
 
 def lines_about(files: Files, run: RunPaths, job_ids: Collection[str]) -> list[JobLine]:

@@ -13,7 +13,7 @@ from tenuto.light import NamedTuple
 from tenuto.workspace.json_bytes import to_json
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Files
-from tenuto.workspace.records import Corrupt, Fields, LaunchRecord, decode_fields, read_record
+from tenuto.workspace.records import Corrupt, Fields, LaunchRecord, decode_fields, read_record, sound
 
 MARKER_LIMIT = 4096
 """A marker fits the block set aside for it, so that a full disk can still be reported."""
@@ -124,6 +124,7 @@ class Marker(NamedTuple):
     def _plain(self) -> dict[str, Any]:
         fields = {
             **self._asdict(),
+            "message": sound(self.message),
             "reason": self.reason.name if self.reason else None,
             "starttime": self.starttime.isoformat() if self.starttime else None,
             "endtime": self.endtime.isoformat() if self.endtime else None,
@@ -156,7 +157,7 @@ def _shared(code: str | None, defaults: str | None) -> Mapping[str, Any]:
 
 
 class MarkersFound(NamedTuple):
-    """What lies at the two marker paths."""
+    """The files at the two marker paths."""
 
     done: Marker | Corrupt | None = None
     failed: Marker | Corrupt | None = None

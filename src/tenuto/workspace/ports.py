@@ -141,7 +141,7 @@ class Files(Protocol):
         ...
 
     def link(self, source: str, path: str) -> None:
-        """Make `path` one more name of what lies at `source`, which may be a link itself.
+        """Make `path` one more name of the file at `source`, which may be a link itself.
 
         Not every disk can, nor any disk without end: `OSError`, also if something has that name.
         """

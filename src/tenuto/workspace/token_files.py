@@ -97,7 +97,7 @@ class TokenState(NamedTuple):
     held: frozenset[int]
 
     def free(self) -> list[int]:
-        """What may be taken, the lowest first. Units beyond a capacity that was lowered count while held."""
+        """The free units, the lowest first. Units beyond a capacity that was lowered count while held."""
         free = [unit for unit in range(self.capacity or 0) if unit not in self.held]
         return free[: self.free_count]
 

@@ -12,8 +12,7 @@ from tenuto.cli.console import print_json, say
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.experiments.runs import RunView
 from tenuto.experiments.workspace_view import WorkspaceView
-from tenuto.jobs.difference import ABSENT, Changed, changed, plain_side
-from tenuto.jobs.parameters import read_stored
+from tenuto.jobs.parameters import ABSENT, Changed, changed, plain_side, read_stored
 from tenuto.jobs.result_table import exact_text, flat_result, result_of
 from tenuto.jobs.row import Row
 from tenuto.jobs.text import counted, safe

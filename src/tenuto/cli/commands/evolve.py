@@ -32,8 +32,8 @@ from tenuto.search.evolution import Evolution
 from tenuto.search.map_elites import MapElites
 from tenuto.search.openevolve import ISLANDS, SEED, OpenEvolveConfig, program_repository, read_config
 from tenuto.search.opening import default_workspace
+from tenuto.search.programs import AGENT_S, DEFAULT_MEASURES, EVALUATE_S, Repository
 from tenuto.search.reporter import RunOptions, SearchReporter, current_options, current_reporter
-from tenuto.search.repository import AGENT_S, DEFAULT_MEASURES, EVALUATE_S, Repository
 from tenuto.settings import load_settings, process_environment
 from tenuto.settings.search import SEARCH_SECTIONS
 
@@ -172,7 +172,7 @@ def program_options(command: F) -> F:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSearch:
-    """A search of programs, how many are evaluated at once (None: the settings'), and what was ignored."""
+    """A search of programs, how many run at once (None: the settings'), and the ignored settings."""
 
     evolution: Evolution
     slots: int | None
@@ -184,13 +184,14 @@ def declare(options: ProgramOptions) -> DeclaredSearch:
     """The search that the options declare; raises `click.UsageError` for options that do not fit together."""
     _check(options)
     settings = load_settings(foreign=SEARCH_SECTIONS)
-    given = options.workspace
-    workspace = Path(os.path.abspath(settings.workspace(given))) if given else default_workspace(settings)
+    place = options.workspace
+    workspace = Path(os.path.abspath(settings.workspace(place))) if place else default_workspace(settings)
     config = OpenEvolveConfig()
     if options.config is not None:
         config = read_config(Path(options.config).read_text("utf-8"), options.config)
     name = options.name or _named(options.repo or options.program or "")
-    measures = tuple(options.measures.split(",")) if options.measures else config.feature_dimensions
+    given = options.measures
+    measures = tuple(map(str.strip, given.split(","))) if given else config.feature_dimensions
     measures = measures or DEFAULT_MEASURES
     repository = _repository(options, config, workspace / "programs" / name, measures)
     total = options.max_total
@@ -443,7 +444,7 @@ def run_program(programs: ProgramOptions, options: RunOptions, reporter: SearchR
 
 
 def run(search: Callable[[], object], options: RunOptions, reporter: SearchReporter | None) -> int:
-    """Runs what runs searches, which are shown by a reporter; the exit code."""
+    """Runs a script of searches, which a reporter shows; the exit code."""
     _silence_loguru()
     reporting, optional = current_reporter.set(reporter), current_options.set(options)
     try:
@@ -535,7 +536,7 @@ def again(script: str) -> str:
 
 
 def _silence_loguru() -> None:
-    """What is logged is also told on the screen, where a log would tear the picture."""
+    """Log lines are told on the screen, where a log would tear the picture."""
     try:
         from loguru import logger
     except ModuleNotFoundError:

@@ -19,11 +19,11 @@ from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SearchError, SettingsError
 from tenuto.jobs.text import safe, truncate
 from tenuto.lifecycle.evolution import SearchEnd
-from tenuto.search.archive_panel import told_cells
 from tenuto.search.export import artifacts_of, best_rows, candidate_rows, change_of, flat_rows, lineage
 from tenuto.search.manual_candidate import add_candidate, add_table
 from tenuto.search.opening import FILE_NAME, default_workspace, has_searches, open_database
-from tenuto.search.search_overview import SearchOverview, overview, workers
+from tenuto.search.rows import SearchRow
+from tenuto.search.search_overview import overview, shape_of, told_cells, workers
 from tenuto.search.store import Store
 from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_SECTIONS
@@ -86,8 +86,7 @@ def best(name: str, cell: str | None, workspace: str | None, as_json: bool) -> N
     """Show the best candidate of a search, or of one cell of its archive; of several objectives all that no
     other beats (with --json a list)."""
     with opened(workspace, name) as store:
-        found = overview(store, name)
-        rows = best_rows(store, name, None if cell is None else _in_cell(store, found, cell))
+        rows = best_rows(store, name, None if cell is None else _in_cell(store, name, cell))
         if not rows:
             raise NotFound(f"{name}: no candidate there was evaluated yet")
         artifacts = artifacts_of(store, name, rows[0]["number"]) if len(rows) == 1 else {}
@@ -115,23 +114,23 @@ _BEST = (
 )
 
 
-def _in_cell(store: Store, found: SearchOverview, text: str) -> set[int]:
+def _in_cell(store: Store, name: str, text: str) -> set[int]:
     """The candidates of a cell, as the archive is divided now."""
-    cell = _cell(found, text)
-    search = store.search(found.name)
-    sampler = search.definition.get("sampler") if search is not None else None
-    told = told_cells(store.database, found.name, sampler or {})[1]
+    search = store.search(name)
+    assert search is not None
+    cell = _cell(search, text)
+    told = told_cells(store.database, name, search.definition.get("sampler") or {})[1]
     return {one.number for one in told if one.cell == cell}
 
 
-def _cell(found: SearchOverview, text: str) -> int:
+def _cell(search: SearchRow, text: str) -> int:
     try:
         position = [int(part) for part in text.split(",")]
     except ValueError:
         raise click.UsageError(f"--cell {text}: give whole numbers, such as 3,4") from None
-    shape = found.shape
+    shape = shape_of(search)
     if not shape:
-        raise click.UsageError(f"--cell {text}: {found.name} has no archive of several cells")
+        raise click.UsageError(f"--cell {text}: {search.id} has no archive of several cells")
     if len(position) != len(shape) or any(
         not 0 <= at < size for at, size in zip(position, shape, strict=True)
     ):
@@ -155,7 +154,7 @@ def show_lineage(name: str, number: int | None, no_diff: bool, workspace: str | 
     """
     with opened(workspace, name) as store:
         if number is None:
-            best = overview(store, name).best
+            best = overview(store, name)["best"]
             if best is None:
                 raise NotFound(f"{name}: no candidate was evaluated yet")
             number = best["number"]
@@ -218,6 +217,8 @@ def list_workers(workspace: str | None, as_json: bool) -> None:
     if as_json:
         print_json(found, None)
         return
+    if not found:
+        tell("no worker is at work")
     for one in found:
         click.echo(
             f"{safe(one['name'])}  {one['slots']} slots, {one['running']} running, seen {one['seen_s']:.0f} "
@@ -233,7 +234,7 @@ def list_workers(workspace: str | None, as_json: bool) -> None:
 def remove(name: str, yes: bool, workspace: str | None, as_json: bool) -> int:
     """Remove a search and its candidates from the database; the directories of jobs stay."""
     with opened(workspace, name) as store:
-        scheduled = overview(store, name).scheduled
+        scheduled = overview(store, name)["scheduled"]
         if yes:
             store.remove(name)
     if as_json:
@@ -244,12 +245,12 @@ def remove(name: str, yes: bool, workspace: str | None, as_json: bool) -> int:
     return exit_codes.OK if yes else exit_codes.FAILED
 
 
-def _changed(as_json: bool, name: str, is_changed: bool, done: str, **more: int) -> int:
-    """Tells what was done to a search; the exit code."""
+def _changed(as_json: bool, name: str, is_changed: bool, done: str, why: str, **more: int) -> int:
+    """Tells the outcome of an action on a search, or `why` there was none; the exit code."""
     if as_json:
         print_json({"search": name, **more, "changed": is_changed}, None)
     else:
-        tell(f"{safe(name)}: {done if is_changed else 'nothing was changed'}")
+        tell(f"{safe(name)}: {done if is_changed else f'nothing was changed: {why}'}")
     return exit_codes.OK if is_changed else exit_codes.FAILED
 
 
@@ -261,7 +262,8 @@ def drain(name: str, workspace: str | None, as_json: bool) -> int:
     """End a search: what waits is cancelled, what runs is waited for."""
     with opened(workspace, name) as store:
         is_changed = store.drain(name, SearchEnd.STOPPED, "drained by a person")
-    return _changed(as_json, name, is_changed, "ends when what runs has ended")
+        why = f"it is {overview(store, name)['state']} already"
+    return _changed(as_json, name, is_changed, "ends when what runs has ended", why)
 
 
 @command.command()
@@ -274,8 +276,10 @@ def priority(name: str, number: int, value: int, workspace: str | None, as_json:
     """Give a candidate that waits another priority: the highest starts next."""
     with opened(workspace, name) as store:
         is_changed = store.set_priority(name, number, value)
+        found = lineage(store, name, number)
+    why = f"candidate {number} is {found[-1]['status']}" if found else f"it has no candidate {number}"
     done = f"candidate {number} has priority {value}"
-    return _changed(as_json, name, is_changed, done, candidate=number, priority=value)
+    return _changed(as_json, name, is_changed, done, why, candidate=number, priority=value)
 
 
 @command.command()
@@ -295,7 +299,7 @@ def add(
     workspace: str | None,
     as_json: bool,
 ) -> None:
-    """Add candidates of your own to a search; a value is JSON, or a text.
+    """Add candidates of your own to a search; a value is JSON, or a text. Of programs: -c commit=BRANCH.
 
     A row of --csv that has an `objective` is told with it and not evaluated; rows that the search has already
     are skipped. What `tenuto search export --format csv` printed is read as it is.

@@ -5,11 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import os.path
-import signal
-import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
@@ -17,22 +14,23 @@ import click
 from tenuto.cli.console import print_json
 from tenuto.cli.options import json_option
 from tenuto.cli.session import let_go_of_closed_streams, tell
+from tenuto.errors import NotFound
 from tenuto.jobs.text import safe
-from tenuto.search.agent import Agent
 from tenuto.search.candidate_jobs import gpus_of
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.queues import open_listener
+from tenuto.search.search_run import Interrupts
 from tenuto.search.store import Store
+from tenuto.search.worker_loop import WorkerLoop
 from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_SECTIONS
 from tenuto.workspace.machine import this_machine
 
 DIED = 1
-INTERRUPTED = 5
 _LOOK_S = 0.2
 
 
-class Worker:
+class WorkerProcess:
     """One process that evaluates candidates."""
 
     def __init__(
@@ -57,8 +55,10 @@ class Worker:
         self._settings = settings
         self._say = say
         self._database = open_database(settings, workspace)
-        self._agent = Agent(
-            Store(self._database),
+        store = Store(self._database)
+        self._refuse_unknown(store.names(), only or (), once)
+        self._loop = WorkerLoop(
+            store,
             settings,
             workspace,
             machine,
@@ -68,51 +68,47 @@ class Worker:
             is_passing=once,
             gpus=gpus,
         )
-        self._interrupts = 0
+
+    def _refuse_unknown(self, known: Collection[str], only: Collection[str], once: bool) -> None:
+        """Refuses a search that there is not; a worker that stays waits for it, and says so."""
+        for name in sorted({*only} - {*known}):
+            words = f"there is no search {name!r} in {self._database.shown_url}"
+            if once:
+                self._database.close()
+                raise NotFound(f"{words}; there are: {', '.join(known) or 'none'}")
+            self._say(f"{words} yet: waiting for it")
 
     def run(self) -> int:
         """Works until it is told to leave, and nothing runs any more; the exit code."""
-        agent = self._agent
-        before = {n: signal.signal(n, self._interrupted) for n in (signal.SIGTERM, signal.SIGINT)}
-        agent.start()
-        listener = open_listener(self._settings, agent.wake)
-        self._say(f"worker {agent.name}: ready, {self._settings.slots} slots")
-        try:
-            while not agent.join(_LOOK_S):
-                pass
-        finally:
-            listener.close()
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            self._database.close()
-        self._say(f"worker {agent.name}: ended, {agent.evaluated} candidates")
-        if agent.error is None:
+        loop = self._loop
+
+        def say(text: str) -> None:
+            self._say(f"worker {loop.name}: {text}")
+
+        with Interrupts(
+            say,
+            (loop.drain, "nothing more is claimed; waiting for what runs (again: stop it)"),
+            (loop.abandon, "stopping what runs, and giving it back"),
+        ):
+            loop.start()
+            listener = open_listener(self._settings, loop.wake)
+            say(f"ready, {self._settings.slots} slots")
+            try:
+                while not loop.join(_LOOK_S):
+                    pass
+            finally:
+                listener.close()
+        self._database.close()
+        say(f"ended, {loop.evaluated} candidates")
+        if loop.error is None:
             return 0
-        self._say(f"worker {agent.name}: it could not continue: {type(agent.error).__name__}: {agent.error}")
+        say(f"it could not continue: {type(loop.error).__name__}: {loop.error}")
         return DIED
 
     def ended(self) -> dict[str, Any]:
-        """What came of its work, for programs."""
-        error = None if self._agent.error is None else str(self._agent.error)
-        return {"worker": self._agent.name, "evaluated": self._agent.evaluated, "error": error}
-
-    def _interrupted(self, number: int, frame: FrameType | None) -> None:
-        self._interrupts += 1
-        if self._interrupts == 1:
-            self._start(self._agent.drain, "nothing more is claimed; waiting for what runs (again: stop it)")
-        elif self._interrupts == 2:
-            self._start(self._agent.abandon, "stopping what runs, and giving it back")
-        else:
-            os._exit(INTERRUPTED)
-
-    def _start(self, act: Callable[[], None], text: str) -> None:
-        """In a thread: a signal may come while the main thread holds a lock."""
-
-        def work() -> None:
-            self._say(f"worker {self._agent.name}: {text}")
-            act()
-
-        threading.Thread(target=work, name="interrupt", daemon=True).start()
+        """The outcome of its work, for programs."""
+        error = None if self._loop.error is None else str(self._loop.error)
+        return {"worker": self._loop.name, "evaluated": self._loop.evaluated, "error": error}
 
 
 @click.command()
@@ -149,7 +145,7 @@ def command(
     """
     settings = load_settings(foreign=SEARCH_SECTIONS)
     path = Path(os.path.abspath(settings.workspace(workspace))) if workspace else default_workspace(settings)
-    worker = Worker(
+    worker = WorkerProcess(
         settings,
         path,
         lambda text: tell(safe(text)),

@@ -33,7 +33,7 @@ _NOBODY = "-"
 
 
 class Preloaded(Protocol):
-    """What was done in another process, from which this one was forked."""
+    """The work done in another process, from which this one was forked."""
 
     @property
     def digests(self) -> dict[str, str]:

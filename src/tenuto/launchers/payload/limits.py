@@ -249,7 +249,7 @@ def _count(path: str, name: bytes) -> int:
 
 
 def log_gap(size: int, log_bytes: int) -> tuple[int, int] | None:
-    """The range of a log of this size that nobody reads: what lies between its kept head and tail.
+    """The range of a log of this size that no reader needs: the part between its kept head and tail.
 
     None if the whole log fits into its limit. The hole that `BoundedLogs` makes lies within the range.
     """
@@ -281,7 +281,7 @@ class BoundedLogs:
         return any(log.truncated for log in self._logs)
 
     def check(self) -> None:
-        """Cut what is too long; `OutputLimit` where that is impossible."""
+        """Cut a text that is too long; `OutputLimit` where that is impossible."""
         fullest = max([log.check() for log in self._logs])
         # A log that fills a good part of its limit between two looks could overshoot by as much.
         self.pause_s = (
@@ -333,7 +333,7 @@ class _BoundedLog:
 
 
 def confine(confinement: Confinement) -> None:
-    """Confine this process; what cannot be given up raises, and the command is not run.
+    """Confine this process; a right that stays raises, and the command is not run.
 
     The order matters: after each step there is less that the next may do.
     """

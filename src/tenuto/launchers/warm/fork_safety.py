@@ -37,7 +37,7 @@ def is_installed(module: ModuleType) -> bool:
 def held_by_users_modules() -> Iterator[tuple[str, Any]]:
     """Each object that a module of the user's refers to, however indirectly, with the module's name.
 
-    Objects of other modules (their classes, functions and globals) are not gone through: what lies behind
+    Objects of other modules (their classes, functions and globals) are not gone through: the values behind
     them is theirs.
     """
     modules = [module for module in list(sys.modules.values()) if hasattr(module, "__dict__")]

@@ -1,5 +1,5 @@
 """What modules ask of their process while they are imported: variables, and the working directory.
-A forked child has other answers than its parent had, so the parent must know what was asked.
+A forked child has other answers than its parent had, so the parent must know the questions.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Sources:
         self._looked = time.monotonic()
 
     def changed(self) -> str | None:
-        """A file that is no longer what was imported, if there is one."""
+        """A file that has changed since the import, if there is one."""
         now = time.monotonic()
         if self._changed is None and now >= self._looked + _EVERY_S:
             self._looked = now
@@ -154,7 +154,7 @@ def look_like_a_job(import_path: list[str]) -> None:
 
 
 class Output:
-    """Keeps what is written to the standard streams, from its making to `taken`."""
+    """Keeps the text written to the standard streams, from its making to `taken`."""
 
     def __init__(self) -> None:
         self._kept = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("out", "err")]
@@ -162,7 +162,7 @@ class Output:
             os.dup2(fd, standard)
 
     def taken(self) -> tuple[bytes, bytes]:
-        for stream in (sys.stdout, sys.stderr):  # or each child would print again what is in the buffers
+        for stream in (sys.stdout, sys.stderr):  # or each child would print the buffers again
             if stream is not None and not stream.closed:
                 stream.flush()
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)

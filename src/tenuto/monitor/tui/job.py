@@ -43,18 +43,18 @@ _CURVE_CELLS = 40
 
 
 class JobAnswers(NamedTuple):
-    """What was answered about a job."""
+    """The answer about a job."""
 
     job: shapes.JobDetail | None = None
     why: shapes.Why | None = None
     part: shapes.LogPart | None = None
     trouble: str = ""
     curves: Sequence[shapes.Curve] | None = None
-    """What it logged over time; None if that was not asked for."""
+    """Its metrics over time; None if they were not asked for."""
 
 
 def ask_job(provider: StateProvider, key: str, *, with_facts: bool, log: LogPane | None) -> JobAnswers:
-    """A job, why it is where it is, and what is new in its log."""
+    """A job, why it is where it is, and the new text of its log."""
     job, why, part, trouble, curves = None, None, None, "", None
     if with_facts:
         job, why = provider.job(key), provider.why(key)
@@ -82,7 +82,7 @@ def job_title(job: shapes.Job, detail: shapes.JobDetail | None = None) -> tuple[
 def facts(
     job: shapes.JobDetail, why: shapes.Why | None, room: int, curves: Sequence[shapes.Curve] = ()
 ) -> list[Line]:
-    """What is known of a job, one line for each fact that there is."""
+    """The facts about a job, one line for each fact that there is."""
     lines: list[Line] = []
 
     def fact(label: str, *parts: Span | str) -> None:

@@ -1,4 +1,4 @@
-"""The log of a job as the terminal holds it: the last lines, following what is printed, bars as they ended.
+"""The log of a job as the terminal holds it: the last lines, following the output, bars as they ended.
 Bounded: at most 5,000 lines; the provider gives the rest on request.
 """
 
@@ -75,7 +75,7 @@ class LogPane:
     # The provider
 
     def ask(self, provider: StateProvider) -> Any:
-        """What is new; called in a thread."""
+        """The new lines; called in a thread."""
         key, stream, start = self.key, self.stream, self._next
         if key is None:
             return None
@@ -86,7 +86,7 @@ class LogPane:
         return provider.log(key, stream, tail=TAIL_BYTES)
 
     def take(self, part: shapes.LogPart | None) -> None:
-        """What came; a log that was replaced by a new attempt begins again."""
+        """The new text; a log that was replaced by a new attempt begins again."""
         if part is None or part["key"] != self.key or part["stream"] != self.stream:
             return
         is_next = self._next is not None and part["attempt"] == self._attempt and part["offset"] == self._next

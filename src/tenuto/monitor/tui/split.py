@@ -38,7 +38,7 @@ PANES = ("jobs", "log", "groups")
 
 
 class Around(NamedTuple):
-    """What is shown around the list."""
+    """The lines around the list."""
 
     overview: shapes.Overview
     history: shapes.History | None
@@ -46,7 +46,7 @@ class Around(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What was answered."""
+    """The answer."""
 
     jobs: shapes.Jobs
     around: Around | None = None

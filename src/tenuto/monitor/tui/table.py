@@ -141,7 +141,7 @@ class Listing(Generic[R]):
         self._chosen = self._identity(row) if row is not None else None
 
     def wanted(self) -> int:
-        """The offset of the window that holds what is in sight, with room on both sides."""
+        """The offset of the window that holds the visible rows, with room on both sides."""
         has_all = self.offset <= self.top and (
             self.offset + len(self.rows) >= min(self.top + self._page + 1, self.count)
         )

@@ -155,7 +155,7 @@ def waits(group: shapes.Group) -> int:
 
 
 def told(job: shapes.Job) -> str:
-    """What a job says of itself: its progress, what it waits for, why it failed."""
+    """The words of a job: its progress, its dependencies, the cause of its failure."""
     if job["state"] == "running":
         return job["progress_desc"] or job["alarm"] or ""
     reason = f"{job['reason'].upper()}: " if job["state"] == "error" and job["reason"] else ""

@@ -199,7 +199,7 @@ class _LogTail:
         self._has_ended = False
 
     async def read(self) -> list[shapes.LogPart]:
-        """What came since; a new attempt begins a new log."""
+        """The new text; a new attempt begins a new log."""
         try:
             return await run_in_threadpool(self._read)
         except (OSError, TenutoError):

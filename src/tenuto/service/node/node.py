@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from tenuto.jobs.directories import Outcome
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.removal import no_keeper, remove
+from tenuto.jobs.source import ActedAs
 from tenuto.jobs.view import JobsView
 from tenuto.launchers.confinement import Sandbox, SandboxMode
 from tenuto.launchers.forking_launcher import ForkingLauncher
@@ -137,7 +137,7 @@ class EmbeddedNode:
             os.chmod(directory, OPEN_DIRECTORY if is_passed else DIRECTORY_MODE)
 
     async def start(self) -> None:
-        """Goes on with what was open, and begins to clean."""
+        """Continues open payloads, and begins to clean."""
         if self._plan.sandbox.mode is SandboxMode.NONE:
             log("not_sandboxed", 30, node=self.name)
         if self.is_drained:
@@ -206,7 +206,7 @@ class EmbeddedNode:
         place, log_bytes = self.runner.place(row.key), self.runner.log_bytes(row)
         try:
             return read_log(place.logs[stream], offset, limit, log_bytes)
-        except FileNotFoundError:  # the metrics of what has ended are in its result alone
+        except FileNotFoundError:  # the metrics of an ended payload are in its result alone
             return read_archived_log(place.result, stream, offset, limit) or LogPiece(b"", offset)
 
     def progress(self, row: PayloadRow) -> str:
@@ -323,7 +323,7 @@ class PayloadCleaner:
         left = {row.id for row in rows}
         # The row moves last: what a killed node left of a directory is found again by its row.
         for acted in remove(self._view, keys, no_keeper):
-            if acted.outcome in (Outcome.DELETED, Outcome.GONE):
+            if acted.outcome in (ActedAs.DELETED, ActedAs.GONE):
                 self._payloads.clean(keys[acted.key])
                 left.discard(keys[acted.key].id)
             else:

@@ -61,7 +61,7 @@ class Place(NamedTuple):
 def source(
     place: Place, facts: Mapping[str, Any], uid: int | None, moment: float, log_bytes: int, bounds: Bounds
 ) -> Source:
-    """What is packed of a payload."""
+    """The packed files of a payload."""
     owners = None if uid is None else frozenset({uid})
     return Source(place.work, place.logs, facts, moment, owners, log_bytes, bounds, expected=STREAMS)
 

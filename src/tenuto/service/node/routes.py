@@ -170,7 +170,7 @@ def _said(row: PayloadRow) -> JSONResponse:
 
 
 def _headers(row: PayloadRow) -> dict[str, str]:
-    """Whose a payload is, and what it used."""
+    """The owner of a payload, and its use."""
     used = {"cpu_s": row.cpu_s, "memory_peak": row.memory_peak}
     told = urlencode({name: value for name, value in used.items() if value is not None})
     return {MARK_HEADER: row.mark, **({USAGE_HEADER: told} if told else {})}

@@ -74,7 +74,7 @@ class ResultResponse(FileResponse):
 
     @classmethod
     def _parse_range_header(cls, http_range: str, file_size: int) -> list[tuple[int, int]]:
-        """The ranges that are asked for; what is none, or of another unit, is as if it were not there."""
+        """The ranges that are asked for; another text, or another unit, counts as absent."""
         try:
             return super()._parse_range_header(http_range, file_size)
         except MalformedRangeHeader:

@@ -59,6 +59,7 @@ class LsfDialect(Dialect):
     kill_words = ("bkill", "-s", "KILL", "{ids}")
     ours = ("-J", "-o", "-oo", "-e", "-eo", "-K", "-I", "-r", "-rn", "-cwd")
     foreign_variables = ("LSB_",)
+    array_blanks = ("{name}",)
 
     def submit(self, job: JobScript) -> SubmissionAnswer:
         name = f"{job.name}[1-{job.jobs}]" if job.jobs > 1 else job.name

@@ -111,26 +111,12 @@ class SlurmDialect(Dialect):
     kill_words = ("scancel", "-Q", "-f", "-s", "KILL", "--state=RUNNING", "{ids}")
     throttle_words = ("%{n}",)
     limit_words = ("--signal=B:USR1@60",)
-    ours = (
-        *(
-            "--array",
-            "-a",
-            "--chdir",
-            "--clusters",
-            "-M",
-            "-D",
-            "--input",
-            "-i",
-            "--job-name",
-            "-J",
-            "--open-mode",
-            "--output",
-        ),
-        *("-o", "--parsable", "--requeue", "--no-requeue", "--signal", "--test-only", "--wait", "-W"),
-        "--wrap",
+    ours = tuple(
+        "--array -a --chdir --clusters -M -D --input -i --job-name -J --open-mode --output -o --parsable "
+        "--requeue --no-requeue --signal --test-only --wait -W --wrap".split()
     )
-    never_starts = (
-        *("DependencyNeverSatisfied", "PartitionConfig", "BadConstraints", "PartitionTimeLimit", "JobHeld"),
+    never_starts = tuple(
+        "DependencyNeverSatisfied PartitionConfig BadConstraints PartitionTimeLimit JobHeld".split()
     )
     foreign_variables = ("SLURM_",)
     kept_variables = ("SLURM_CONF", "SLURM_CLUSTERS")

@@ -1,4 +1,4 @@
-"""The agent: claims the candidates of searches and runs each as a job of the heart.
+"""The loop of a worker: claims the candidates of searches and runs each as a job of the heart.
 One thread with an event loop and a `Scheduler` of its own; runs none of the user's code itself.
 """
 
@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from tenuto.database import Database
-from tenuto.database.members import Member, MemberKind, join, leave, see
+from tenuto.database import Database, Member, MemberKind, join, leave, see
 from tenuto.errors import DatabaseError, SchedulerClosed, SerializationError, WorkspaceError
 from tenuto.jobs.metrics import MetricsReader
 from tenuto.jobs.validity import StoredValidity
@@ -156,17 +155,17 @@ def _with_measures(raw: Any, directory: str) -> Any:
     return raw
 
 
-# The membership of one agent: its line among the members of a database, and the file that its runners watch.
+# The membership of one worker: its line among the members of a database, and the file that its runners watch.
 # Knows no rows.
 
 
 class Membership:
-    """An agent as others see it."""
+    """A worker as others see it."""
 
     def __init__(
         self, database: Database, machine: Machine, workspace: Path, *, slots: int, is_leased: bool
     ) -> None:
-        """`is_leased`: runners of the workspace end their payloads when the agent's file grows old."""
+        """`is_leased`: runners of the workspace end their payloads when the worker's file grows old."""
         own = machine.processes.own()
         self.name = f"{own.host[:32]}-{own.pid}-{machine.randomness.nonce()[:8]}"
         self._database = database
@@ -181,7 +180,7 @@ class Membership:
         self._touch()
 
     def be_seen(self) -> None:
-        """Says that the agent lives and that its leases hold; called after each renewal that succeeded."""
+        """Says that the worker lives and that its leases hold; called after each renewal that succeeded."""
         self._database.write(partial(_see, self._member))
         self._touch()
 
@@ -209,7 +208,7 @@ log = logging.getLogger("tenuto.search")
 
 
 class Held:
-    """A row that the agent runs; the row changes if it is claimed again."""
+    """A row that the worker runs; the row changes if it is claimed again."""
 
     def __init__(self, row: Claimed, now: float) -> None:
         self.row = row
@@ -230,7 +229,7 @@ class Held:
         return [one.result() for one in done if not one.exception()]
 
 
-class Agent:
+class WorkerLoop:
     """Evaluates candidates of all running searches of a database, or of some of them."""
 
     def __init__(
@@ -246,9 +245,9 @@ class Agent:
         is_passing: bool = False,
         gpus: GpuToken | None = None,
     ) -> None:
-        """`only`: the searches to work for. `is_leased`: payloads end when the agent cannot renew its leases,
-        since another machine may take their rows; not needed where all share one workspace. `is_passing`: it
-        ends when nothing is left to claim. `gpus`: of which each candidate has one to itself."""
+        """`only`: the searches to work for. `is_leased`: payloads end when the worker cannot renew its
+        leases, since another machine may take their rows; not needed where all share one workspace.
+        `is_passing`: it ends when nothing is left to claim. `gpus`: each candidate has one to itself."""
         self._store = store
         self._settings = settings
         self._machine = machine
@@ -275,12 +274,12 @@ class Agent:
         """After an error of the database: which rows are ours is read back."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
-        self._thread = threading.Thread(target=self._main, name="agent", daemon=True)
-        self._calls = ThreadPoolExecutor(2, "agent-database")
+        self._thread = threading.Thread(target=self._main, name="worker", daemon=True)
+        self._calls = ThreadPoolExecutor(2, "worker-database")
         self._guard = threading.Lock()
         self.evaluated = 0
         self.error: Exception | None = None
-        """Why the agent ended, if it could not go on."""
+        """Why the worker ended, if it could not go on."""
 
     # -- from any thread ---------------------------------------------------------------------------
 
@@ -295,7 +294,7 @@ class Agent:
         self.wake()
 
     def leave(self) -> None:
-        """Ends at once: running jobs go on, and are adopted by the next agent of the workspace."""
+        """Ends at once: running jobs go on, and are adopted by the next worker of the workspace."""
         self._is_leaving = self._is_draining = True
         self.wake()
 
@@ -310,7 +309,7 @@ class Agent:
         return not self._thread.is_alive()
 
     def wake(self) -> None:
-        """Has the agent look for something to claim."""
+        """Has the worker look for something to claim."""
         loop, wake = self._loop, self._wake
         if loop is not None and wake is not None and not loop.is_closed():
             try:
@@ -319,7 +318,7 @@ class Agent:
                 return  # it ended meanwhile
 
     def renew(self) -> set[tuple[str, int]]:
-        """Prolongs the leases of what runs; returns what is no longer this agent's."""
+        """Prolongs the leases of what runs; returns what is no longer this worker's."""
         with self._guard:
             keys = {held.row.key for held in list(self._held.values())}
             kept = self._store.renew(self.name, keys, self._lease_ms)
@@ -337,7 +336,7 @@ class Agent:
         try:
             asyncio.run(self._run())
         except Exception as error:
-            log.exception("the agent ended")
+            log.exception("the worker ended")
             self.error = error
         finally:
             self._calls.shutdown(wait=False)
@@ -361,7 +360,7 @@ class Agent:
                         break
                     await self._step()
                 except DatabaseError as error:
-                    log.warning("the agent waits for its database: %s", error)
+                    log.warning("the worker waits for its database: %s", error)
                     self._is_suspicious = True
                     await asyncio.sleep(_AFTER_TROUBLE_S)
                     continue
@@ -397,7 +396,7 @@ class Agent:
             try:
                 await self._call(self._membership.leave)
             except DatabaseError as error:  # it is taken for gone once it has not been seen for a while
-                log.warning("the agent could not take its leave: %s", error)
+                log.warning("the worker could not take its leave: %s", error)
         await asyncio.to_thread(self._scheduler.close)
         for task in list(self._tasks):
             task.cancel()
