@@ -233,6 +233,13 @@ class EvaluateCommit(Task):
         return {"candidate": self.candidate, "outcome": Evaluation(self, Path.cwd()).run()._asdict()}
 
 
+_SHARED = (
+    "root evaluate evaluators protect thresholds is_smaller_better repository evaluate_s confined "
+    "pass_variables workspace"
+).split()
+"""The parameters that an evaluation has from the change that it follows."""
+
+
 class ProgramFailed(Exception):
     """The candidate failed, with what is known of it."""
 
@@ -323,22 +330,9 @@ class Change:
     def _evaluation(self, commit: str, tree: str) -> dict[str, str]:
         """The job that evaluates a tree: its name and its parameters."""
         task = self._task
-        made = EvaluateCommit.C(
-            tree=tree,
-            root=task.root,
-            evaluate=task.evaluate,
-            evaluators=task.evaluators,
-            protect=task.protect,
-            thresholds=task.thresholds,
-            is_smaller_better=task.is_smaller_better,
-            repository=task.repository,
-            commit=commit,
-            candidate=self._place.directory.name,
-            evaluate_s=task.evaluate_s,
-            confined=task.confined,
-            pass_variables=task.pass_variables,
-            workspace=task.workspace,
-        )
+        shared = {name: getattr(task, name) for name in _SHARED}
+        candidate = self._place.directory.name
+        made = EvaluateCommit.C(tree=tree, commit=commit, candidate=candidate, **shared)
         seal(made, to_run=True)
         job_id = identity(made)
         if task.salt:

@@ -255,36 +255,26 @@ def _repository(
     message = config.system_message or ""
     if message and (options.seed_goal or not goal):
         goal = f"{message.rstrip()}\n\n{goal}".strip()
+    shared: dict[str, Any] = {
+        "agent": agents,
+        "weights": weights,
+        "goal": goal,
+        "agent_s": options.agent_s or AGENT_S,
+        "confine": options.confine or "auto",
+        "pass_variables": options.pass_variables,
+        "agent_home": options.agent_home,
+    }
     if options.program is not None:
         program, evaluator = Path(options.program), Path(options.evaluator or "")
-        return program_repository(
-            program,
-            evaluator,
-            directory,
-            agent=agents,
-            weights=weights,
-            goal=goal,
-            config=config,
-            features=measures,
-            agent_s=options.agent_s or AGENT_S,
-            evaluate_s=options.evaluate_s,
-            confine=options.confine or "auto",
-            pass_variables=options.pass_variables,
-            agent_home=options.agent_home,
-        )
+        more: dict[str, Any] = {"config": config, "features": measures, "evaluate_s": options.evaluate_s}
+        return program_repository(program, evaluator, directory, **shared, **more)
     return Repository(
         options.repo or "",
-        agent=agents,
-        weights=weights,
         evaluate=[_words("--evaluate", command) for command in options.evaluate],
-        goal=goal,
         protect=options.protect,
-        agent_s=options.agent_s or AGENT_S,
         evaluate_s=options.evaluate_s or EVALUATE_S,
         thresholds=options.threshold,
-        confine=options.confine or "auto",
-        pass_variables=options.pass_variables,
-        agent_home=options.agent_home,
+        **shared,
     )
 
 
