@@ -153,7 +153,7 @@ def _named(catalogue: Catalogue, names: Iterable[str], kind: str | None) -> Mean
 
 
 def job_or_group(catalogue: Catalogue, name: str, kind: str | None = None) -> Row | Group:
-    """The job, else the group, that a person calls so; the name of a group outranks the beginning of an id."""
+    """The job, else the group, that a person calls so; a group's name outranks the beginning of an id."""
     if name and not set(name) - _HEX:
         with suppress(NotFound):
             return catalogue.group(name, kind=kind)

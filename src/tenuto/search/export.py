@@ -194,11 +194,16 @@ def _repository(params: str) -> str | None:
     return next((str(one["repository"]) for one in values if "repository" in one), None)
 
 
-def artifacts_of(store: Store, name: str, number: int) -> dict[str, str]:
-    """What the evaluation of a candidate left besides figures, by name."""
+def kept_outcome(store: Store, name: str, number: int) -> dict[str, Any]:
+    """What the row of a candidate keeps of its outcome; empty if it has none."""
     query = select(jobs.outcome).where(jobs.search_id == name, jobs.number == number)
     outcome = store.database.read(lambda c: c.execute(query).scalar_one_or_none())
-    found = json.loads(outcome).get("artifacts") if outcome else None
+    return dict(json.loads(outcome or "{}"))
+
+
+def artifacts_of(store: Store, name: str, number: int) -> dict[str, str]:
+    """What the evaluation of a candidate left besides figures, by name."""
+    found = kept_outcome(store, name, number).get("artifacts")
     return {str(key): str(text) for key, text in found.items()} if isinstance(found, dict) else {}
 
 

@@ -17,6 +17,7 @@ from tenuto.database.late_ids import LateIds
 from tenuto.database.members import MemberKind, listed
 from tenuto.errors import NotFound
 from tenuto.jobs.key import JobKey
+from tenuto.jobs.log import JobLog
 from tenuto.jobs.metrics import MetricsReader
 from tenuto.jobs.row import Detail, Group, Result, Row, Why, row_key
 from tenuto.jobs.source import (
@@ -324,9 +325,8 @@ class SearchSource:
     def log(self, key: str, stream: str, earlier: int) -> Log:
         row = self._candidate(key)
         paths = self._layout.job(*self.job_of(key, row))
-        return CandidateLog(
-            paths.out if stream == "out" else paths.err, row.attempt, S(row.status).finished()
-        )
+        path, has_ended = paths.err if stream == "err" else paths.out, S(row.status).finished()
+        return JobLog(this_machine().files, path, row.attempt, has_ended=has_ended)
 
     def metrics(self, key: str) -> Points:
         row = self._candidate(key)
@@ -470,28 +470,6 @@ class SearchFeed:
 
     def close(self) -> None:
         """Nothing to close: the database is the caller's."""
-
-
-class CandidateLog:
-    """What the job of a candidate printed in this workspace; empty if it ran in another one."""
-
-    def __init__(self, path: str, attempt: int, has_ended: bool) -> None:
-        self.attempt = attempt
-        self._path = path
-        self._has_ended = has_ended
-
-    def size(self) -> int:
-        return os.path.getsize(self._path) if os.path.exists(self._path) else 0
-
-    def read(self, offset: int, limit: int) -> bytes:
-        if not os.path.exists(self._path):
-            return b""
-        with open(self._path, "rb") as log:
-            log.seek(offset)
-            return log.read(limit)
-
-    def ended(self) -> bool:
-        return self._has_ended
 
 
 def _is_attended(connection: Connection, name: str) -> bool:
