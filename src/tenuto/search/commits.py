@@ -9,8 +9,10 @@ import json
 import math
 import os
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -180,6 +182,7 @@ _REPORT = 1 << 20
 _DIFF = 4000
 _CHECKOUT = "checkout"
 _GIT_DIR = "git"
+_STANDARD = sys.stdlib_module_names
 
 
 class EvolveCommit(Task):
@@ -466,10 +469,17 @@ class Change:
     def _check_shadows(self, git: Git, commit: str) -> None:
         """Refuses a new file that Python would import in place of a module that the evaluator asks for."""
         added = git("diff", "--name-only", "-z", "--no-renames", "--diff-filter=A", self._task.root, commit)
-        new = {name: path for path in added.split("\0") if (name := module_name(path)) is not None}
-        shadowed = new.keys() & sys.stdlib_module_names
+        files = files_inside(self._task.evaluate, git.files_of(self._task.root))
+        folders = {"", *(f"{os.path.dirname(path)}/" for path in files if "/" in path)}
+        new = {
+            name: path  # Python looks beside the file that it runs
+            for path in added.split("\0")
+            for folder in folders
+            if path.startswith(folder) and (name := module_name(path.removeprefix(folder))) is not None
+        }
+        installed = [sysconfig.get_path(one) for one in ("purelib", "platlib")]
+        shadowed = {one for one in new if one in _STANDARD or PathFinder.find_spec(one, installed)}
         if new:
-            files = files_inside(self._task.evaluate, git.files_of(self._task.root))
             texts = [git.ask("show", f"{self._task.root}:{path}") or "" for path in files]
             outside = [path for path in self._task.evaluators if os.path.isabs(path) and path.endswith(".py")]
             texts += [Path(path).read_text("utf-8", "replace") for path in outside]
