@@ -21,7 +21,7 @@ from tenuto.search.outcome import directions_in
 from tenuto.search.points import PRUNED
 from tenuto.search.spaces import IS
 from tenuto.search.store import Store
-from tenuto.search.tables import evolution_jobs, jobs, searches
+from tenuto.search.tables import evolution_jobs, is_status, jobs, searches
 
 _CAUSE = 100
 _TIMES = {
@@ -195,8 +195,9 @@ def _repository(params: str) -> str | None:
 
 
 def kept_outcome(store: Store, name: str, number: int) -> dict[str, Any]:
-    """What the row of a candidate keeps of its outcome; empty if it has none."""
-    query = select(jobs.outcome).where(jobs.search_id == name, jobs.number == number)
+    """What the row of a candidate keeps of its outcome; empty if it did not succeed."""
+    is_good = is_status(EvolutionStatus.SUCCEEDED)
+    query = select(jobs.outcome).where(jobs.search_id == name, jobs.number == number, is_good)
     outcome = store.database.read(lambda c: c.execute(query).scalar_one_or_none())
     return dict(json.loads(outcome or "{}"))
 
