@@ -19,8 +19,7 @@ from sqlalchemy import select
 
 from tenuto.errors import SearchError, WorkerDied
 from tenuto.jobs.notify import Notice, Notifier
-from tenuto.lifecycle.evolution import EvolutionStatus
-from tenuto.search.export import failures
+from tenuto.search.export import failures, kept_outcome
 from tenuto.search.git import Git
 from tenuto.search.open_search import OpenSearch
 from tenuto.search.program_tasks import check_commands, ignore_workspace, remarks_on
@@ -38,7 +37,7 @@ from tenuto.search.reporter import (
 from tenuto.search.rows import SearchRow
 from tenuto.search.search_loop import Console
 from tenuto.search.store import Store
-from tenuto.search.tables import is_status, jobs
+from tenuto.search.tables import jobs
 from tenuto.settings.tree import imposed_notify
 
 if TYPE_CHECKING:
@@ -148,11 +147,7 @@ class BestBranch:
         """Lets the branch stand for the candidate of that number, if it does not yet; words if it cannot."""
         if number is None or number == self._number:
             return None
-        query = select(jobs.outcome).where(
-            jobs.search_id == self._search, jobs.number == number, is_status(EvolutionStatus.SUCCEEDED)
-        )
-        outcome = self._store.database.read(lambda connection: connection.execute(query).scalar())
-        commit = json.loads(outcome or "{}").get("solution")
+        commit = kept_outcome(self._store, self._search, number).get("solution")
         if not isinstance(commit, str) or self._git.ask("cat-file", "-e", commit) is None:
             return None
         self._number = number
@@ -313,9 +308,8 @@ class SearchRun:
         if self._branch is None or self._is_root_read or view is None or not view.search.told:
             return
         self._is_root_read = True
-        query = select(jobs.outcome).where(jobs.search_id == self._opened.name, jobs.number == 1)
-        outcome = self._opened.store.database.read(lambda connection: connection.execute(query).scalar())
-        error = json.loads(outcome or "{}").get("metrics", {}).get("error")
+        outcome = kept_outcome(self._opened.store, self._opened.name, 1)
+        error = (outcome.get("metrics") or {}).get("error")
         if error:
             self._reporter.say(
                 f"{self._opened.name}: the evaluator scored the first program, and says that it failed: "
