@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import Enum, unique
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tenuto.errors import ExperimentLocked, WorkspaceError
 from tenuto.lifecycle.events import CarbonMetricsData

@@ -130,7 +130,7 @@ class ServiceSource:
 
     def driver(self, group: str) -> Driver:
         shown, late = self._requests.servers(UNSEEN_MS)
-        if not shown:  # stopped by a person, who starts it again
+        if not shown:  # a person stopped it, and starts it again
             return Driver(take_up=TAKE_UP)
         # Without a server no end is recorded: rows stay as it left them, whether nodes run on or not.
         is_at_work = len(late) < len(shown)
