@@ -222,6 +222,22 @@ def test_a_job_that_is_not_there_is_not_found(made: Path) -> None:
         assert "no job is called" in said(made, "why", job, code=3)
 
 
+@pytest.mark.parametrize("job", ["packing#99", "dock#99", "nothere#1", "packing#x"])
+def test_the_status_of_a_job_that_is_not_there_speaks_of_jobs(made: Path, job: str) -> None:
+    assert f"no job is called '{job}'" in said(made, "status", job, code=3)
+
+
+@pytest.mark.parametrize("command", ["logs", "why", "files", "status"])
+def test_a_candidate_without_an_agent_has_no_log_of_one(made: Path, command: str) -> None:
+    assert "packing#1 has no agent" in said(made, command, "packing#1/agent", code=3)
+
+
+@pytest.mark.parametrize("command", ["jobs", "status", "kill", "results"])
+@pytest.mark.parametrize("word", ["kind=serach", "kind!=runs", "kind=search or kind=x"])
+def test_a_kind_that_there_is_not_is_refused(made: Path, command: str, word: str) -> None:
+    assert "it is one of experiment, search, service" in said(made, command, word, code=2)
+
+
 def test_a_job_of_another_service_is_named(folder: Path) -> None:
     upload_some(folder, "fold")
     assert "fold#4" in said(folder, "why", "dock#4", code=3)
@@ -412,7 +428,7 @@ def test_only_a_search_can_be_paused(folder: Path) -> None:
     assert plain(folder, "pause", "packing", code=1)["outcome"] == "refused"  # it has ended
 
 
-def test_programs_are_told_of_what_is_done(folder: Path) -> None:
+def test_programs_are_told_what_was_done(folder: Path) -> None:
     run = str(plain(folder, "runs", "list")[0]["run"])
     tagged = plain(folder, "runs", "tag", "squares", "good", "old")
     assert (tagged["run"].endswith(run), tagged["tags"]) == (True, ["good", "old"])

@@ -139,7 +139,7 @@ def test_at_most_ten_thousand_points_of_a_name_are_kept_evenly(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
-def test_a_point_that_is_no_number_hides_no_extreme(tmp_path: Path, odd: float) -> None:
+def test_a_value_that_is_no_number_hides_no_extreme(tmp_path: Path, odd: float) -> None:
     """Neither of an earlier attempt nor of this one."""
     earlier = log_of(tmp_path)
     earlier.log({"loss": odd}, 0)

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from tenuto import experiment
-from tenuto.cli.commands.worker import Worker
+from tenuto.cli.commands.worker import WorkerProcess
 from tenuto.errors import CapReached, RequirementError, SearchDiffers, SearchError
 from tenuto.lifecycle.states import JobState, Standing
 from tenuto.scheduler.scheduler import Scheduler
@@ -343,7 +343,8 @@ def test_a_worker_with_gpus_gives_each_candidate_one(tmp_path: Path, monkeypatch
     evolution = square(tmp_path, task=Device, sampler=RandomSearch(), max_total_jobs=3)
     evolution.scheduler().tick()
     said: list[str] = []
-    assert Worker(evolution.settings, tmp_path / "w", said.append, once=True, with_gpus=True).run() == 0
+    worker = WorkerProcess(evolution.settings, tmp_path / "w", said.append, once=True, with_gpus=True)
+    assert worker.run() == 0
     assert said[0].endswith("ready, 2 slots")
     devices = [row["metrics"]["device"] for row in evolution.result().rows()]
     assert len(devices) == 3
@@ -351,7 +352,7 @@ def test_a_worker_with_gpus_gives_each_candidate_one(tmp_path: Path, monkeypatch
     evolution.close()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(SearchError, match="no GPU is visible"):
-        Worker(evolution.settings, tmp_path / "w", said.append, with_gpus=True)
+        WorkerProcess(evolution.settings, tmp_path / "w", said.append, with_gpus=True)
 
 
 def grows(tmp_path: Path) -> Evolution:

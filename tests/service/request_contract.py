@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from tenuto.database import Database
-from tenuto.database.members import Member, MemberKind, join
+from tenuto.database import Database, Member, MemberKind, join
 from tenuto.errors import IllegalTransition
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service import tables

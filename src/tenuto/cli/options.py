@@ -116,7 +116,7 @@ def looks_like_workspace(path: Path) -> bool:
 
 def workspace_path(given: str | None, settings: Settings, here: Path) -> Path:
     """The workspace that a command is about: given, around the working directory, from the settings, one
-    level down, or the last one that was used from here."""
+    level down, or the last used from here."""
     if given is None:
         for path in (here, *here.parents):
             if looks_like_workspace(path):
@@ -128,7 +128,7 @@ def workspace_path(given: str | None, settings: Settings, here: Path) -> Path:
 
 
 def _nearby(here: Path, error: SettingsError) -> Path:
-    """The only workspace in a directory, or the last one that was used from there."""
+    """The only workspace in a directory, or the last used from there."""
     inside = [path for path in _directories(here) if looks_like_workspace(path)]
     if len(inside) == 1:
         return inside[0]

@@ -14,8 +14,8 @@ from tenuto.experiments.runs import RunView, run_group
 from tenuto.experiments.workspace_view import WorkspaceView, standing_of, tokens_of, with_tokens
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.row import Row, row_key
-from tenuto.jobs.sight import Sight
 from tenuto.jobs.source import CHUNK_ROWS
+from tenuto.jobs.view import Sight
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import TransientMode
 from tenuto.workspace.carbon import job_total

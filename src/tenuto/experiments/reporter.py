@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 from tenuto.errors import FailedExperiment, GracefulExperimentExit
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_record import RunState
-from tenuto.jobs.former import FormerJobs
 from tenuto.jobs.row import JOBS_FAILED
+from tenuto.jobs.submission import FormerJobs
 from tenuto.jobs.text import counted
 from tenuto.jobs.validity import Validity
 from tenuto.lifecycle.events import Event

@@ -21,7 +21,7 @@ from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import JobLog
 from tenuto.jobs.metrics import MetricsReader
 from tenuto.jobs.parameters import plain_side
-from tenuto.jobs.removal import delete
+from tenuto.jobs.removal import delete, kill
 from tenuto.jobs.result_table import Finished, result_of, result_rows
 from tenuto.jobs.retry import Retries
 from tenuto.jobs.row import Detail, Group, Result, Row, ServiceRow, Why, row_key
@@ -40,7 +40,6 @@ from tenuto.jobs.source import (
     newest_first,
     newest_listed,
 )
-from tenuto.jobs.stop import kill
 from tenuto.lifecycle.events import (
     Event,
     JobEvent,
@@ -410,8 +409,7 @@ class ExperimentSource(Source):
 
 
 def _told(acted: JobActed) -> Acted:
-    outcome = ActedAs[acted.outcome.name]
-    return Acted(row_key(Door.EXPERIMENTS, *acted.key), outcome, acted.detail, acted.attempt)
+    return Acted(row_key(Door.EXPERIMENTS, *acted.key), acted.outcome, acted.detail, acted.attempt)
 
 
 # -- what changes, as it changes -------------------------------------------------------------------------

@@ -28,8 +28,7 @@ from tenuto.experiments.job_defaults import JobDefaults
 from tenuto.experiments.reporter import say
 from tenuto.experiments.run import Run
 from tenuto.experiments.workspace import Workspace
-from tenuto.jobs.former import FormerJobs
-from tenuto.jobs.submission import can_run, make_job
+from tenuto.jobs.submission import FormerJobs, can_run, make_job
 from tenuto.jobs.text import counted
 from tenuto.jobs.validity import (
     PREPARED,

@@ -13,8 +13,7 @@ from tenuto.experiments.runs import RunsView, RunView, by_age, run_group
 from tenuto.jobs.directories import entries, job_keys
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.row import Row
-from tenuto.jobs.sight import REMOVED, Depth, Sight
-from tenuto.jobs.view import JobDetail, JobsView
+from tenuto.jobs.view import REMOVED, Depth, JobsView, Sight, StoredDetail
 from tenuto.lifecycle.owner_names import Door, OwnerName, run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.workspace.attempt_files import read_launch
@@ -481,7 +480,7 @@ class WorkspaceView(RunsView, JobsView):
         found = self._some_jobs(runs[0], {key.job_id}) if runs else []
         return next((job for job in found if job.job_key == key), None) or self.job_alone(key)
 
-    def detail(self, key: JobKey) -> JobDetail:
+    def detail(self, key: JobKey) -> StoredDetail:
         """Everything about one job, as its newest run sees it."""
         alone, runs = super().detail(key), self.runs_of(key)
         if not runs:

@@ -3,63 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from enum import Enum, unique
 from typing import Any, NamedTuple
 
 from tenuto.jobs.key import JobKey
+from tenuto.jobs.source import ActedAs
 from tenuto.workspace.layout import JobPaths, Layout, is_job_id, name_of_directory
 from tenuto.workspace.lines import read_lines, seal
 from tenuto.workspace.ports import FileKind, Files, FileStat
 
 
-@unique
-class Outcome(Enum):
-    """What became of an action on one job."""
-
-    ASKED = "asked to stop"
-    RETRIED = "run again"
-    DELETED = "deleted"
-    MOVED = "moved"
-    PACKED = "packed"
-    UNPACKED = "unpacked"
-    WOULD_KILL = "would be killed"
-    WOULD_RETRY = "would be run again"
-    WOULD_DELETE = "would be deleted"
-    WOULD_MOVE = "would be moved"
-    WOULD_PACK = "would be packed"
-    WOULD_UNPACK = "would be unpacked"
-    STALE = "another attempt by now"
-    NOT_RUNNING = "not running"
-    STARTING = "is being started"
-    ELSEWHERE = "runs on another machine"
-    IN_USE = "in use"
-    GONE = "gone already"
-    REFUSED = "refused"
-
-    @property
-    def acts(self) -> bool:
-        """Whether something was done, or would be."""
-        return self in (
-            Outcome.ASKED,
-            Outcome.RETRIED,
-            Outcome.DELETED,
-            Outcome.MOVED,
-            Outcome.PACKED,
-            Outcome.UNPACKED,
-            Outcome.WOULD_MOVE,
-            Outcome.WOULD_PACK,
-            Outcome.WOULD_UNPACK,
-            Outcome.WOULD_KILL,
-            Outcome.WOULD_RETRY,
-            Outcome.WOULD_DELETE,
-        )
-
-
 class JobActed(NamedTuple):
-    """One job, and what was done to it."""
+    """One job, and the outcome of an action on it."""
 
     key: JobKey
-    outcome: Outcome
+    outcome: ActedAs
     detail: str = ""
     attempt: int = 0
     size: int = 0
@@ -75,7 +32,7 @@ def stale(key: JobKey, seen: Seen, attempt: int) -> JobActed | None:
     wanted = seen.get(key, attempt)
     if wanted == attempt:
         return None
-    return JobActed(key, Outcome.STALE, f"attempt {attempt} is the current one, not {wanted}", attempt)
+    return JobActed(key, ActedAs.STALE, f"attempt {attempt} is the current one, not {wanted}", attempt)
 
 
 _MOST_ENTRIES = 200_000
@@ -143,7 +100,7 @@ class MovedJobs:
         return [one for one in self.read() if one != key and self.present(one) == key]
 
     def read(self) -> dict[JobKey, JobKey]:
-        """By former key, the one that followed; read again when a job was moved since.
+        """By former key, the present one; read again when a job was moved since.
 
         A line is written before its job is moved: it holds once no directory is left under the former key.
         """
@@ -155,7 +112,7 @@ class MovedJobs:
                 self._now = {key: now for key, now in lines.items() if not self._is_there(key)}
                 self._seen = found if len(self._now) == len(lines) else None
         except OSError:
-            pass  # what is known so far holds
+            pass  # the lines read so far hold
         return self._now
 
     def _is_there(self, key: JobKey) -> bool:

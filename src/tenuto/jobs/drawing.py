@@ -36,7 +36,7 @@ class GraphNode(NamedTuple):
 
     @property
     def state(self) -> JobState:
-        """The state to colour it by: of several, the one that a person should know of first."""
+        """The state to colour it by: of several, the state that a person should know of first."""
         order = (JobState.ERROR, JobState.RUNNING, JobState.SCHEDULED, JobState.READY, JobState.WAITING)
         return next((state for state in order if self.states.get(state)), max(self.states))
 
@@ -82,7 +82,7 @@ def _counted(counts: Mapping[JobState, int]) -> str:
 def layers(nodes: Sequence[GraphNode]) -> list[list[GraphNode]]:
     """Sorts the nodes by the number of nodes before them: nodes that wait for nothing come first.
 
-    Tasks may wait for each other in a circle (jobs cannot): what is left then is one last layer.
+    Tasks may wait for each other in a circle (jobs cannot): the rest is then one last layer.
     """
     left = {node.name: node for node in nodes}
     found: list[list[GraphNode]] = []
@@ -109,7 +109,7 @@ class Column(NamedTuple):
     least: int = 0
     """The cells down to which it may be cut; 0: it is not cut."""
     rank: int = 0
-    """In a narrow window the columns of the highest rank are left out first; those of rank 0 stay."""
+    """In a narrow window the columns of the highest rank are left out first; columns of rank 0 stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def table_lines(
 
 
 def fitting(columns: Sequence[Column], natural: Sequence[int], room: int | None) -> list[int]:
-    """The width of each column so that all fit the room; 0 for one that is left out."""
+    """The width of each column so that all fit the room; 0 for a column left out."""
     widths = list(natural)
     if room is None:
         return widths
@@ -180,7 +180,7 @@ def fitting(columns: Sequence[Column], natural: Sequence[int], room: int | None)
             range(len(columns)), key=lambda place: (columns[place].rank if widths[place] else 0, place)
         )
         if columns[last].rank and widths[last]:
-            widths[last] = 0  # what is left may be wide again
+            widths[last] = 0  # the other columns may be wide again
             widths = [natural[place] if cells else 0 for place, cells in enumerate(widths)]
             continue
         widest = max(range(len(columns)), key=lambda place: widths[place])
@@ -214,7 +214,7 @@ _LOG_FROM = 50.0
 """From this ratio of the largest to the smallest on, an axis of positive numbers is logarithmic."""
 
 
-class Point(NamedTuple):
+class PlotPoint(NamedTuple):
     """One job."""
 
     x: float
@@ -286,7 +286,7 @@ class _Axis(NamedTuple):
         return " (log)" if self.is_log else ""
 
 
-def scatter(points: Sequence[Point], x_name: str, y_name: str, columns: int) -> list[str]:
+def scatter(points: Sequence[PlotPoint], x_name: str, y_name: str, columns: int) -> list[str]:
     """A point for each job, larger where several lie on one place."""
     across, up = _Axis.of([point.x for point in points]), _Axis.of([point.y for point in points])
     top, bottom = f"{up.high:.4g}", f"{up.low:.4g}"

@@ -43,7 +43,7 @@ class Placer(NamedTuple):
     ) -> Placement:
         """The place of one task.
 
-        `given`: the requirement of its submission, or None; `launcher`: the one that a script chose; `set_`:
+        `given`: the requirement of its submission, or None; `launcher`: the script's choice; `set_`:
         variables of the experiment; `is_own`: it chose the launcher for this submission, so that what the
         launcher says wins over the class of the task. Raises `LauncherNotFound` if nothing satisfies the
         requirement.

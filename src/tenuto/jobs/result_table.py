@@ -29,11 +29,11 @@ _LESS_IS_BETTER = (
 
 
 class ResultRow(NamedTuple):
-    """A job that is done, and what it returned."""
+    """A job that is done, and its result."""
 
     job: Row
     parameters: Mapping[str, Any]
-    """path -> value, also those of the jobs that it used, such as `trained.lr`."""
+    """path -> value, also of the jobs that it used, such as `trained.lr`."""
     result: Any
     """None if the task returned nothing, or nothing that can be read."""
     metrics: Mapping[str, float | None] = {}
@@ -123,7 +123,7 @@ class ResultReader:
         self._stored: dict[JobKey, Stored] = {}
 
     def parameters(self, key: JobKey) -> dict[str, Any]:
-        """The parameters of a job, and those of the jobs it used below the parameter that names them."""
+        """The parameters of a job; a parameter that names a job has that job's parameters below it."""
         found: dict[str, Any] = {}
         waiting: list[tuple[str, JobKey, int]] = [("", key, 0)]
         while waiting and len(found) < _MOST_UPSTREAM:
@@ -145,7 +145,7 @@ class ResultReader:
 
 
 def result_columns(rows: Sequence[ResultRow]) -> list[str]:
-    """The columns of the results, those of numbers first."""
+    """The columns of the results, numbers first."""
     names = dict.fromkeys(name for row in rows for name in row.values)
     return sorted(names, key=lambda name: not any(number(row.values.get(name)) is not None for row in rows))
 
@@ -191,7 +191,7 @@ def _text(value: Any) -> str | None:
 
 
 def number(value: Any) -> float | None:
-    """A value as a number, also one in the text of a tag; None for what is none."""
+    """A value as a number, also one in the text of a tag; None for other values."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

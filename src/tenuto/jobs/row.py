@@ -308,7 +308,7 @@ def plain_row(row: Row, now: datetime) -> PlainRow:
 def plain_group(
     group: Group, counts: Mapping[JobState, int], known: int, eta_s: float | None, *, is_loaded: bool
 ) -> PlainGroup:
-    """A group; of one that was not looked at, the counts are what its own record says."""
+    """A group; the counts of an unread group are its own record's."""
     total = known if is_loaded else group.total or 0
     counted = {state.name.lower(): counts.get(state, 0) for state in JobState}
     failed = group.failed

@@ -208,7 +208,7 @@ class EvolveCommit(Task):
     workspace: Meta[str] = ""
 
     def execute(self) -> Any:
-        return Change(self, Path.cwd()).run()
+        return _Change(self, Path.cwd()).run()
 
 
 class EvaluateCommit(Task):
@@ -293,7 +293,7 @@ class Workplace:
             remove_tree(str(path))
 
 
-class Change:
+class _Change:
     """The change of one commit, in the directory of its job."""
 
     def __init__(self, task: EvolveCommit, directory: Path) -> None:

@@ -91,7 +91,7 @@ def tell(
     )
 
 
-class Declared(Protocol):
+class _Declared(Protocol):
     """A sampler as a script declares it, from which any number of equal ones are begun."""
 
     def begin(self, setup: Setup) -> Sampler: ...

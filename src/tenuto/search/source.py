@@ -12,12 +12,11 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from tenuto.database import Database, now_ms
-from tenuto.database.late_ids import LateIds
-from tenuto.database.members import MemberKind, listed
+from tenuto.database import Database, LateIds, MemberKind, listed, now_ms
 from tenuto.errors import NotFound
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.metrics import MetricsReader
+from tenuto.jobs.removal import kill
 from tenuto.jobs.row import Detail, Group, Result, Row, Why, row_key
 from tenuto.jobs.source import (
     CHUNK_ROWS,
@@ -32,7 +31,6 @@ from tenuto.jobs.source import (
     Panels,
     Target,
 )
-from tenuto.jobs.stop import kill
 from tenuto.jobs.view import JobsView
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door
@@ -41,6 +39,7 @@ from tenuto.search.candidate_rows import SEARCH
 from tenuto.search.claimed_rows import is_dead
 from tenuto.search.export import candidate_of, change_of, lineage, spread_values
 from tenuto.search.points import PRUNED
+from tenuto.search.programs import PROGRAM_TASK
 from tenuto.search.search_overview import archive_panel, overview
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches
@@ -268,9 +267,15 @@ class SearchSource:
         part = AGENT if number.endswith(AGENT) else ""
         try:
             row = self._candidate(key_of(search, number)) if search else None
-            return [] if row is None else [f"{key_of(search, row.number)}{part}"]
         except NotFound:
+            row = None
+        if row is None:
             return ()
+        if part and row.task_id != PROGRAM_TASK:
+            raise NotFound(
+                f"{search}#{row.number} has no agent: only a search that evolves a program has them"
+            )
+        return [f"{key_of(search, row.number)}{part}"]
 
     def feed(self) -> Feed:
         return SearchFeed(self._database)

@@ -13,8 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tenuto.clock import Randomness
-from tenuto.database import refuse_unusable
-from tenuto.database.engine import SQLITE, database_url
+from tenuto.database import SQLITE, database_url, refuse_unusable
 from tenuto.errors import InvalidSetting, UnsafeService
 from tenuto.launchers.confinement import (
     Private,
@@ -43,7 +42,7 @@ from tenuto.service.uploads import LONGEST_FIELD, UploadLimits
 from tenuto.settings import Settings, Url
 from tenuto.settings.service import NodeSettings, OfferedSettings, ServiceSettings
 from tenuto.settings.tree import ValueSource
-from tenuto.web.hosts import is_loopback
+from tenuto.web import is_loopback
 from tenuto.workspace.markers import Durability
 
 EMBEDDED = "local"

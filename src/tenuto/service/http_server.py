@@ -20,8 +20,7 @@ from tenuto.scheduler.loop import keep_loops_free
 from tenuto.service.contract import ErrorCode, error_json
 from tenuto.service.log import log
 from tenuto.service.stage import heard
-from tenuto.web.connections import ConnectionLimits, HttpServer, http_server, protocol_class
-from tenuto.web.hosts import is_loopback
+from tenuto.web import ConnectionLimits, HttpServer, http_server, is_loopback, protocol_class
 
 DRAIN_S = 30.0
 BACKLOG = 2048

@@ -15,8 +15,20 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Select, bindparam, case, func, insert, literal_column, select, text
 
-from tenuto.database import Database, Prepared, RowTable, announce, now_ms
-from tenuto.database.members import Member, MemberKind, be_seen, dismiss, leave, listed, unseen
+from tenuto.database import (
+    Database,
+    Member,
+    MemberKind,
+    Prepared,
+    RowTable,
+    announce,
+    be_seen,
+    dismiss,
+    leave,
+    listed,
+    now_ms,
+    unseen,
+)
 from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState
 from tenuto.service import usage
 from tenuto.service.decisions import ActiveJob, QueueView, Quota, next_jobs

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Select, func, select
 
 from tenuto.clock import SystemClock
-from tenuto.database import Database, now_ms
-from tenuto.database.late_ids import LateIds
+from tenuto.database import Database, LateIds, now_ms
 from tenuto.errors import NotFound
 from tenuto.jobs.metrics import points_in
 from tenuto.jobs.row import Detail, Group, Result, Row, Why, row_key

@@ -471,7 +471,7 @@ def _assembled(
 def _entries(
     table: str, given: Mapping[str, dict[str, Any]], origins: Mapping[str, Origin]
 ) -> Mapping[str, Any]:
-    """The entries of a named table; one that lacks what it must say is refused."""
+    """The entries of a named table; an entry without a required setting is refused."""
     for name, said in given.items():
         for key, row in NAMED_TABLE.items():
             if key.startswith(f"{table}.") and not row.default and key.rpartition(".")[2] not in said:

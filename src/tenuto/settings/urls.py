@@ -18,7 +18,7 @@ _SECRET = pattern(r"([?&;][^=&;\s]*(?:pass|pwd|secret|token|key)[^=&;\s]*=)[^&;\
 def without_secrets(text: str) -> str:
     """The text, with what stands before the @ of each URL, and secrets among its parameters, replaced.
 
-    A password may itself hold any character, also one that should have been quoted; so everything up to the
+    A password may itself hold any character, also an unquoted reserved one; so everything up to the
     last @ is taken for it, and of an odd URL more is hidden than need be.
     """
     return _SECRET.sub(rf"\1{HIDDEN}", _USER.sub(rf"\1{HIDDEN}@", text))
@@ -47,9 +47,9 @@ class Url:
 
 
 class HiddenUrl(Url):
-    """A URL whose path is a secret, as those of chat rooms are: only its host is shown.
+    """A URL whose path is a secret, as a chat room's is: only its host is shown.
 
-    Of one whose host is in doubt, since a password has characters to be quoted, not even that.
+    Not even its host is shown if that is in doubt: a password may have characters to be quoted.
     """
 
     __slots__ = ()

@@ -107,7 +107,7 @@ class partial:
         self.name = name
 
 
-class Prepared(partial):
+class PreparedHint(partial):
     """The directory of a `Prepare` config, shared by all that use it; written before any job reads it."""
 
     __slots__ = ()

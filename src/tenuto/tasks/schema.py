@@ -17,7 +17,7 @@ from tenuto.tasks.hints import (
     Field,
     OutputField,
     PathGenerator,
-    Prepared,
+    PreparedHint,
     Role,
     TPath,
     help,
@@ -169,7 +169,7 @@ def _placed(cls: type, generator: PathGenerator) -> PathGenerator:
         return generator
     if generator.stream is not None or not generator.path:
         raise DeclarationError(f"{cls.__qualname__} is prepared outside of any job: give its path as text")
-    return PathGenerator(generator.path, partial=Prepared())
+    return PathGenerator(generator.path, partial=PreparedHint())
 
 
 def _check_replacement(schema: Schema) -> None:

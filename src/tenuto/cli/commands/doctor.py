@@ -48,7 +48,7 @@ class CheckResult(Enum):
 
 
 class Check(NamedTuple):
-    """One check: what was looked at, what was found, and what to do about it."""
+    """One check: its subject, its finding, and the remedy."""
 
     name: str
     verdict: CheckResult

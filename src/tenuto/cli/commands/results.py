@@ -18,8 +18,8 @@ from tenuto.cli.console import note, print_json, say, table, window_width
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.errors import NotFound
-from tenuto.jobs.drawing import Cell, Column, Point, bars, histogram, scatter
-from tenuto.jobs.metrics import metric_column
+from tenuto.jobs.drawing import Cell, Column, PlotPoint, bars, histogram, scatter
+from tenuto.jobs.metrics import JobUsage, metric_column
 from tenuto.jobs.query import order_key
 from tenuto.jobs.result_table import (
     ResultRow,
@@ -35,7 +35,6 @@ from tenuto.jobs.result_table import (
 )
 from tenuto.jobs.row import Row
 from tenuto.jobs.text import duration, safe
-from tenuto.jobs.usage import JobUsage
 from tenuto.launchers.requirements import about_size
 from tenuto.lifecycle.owner_names import Door
 
@@ -397,7 +396,7 @@ def _plot(wanted: str, rows: Sequence[ResultRow]) -> None:
 
 def _over(across: str, upright: str, measured: Sequence[tuple[ResultRow, float]], room: int) -> list[str]:
     """The second column over the first: points, or the mean for each word if the first is none of numbers."""
-    points = [Point(x, size) for row, size in measured if (x := number(row.get(across))) is not None]
+    points = [PlotPoint(x, size) for row, size in measured if (x := number(row.get(across))) is not None]
     if len(points) == len([row for row, _ in measured if row.get(across) is not None]):
         return scatter(points, across, upright, room)
     groups: dict[str, list[float]] = {}

@@ -271,7 +271,7 @@ class FileCommand(click.Command):
 
 
 def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The file, and what can be said of it."""
+    """The file, and its options."""
     for decorate in (
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]..."),
         click.argument("file", metavar="FILE", shell_complete=complete_files),
@@ -315,7 +315,7 @@ def request_of(
     rerun_changed: bool | None = None,
     rerun: str | None = None,
 ) -> Request:
-    """What was asked for; refuses what a script decides for itself."""
+    """The options given; refuses options that a script decides for itself."""
     if not module:
         click.Path(exists=True, dir_okay=False).convert(file, None, None)
     if rerun is not None:
@@ -400,7 +400,7 @@ def run_request(
     mode: RunMode | None = None,
     handshake: Handshake | None = None,
 ) -> int:
-    """Runs a file, shows how it goes, and says at the end what came of it."""
+    """Runs a file, shows its progress, and tells its outcome."""
     program = called_as()  # before the script sees arguments of its own
     session = Session(open_progress(sys.stderr))
     if handshake is not None:

@@ -111,7 +111,7 @@ class _Offer(NamedTuple):
 def _assembled(
     offer: _Offer, settings: Settings, found: dict[str, Offered], tls: tuple[Path | None, Path | None]
 ) -> tuple[Server, EmbeddedNode | None]:
-    """The server, and the node inside it; refuses what cannot work before anything is touched."""
+    """The server, and the node inside it; refuses settings that cannot work before anything is touched."""
     service, machine = settings.service, this_machine()
     Proxies(service.prefix, service.trusted_proxies)
     CallbackHosts(service.callback_hosts)

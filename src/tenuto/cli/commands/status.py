@@ -117,8 +117,8 @@ def _about(catalogue: Catalogue, name: str, kind: str | None, now: datetime) -> 
     except NotFound as unknown:
         try:
             return plain_row(catalogue.row(name, kind=kind), now)
-        except NotFound:
-            raise unknown from None
+        except NotFound as no_job:
+            raise (no_job if "#" in name else unknown) from None
     return {**_plain(group, catalogue.counts(group)), **catalogue.source(group.group).about(group.group)}
 
 

@@ -73,7 +73,7 @@ def _client(url: str | None, token_file: Path | None) -> Client:
 
 
 def _answered(act: Callable[[], int]) -> int:
-    """The exit code of what is asked of a server."""
+    """The exit code of a question to a server."""
     try:
         return act()
     except WaitTimeout as error:
@@ -196,7 +196,7 @@ def cancel(id: int, url: str | None, token_file: Path | None, as_json: bool) -> 
 
 
 def _ended(job: Remote, timeout_s: float | None, output: Path | None, as_json: bool) -> int:
-    """Waits for the end of a job, telling how it goes, and unpacks what it left."""
+    """Waits for the end of a job, telling its progress, and unpacks its result."""
     told = ""
 
     def seen(found: dict[str, Any]) -> None:

@@ -13,8 +13,7 @@ import click
 
 from tenuto.cli.console import json_text, print_json, table
 from tenuto.cli.options import json_option
-from tenuto.database import Database
-from tenuto.database.engine import SQLITE, database_url
+from tenuto.database import SQLITE, Database, database_url
 from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Column
 from tenuto.jobs.text import duration, safe_lines, size_text

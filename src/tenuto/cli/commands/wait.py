@@ -41,7 +41,7 @@ _ENDED_BADLY = ("FAILING", "STOPPED")
 
 @unique
 class WaitState(Enum):
-    """What came of a wait."""
+    """The outcome of a wait."""
 
     DONE = "done"
     FAILED = "failed"
@@ -54,7 +54,7 @@ class WaitState(Enum):
 
 
 class Came(NamedTuple):
-    """What came of a wait."""
+    """The outcome of a wait."""
 
     state: WaitState
     event: str
@@ -169,7 +169,7 @@ class Waiting:
                 if known is not None:
                     self._groups[group] = known
 
-    # What is known
+    # The groups so far
 
     def _rows_of(self, awaited: Awaited) -> Iterator[Row]:
         for key, row in self._rows.get(awaited.group.group, {}).items():
@@ -228,7 +228,7 @@ class Waiting:
         return None
 
     def _whole(self) -> Came | None:
-        """What came of all that was awaited; None while it is at work."""
+        """The outcome of all that was awaited; None while it is at work."""
         found = [self._verdict(one) for one in self._awaited]
         if any(state is None for state in found):
             return None
@@ -365,7 +365,7 @@ def command(
 
 
 def _awaited(catalogue: Catalogue, names: Sequence[str], kind: str | None) -> list[Awaited]:
-    """What names stand for, each a job or a group; or the jobs that a filter matches."""
+    """The job or group of each name; or the jobs that a filter matches."""
     if any(map(is_filter, names)):
         rows = meant(catalogue, names, kind=kind).rows
         if not rows:

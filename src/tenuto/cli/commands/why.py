@@ -15,12 +15,12 @@ from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.experiments.job_past import explain_job
 from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.jobs.metrics import usage_of
 from tenuto.jobs.parameters import ABSENT
 from tenuto.jobs.result_table import flat_result, result_of
 from tenuto.jobs.row import Row, plain_row
 from tenuto.jobs.text import duration, energy, safe, truncate
-from tenuto.jobs.usage import usage_of
-from tenuto.jobs.view import JobDetail
+from tenuto.jobs.view import StoredDetail
 from tenuto.jobs.why import JobExplanation
 from tenuto.launchers.instructions import CarbonPlan, Instructions
 from tenuto.lifecycle.events import CarbonMetricsData
@@ -101,11 +101,11 @@ def _show_other(catalogue: Catalogue, key: str) -> None:
             _bullet(hint(step))
 
 
-def _used(detail: JobDetail) -> CarbonMetricsData | None:
+def _used(detail: StoredDetail) -> CarbonMetricsData | None:
     return total(one.metrics for one in detail.carbon.values() if one.metrics is not None)
 
 
-def _carbon_plan(detail: JobDetail) -> CarbonPlan | None:
+def _carbon_plan(detail: StoredDetail) -> CarbonPlan | None:
     """How its energy was to be measured; None if it was not."""
     try:
         return None if detail.launch is None else Instructions.of(detail.launch).carbon
@@ -113,7 +113,7 @@ def _carbon_plan(detail: JobDetail) -> CarbonPlan | None:
         return None
 
 
-def _show_energy(detail: JobDetail) -> None:
+def _show_energy(detail: StoredDetail) -> None:
     used = _used(detail)
     if used is not None:
         _bullet(f"used {energy(used)}, as far as it was measured")
@@ -176,7 +176,7 @@ def _show(view: WorkspaceView, why: JobExplanation) -> None:
             _bullet(hint(step))
 
 
-def _show_record(detail: JobDetail) -> None:
+def _show_record(detail: StoredDetail) -> None:
     """What its result was made of."""
     record = detail.record
     if not record:

@@ -70,9 +70,9 @@ def SlurmOptions(
     gpus_per_node: str | int | None = None,
     **named: Any,
 ) -> Any:
-    """Tenuto's `SlurmOptions` by their names; what has no counterpart is handed to sbatch as it is.
+    """Tenuto's `SlurmOptions` by their names; an option without a counterpart goes to sbatch as it is.
 
-    Raises `ParameterError` for what cannot be read.
+    Raises `ParameterError` for a value that cannot be read.
     """
     ours = {name: named.pop(name) for name in ("account", "qos", "partition", "constraint") if name in named}
     words = {"exclude", "mem_per_gpu", "nodelist", "ntasks_per_node"}

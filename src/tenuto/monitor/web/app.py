@@ -32,15 +32,7 @@ from tenuto.workspace.points import FEWEST_POINTS, MOST_POINTS
 
 PAGE = Path(__file__).parent / "page"
 _FILE = re.compile(r"(?:[a-z0-9_-]+/)*[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.(?:js|css|svg|png|ico|woff2)", re.ASCII)
-_DONE = {
-    ActedAs.ASKED,
-    ActedAs.RETRIED,
-    ActedAs.DELETED,
-    ActedAs.WOULD_KILL,
-    ActedAs.WOULD_RETRY,
-    ActedAs.WOULD_DELETE,
-}
-DONE = frozenset(one.value for one in _DONE)
+DONE = frozenset(one.value for one in ActedAs if one.acts)
 """Outcomes by which something was done, or would be."""
 mimetypes.add_type("text/javascript", ".js")
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from tenuto.monitor.web.answers import refusal
 from tenuto.monitor.web.sessions import Sessions
-from tenuto.web.hosts import host_names, is_served
+from tenuto.web import host_names, is_served
 
 MOST_BYTES = 1 << 20
 BODY_S = 30.0

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from tenuto.jobs.directories import Outcome
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.removal import no_keeper, remove
+from tenuto.jobs.source import ActedAs
 from tenuto.jobs.view import JobsView
 from tenuto.launchers.confinement import Sandbox, SandboxMode
 from tenuto.launchers.forking_launcher import ForkingLauncher
@@ -323,7 +323,7 @@ class PayloadCleaner:
         left = {row.id for row in rows}
         # The row moves last: what a killed node left of a directory is found again by its row.
         for acted in remove(self._view, keys, no_keeper):
-            if acted.outcome in (Outcome.DELETED, Outcome.GONE):
+            if acted.outcome in (ActedAs.DELETED, ActedAs.GONE):
                 self._payloads.clean(keys[acted.key])
                 left.discard(keys[acted.key].id)
             else:

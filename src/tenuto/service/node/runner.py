@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from tenuto.errors import DatabaseError, NodeRefusal, NodeTakesNothing
-from tenuto.jobs.usage import usage_of
+from tenuto.jobs.metrics import usage_of
 from tenuto.launchers.confinement import Sandbox, SandboxMode, clear_common, hand_over
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.requirements import Alternative, Gpus

@@ -1,4 +1,4 @@
-"""What every `Launcher` must do, and what those of one kind must.
+"""The duties of every `Launcher`, and of each kind of launcher.
 
 Subclass the suite of its kind, and give the fixtures `launcher`, `bench` (a `JobBench` on the launcher's
 machine) and `run` (runs a coroutine, with a deadline). The launcher must be able to run the four programs
