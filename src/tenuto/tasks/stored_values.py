@@ -201,13 +201,13 @@ class _Place(NamedTuple):
     config: Any
     number: Any
     default: ChangedDefault | None
-    """The outermost parameter that has it by default: what lies in there does not count for the identity."""
+    """The outermost parameter that has it by default: the values in it do not count for the identity."""
     counts: bool
-    """False for a `Meta`, and for what lies in one."""
+    """False for a `Meta`, and for values inside of one."""
 
 
 class _News:
-    """What is new of one config."""
+    """The new values of one config."""
 
     def __init__(self, schema: Schema, objects: Sequence[Any], at: _Place, excluded: frozenset[str]) -> None:
         self.changed: list[ChangedValue] = []

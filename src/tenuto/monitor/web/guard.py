@@ -42,7 +42,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Guard:
-    """Lets through to an application only what may pass."""
+    """Lets through to an application only requests that may pass."""
 
     def __init__(
         self, app: App, sessions: Sessions, *, cookie: str, hosts: Collection[str], bearer: str
