@@ -64,7 +64,7 @@ class WaitsFor(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitingJob:
     """One job that is not started yet."""
 
     task_id: str
@@ -93,7 +93,7 @@ class Snapshot:
     """How many jobs are in each state; states without a job are left out."""
     launchers: tuple[SlotUsage, ...]
     owners: tuple[OwnerSnapshot, ...]
-    waits: tuple[Wait, ...]
+    waits: tuple[WaitingJob, ...]
     """What jobs wait for, in the order they were submitted."""
     waits_left_out: int
     """How many more wait."""
@@ -128,7 +128,7 @@ def take(
         launchers=tuple(slots.usage()),
         owners=tuple(sorted(owners, key=lambda owner: owner.id)),
         waits=tuple(
-            Wait(job.task_id, job.job_id, *_cause(job, slots, paused)) for job in waiting[:most_waits]
+            WaitingJob(job.task_id, job.job_id, *_cause(job, slots, paused)) for job in waiting[:most_waits]
         ),
         waits_left_out=max(len(waiting) - most_waits, 0),
         paused=paused,
