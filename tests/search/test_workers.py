@@ -59,7 +59,7 @@ def test_8_sends_succeed_once_the_broker_is_back(
     stage: Callable[..., Theatre], request: pytest.FixtureRequest, kind: str, limit_ms: int | None
 ) -> None:
     broker: Redis | RabbitMQ = request.getfixturevalue(kind)
-    theatre = stage(broker.url, TENUTO_SEARCH__SEND_BACKOFF_S="60")  # a minute, had it to be waited for
+    theatre = stage(broker.url)
     broker.stop()
     theatre.evolve(6, 0)
     theatre.until(lambda rows: len(rows) == 6 and theatre.moved("could not be sent"))
