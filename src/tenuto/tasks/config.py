@@ -448,7 +448,7 @@ C = TypeVar("C", bound=Config)
 def copyconfig(config: C, **changes: Any) -> C:
     """An open copy of a config, also of a sealed one, with some values changed.
 
-    `changes`: parameter -> value; `UnknownParameter` or `InvalidValue` for one that does not fit. The configs
+    `changes`: parameter -> value; `UnknownParameter` or `InvalidValue` for an unfit one. The configs
     inside are shared, not copied; tags, dependencies, watchers, callbacks and origin come along.
     """
     state = state_of(config)

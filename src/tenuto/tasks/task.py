@@ -83,7 +83,7 @@ class Checkpoint:
     def load(self, default: Any = None) -> Any:
         """The state that was saved last; `default` if there is none.
 
-        One that a damaged disk cut short is passed over, if there is one before it.
+        A state that a damaged disk cut short is passed over, if there is an earlier one.
         """
         saved = self._saved()
         for number in reversed(saved):
