@@ -806,6 +806,18 @@ def _kinds(cls: type) -> tuple[str, ...]:
     return known
 
 
+_is_shared: dict[type, bool] = {}
+
+
+def is_shared(cls: type) -> bool:
+    """True if configs of a class have caches or directories of partials, which jobs share."""
+    known = _is_shared.get(cls)
+    if known is None:
+        has_partials = any(one.partial is not None for one in schema_of(cls).generators.values())
+        known = _is_shared[cls] = has_partials or CACHED in _kinds(cls)
+    return known
+
+
 class SharedRecord(NamedTuple):
     """The record of something that jobs share, as it lies beside it."""
 
