@@ -83,31 +83,15 @@ def _files(view: WorkspaceView, run: RunView, jobs: Sequence[Row]) -> Iterator[t
     """Name and content of each file of an export."""
     if not jobs and not run.jobs:
         raise NotFound(f"{run.name} has no jobs to export")
-    files, layout, now = view.machine.files, view.layout, view.machine.clock.now()
+    files, layout = view.machine.files, view.layout
     reader = ResultReader(files, layout)
     plain: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []
     logs: dict[str, list[str]] = {}
-    kept_once: dict[str, None] = {}
     for job in jobs:
         paths = layout.job(*job.job_key)
         result = result_of(files, paths, job)
-        stored = read_stored(files, paths)
-        marker = json.loads(_read(files, paths.done) or b"{}")
-        marker.pop("launch", None)  # it has the variables of the job's environment
-        plain.append(
-            {
-                **plain_row(job, now),
-                "parameters": dict(stored.parameters),
-                "result": result,
-                "marker": marker or None,
-                "provenance": (record := view.record(paths, view.look(job.job_key).marker)),
-            }
-        )
-        if record.get("packages"):
-            kept_once[f"{record['packages']}.json"] = None
-        if record.get("diff"):
-            kept_once[f"{record['diff']}.diff"] = None
+        plain.append(_plain_job(view, job, result))
         parameters = reader.parameters(job.job_key)
         lines += [{**parameters, **row.tags, **flat_result(result)} for row in by_tags(job)]
         kept = {"out.txt": paths.out, "err.txt": paths.err, "metrics.jsonl": paths.metrics}
@@ -119,7 +103,9 @@ def _files(view: WorkspaceView, run: RunView, jobs: Sequence[Row]) -> Iterator[t
     environment = _read(files, layout.run(run.experiment_id, run.run_id).environment)
     if environment:
         yield "environment.json", environment
-    for name in kept_once:
+    records = [one["provenance"] for one in plain]
+    kept_once = {f"{one['packages']}.json" for one in records if one.get("packages")}
+    for name in sorted(kept_once | {f"{one['diff']}.diff" for one in records if one.get("diff")}):
         if content := _read(files, layout.provenance(name)):
             yield f"provenance/{name}", content
     about = {**plain_run(run), "git": view.commits(run)}
@@ -136,6 +122,19 @@ def _files(view: WorkspaceView, run: RunView, jobs: Sequence[Row]) -> Iterator[t
     csv.writer(written).writerows(table)
     yield "results.csv", written.getvalue().encode()
     yield "index.html", _page(run, about, table, logs).encode()
+
+
+def _plain_job(view: WorkspaceView, job: Row, result: Any) -> dict[str, Any]:
+    files, paths = view.machine.files, view.layout.job(*job.job_key)
+    marker = json.loads(_read(files, paths.done) or b"{}")
+    marker.pop("launch", None)  # it has the variables of the job's environment
+    return {
+        **plain_row(job, view.machine.clock.now()),
+        "parameters": dict(read_stored(files, paths).parameters),
+        "result": result,
+        "marker": marker or None,
+        "provenance": view.record(paths, view.look(job.job_key).marker),
+    }
 
 
 def _read(files: Files, path: str) -> bytes:
