@@ -114,6 +114,10 @@ class Reuse(Protocol):
         """Raises `DefaultChanged` if a job that is under way in this process has other values."""
         ...
 
+    def other_values(self, job: Job, record: Mapping[str, Any]) -> str | None:
+        """Why what another process made of a job since its submission is of other values; or None."""
+        ...
+
     def dropped(self, job: Job) -> Iterable[Job]:
         """The done jobs whose removed files a job that is to run depends on, in the order they are to run."""
         ...
