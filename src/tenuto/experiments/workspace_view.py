@@ -22,7 +22,7 @@ from tenuto.workspace.jobslist import (
     last_listed,
     lines_about,
     listed_jobs,
-    newest_listed,
+    names_listed,
     read_jobs,
     start_of_last,
 )
@@ -156,7 +156,7 @@ def with_tokens(
             try:
                 state = states[key] = states.get(key) or files.state(token)
             except (OSError, TenutoError):
-                continue  # what cannot be looked at says nothing
+                continue  # an unreadable file says nothing
             if state.free_count < amount:
                 message = waiting_text(token, amount, state)
                 sight = standing[line.job_id]
@@ -304,22 +304,20 @@ class WorkspaceView(RunsView, JobsView):
         runs = self.find_runs(None)
         for run in runs:
             paths = self._list_of(run)
-            if paths is None:
-                return None
             total = sum(run.counts.values())
+            is_counted = len(runs) == 1 and total > MOST_COUNTED and not run.live
             try:
-                if len(runs) == 1 and total > MOST_COUNTED and not run.live:
-                    last = last_listed(self._files, paths, most)
-                    if last is not None and (shown := self._newest_rows(run, last)) is not None:
-                        return shown, total
-                found = newest_listed(self._files, paths, most, known)
+                last = last_listed(self._files, paths, most, known) if paths is not None else None
+                names = names_listed(self._files, paths) if paths is not None and not is_counted else set()
             except OSError:
                 return None
-            newest = self._newest_rows(run, found.jobs) if found is not None else None
-            if found is None or newest is None:
+            newest = self._newest_rows(run, last) if last is not None and names is not None else None
+            if newest is None or names is None:
                 return None
+            if is_counted:
+                return newest, total
             rows += newest
-            known |= found.names
+            known |= names
         return rows, len(known)
 
     def _newest_rows(self, run: RunView, lines: list[JobLine]) -> list[Row] | None:
@@ -361,7 +359,7 @@ class WorkspaceView(RunsView, JobsView):
         return [self.listed_row(line, standing[line.job_id], run) for line in lines if line.job_id in wanted]
 
     def _lines_about(self, run: RunView, job_ids: Collection[str]) -> list[JobLine]:
-        """The lines of some jobs of a run, and of those that depend on them; no other is decoded."""
+        """The lines of some jobs of a run, and of the jobs that depend on them; no other is decoded."""
         paths = self._list_of(run)
         former = [one.job_id for one in self.moved.read() if self.moved.present(one).job_id in job_ids]
         named = [*job_ids, *former]
@@ -391,7 +389,7 @@ class WorkspaceView(RunsView, JobsView):
     # Jobs of the workspace
 
     def all_jobs(self, keys: Iterable[JobKey] | None = None) -> list[Row]:
-        """Every job that has a directory, also those of no run; each as its newest run sees it."""
+        """Every job that has a directory, also jobs of no run; each as its newest run sees it."""
         wanted = list(self.job_keys() if keys is None else keys)
         missing = set(wanted)
         known: dict[JobKey, Row] = {}

@@ -285,7 +285,7 @@ class LocalProvider:
         since: float | None = None,
         limit: int = 200,
     ) -> shapes.Metrics:
-        """Curves of the jobs with these keys, or of those of a group that a filter matches."""
+        """Curves of the jobs with these keys, or of a group's jobs that a filter matches."""
         if len(keys) > MOST_ROWS:
             raise BadQuestion(f"ask for {MOST_ROWS} jobs at most at once")
         rows = self._asked_rows(keys, group, filter)

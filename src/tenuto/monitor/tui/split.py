@@ -112,7 +112,7 @@ class SplitView(JobsView):
         self._look_at_chosen()
 
     def _look_at_chosen(self) -> None:
-        """The log and the facts are those of the row under the cursor."""
+        """The log and the facts belong to the row under the cursor."""
         chosen = self.listing.chosen
         key = chosen["key"] if chosen is not None else None
         if key != self._log.key:
