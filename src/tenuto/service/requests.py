@@ -243,6 +243,7 @@ class Requests:
         """Gives no number up to ``last`` any more; True if it would have given one."""
 
         def once(connection: Connection) -> bool:
+            take_turns(connection)
             known = int(connection.execute(_LAST_ID[connection.dialect.name]).scalar() or 0)
             if known >= last:
                 return False
