@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 
 from tenuto.clock import Randomness
 from tenuto.database import SQLITE, database_url, refuse_unusable
-from tenuto.errors import InvalidSetting, UnsafeService
+from tenuto.errors import InvalidSetting, TenutoError, UnsafeService
 from tenuto.launchers.confinement import (
     Private,
     Sandbox,
     SandboxMode,
     choose,
+    gpu_devices,
     may_change_uid,
     missing_program,
     passed_on,
@@ -128,17 +129,19 @@ def _terms(settings: Settings, service: OfferedSettings) -> Terms:
     )
 
 
-def _refuse_terms(settings: Settings, service: str, found: Sandbox, devices: int, path: str | None) -> None:
+def _refuse_terms(
+    settings: Settings, service: str, found: Sandbox, devices: int | None, path: str | None
+) -> None:
     """Refuses what the payloads of a service could never have on this node.
 
-    ``devices``: its GPUs; ``path``: where payloads look for programs.
+    ``devices``: its GPUs that can be told apart, None of a cluster; ``path``: where payloads look for a prog
     """
     offered = settings.services[service]
     if offered.cpus > settings.node.slots and is_local(settings.launcher):
         raise InvalidSetting(
             f"services.{service}.cpus = {offered.cpus}, and this node has {settings.node.slots} slots"
         )
-    if devices and offered.gpus > devices:
+    if devices is not None and offered.gpus > devices and (devices or not gpu_devices()):
         raise InvalidSetting(f"services.{service}.gpus = {offered.gpus}, and this node has {devices}")
     if offered.command and (problem := missing_program(found, offered.command[0], offered.paths, path)):
         raise InvalidSetting(f"services.{service}.command: {problem}")
@@ -176,12 +179,21 @@ def node_plan(
     refuse_exposed(node.sandbox, hidden, paths)
     is_apart = not is_local(settings.launcher)
     devices = visible_devices() if not is_apart and any(settings.services[one].gpus for one in own) else {}
-    for directory in (data.parent, data) if under is not None else (data,):
-        make_directory(directory, is_passed=may_change_uid(node.sandbox))
-    sandbox = choose(node.sandbox, str(data), must=is_exposed, private=hidden, paths=paths)
     environment = passed_on(variables, node.pass_environment)
-    for service in own:
-        _refuse_terms(settings, service, sandbox, len(devices), environment.get("PATH"))
+    directories = [data.parent, data] if under is not None else [data]
+    new = [directory for directory in directories if not directory.exists()]
+    for directory in directories:
+        make_directory(directory, is_passed=may_change_uid(node.sandbox))
+    try:
+        sandbox = choose(node.sandbox, str(data), must=is_exposed, private=hidden, paths=paths)
+        for service in own:
+            found = None if is_apart else len(devices)
+            _refuse_terms(settings, service, sandbox, found, environment.get("PATH"))
+    except TenutoError:
+        for directory in reversed(new):
+            with suppress(OSError):  # it holds something by now
+                directory.rmdir()
+        raise
     return NodePlan(
         name,
         data,
