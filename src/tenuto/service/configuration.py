@@ -134,7 +134,7 @@ def _refuse_terms(
 ) -> None:
     """Refuses what the payloads of a service could never have on this node.
 
-    ``devices``: its GPUs that can be told apart, None of a cluster; ``path``: where payloads look for a prog
+    ``devices``: its GPUs that can be told apart, None of a cluster; ``path``: where programs are looked for.
     """
     offered = settings.services[service]
     if offered.cpus > settings.node.slots and is_local(settings.launcher):
