@@ -334,3 +334,4 @@ def test_an_insecure_node_is_refused_where_payloads_could_ask_it(
     ended = tenuto("node", "--insecure", "--port", "0", *arguments)
     assert ended.returncode == 2
     assert words in ended.stderr
+    assert not (directory / "node").exists()

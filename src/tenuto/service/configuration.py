@@ -154,11 +154,12 @@ def node_plan(
     under: Path | None,
     is_exposed: bool,
     tls: tuple[Path | None, Path | None] = (None, None),
+    is_insecure: bool = False,
 ) -> NodePlan:
     """How a node is to be; ``under``: the data of the server that it is embedded in.
 
     Its directory is made, unless its database cannot be used or payloads would see files of others.
-    ``tls``: certificate and key of this process.
+    ``tls``: certificate and key of this process. ``is_insecure``: it is to serve without its secret.
     """
     node = settings.node
     if under is None:
@@ -189,6 +190,8 @@ def node_plan(
         for service in own:
             found = None if is_apart else len(devices)
             _refuse_terms(settings, service, sandbox, found, environment.get("PATH"))
+        if is_insecure:
+            _refuse_open_node(settings, sandbox, data)
     except TenutoError:
         for directory in reversed(new):
             with suppress(OSError):  # it holds something by now
@@ -289,17 +292,15 @@ def secret_in(path: Path) -> str:
     return secret
 
 
-def refuse_open_node(plan: NodePlan, *, is_insecure: bool) -> None:
+def _refuse_open_node(settings: Settings, sandbox: Sandbox, data: Path) -> None:
     """Refuses to serve without the secret where payloads could ask the node themselves."""
-    if not is_insecure:
-        return
-    reached = [f"services.{name}.network = true" for name, terms in plan.terms.items() if terms.network]
-    if plan.sandbox.mode is SandboxMode.UID:
+    reached = [f"services.{name}.network = true" for name, one in settings.services.items() if one.network]
+    if sandbox.mode is SandboxMode.UID:
         reached.append("sandbox uid")
     if reached:
         raise UnsafeService(
             f"payloads could ask this node for the files of others ({', '.join(reached)}): leave out "
-            f"--insecure, and let its servers give the secret in {plan.data / NODE_SECRET}"
+            f"--insecure, and let its servers give the secret in {data / NODE_SECRET}"
         )
 
 
