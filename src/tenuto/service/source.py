@@ -37,9 +37,8 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.service.archive import read_archived_log, read_log
 from tenuto.service.decisions import Quota, waiting_message
 from tenuto.service.names import OWN_DIRECTORY
-from tenuto.service.node_notes import NodeNote, noted_nodes
 from tenuto.service.places import DataPlaces
-from tenuto.service.requests import MOVES_CHANNEL, Requests
+from tenuto.service.requests import MOVES_CHANNEL, NodeNote, Requests, noted_nodes
 from tenuto.service.rows import JobRow, Move, job_of, move_of
 from tenuto.service.tables import jobs, moves
 from tenuto.settings.service import OfferedSettings
