@@ -113,6 +113,18 @@ def wake_search(connection: Connection, name: str) -> None:
     announce(connection, SEARCH)
 
 
+def move_rows(
+    connection: Connection, name: str, statement: Any, status: EvolutionStatus, message: str | None
+) -> int:
+    """Executes a change that returns (number, attempt) of rows, and leaves what every change leaves."""
+    rows = connection.execute(statement).all()
+    if rows:
+        record(connection, name, rows, status, message)
+        bump(connection, name)
+        wake_search(connection, name)
+    return len(rows)
+
+
 def difference(stored: Any, declared: Any, place: str) -> str | None:
     """The first place where two definitions differ, in words."""
     if stored == declared:
@@ -248,12 +260,7 @@ def cancel_rows(
         )
         .returning(jobs.number, jobs.attempt)
     )
-    rows = connection.execute(statement).all()
-    if rows:
-        record(connection, name, rows, S.CANCELLED, message)
-        bump(connection, name)
-        wake_search(connection, name)
-    return len(rows)
+    return move_rows(connection, name, statement, S.CANCELLED, message)
 
 
 _OPEN = (SearchState.RUNNING.value, SearchState.PAUSED.value)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, case, delete, func, insert, literal, select, update
+from sqlalchemy import BigInteger, Connection, bindparam, case, delete, func, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tenuto.database import Database, now_ms
@@ -40,6 +40,7 @@ from tenuto.search.candidate_rows import (
     difference,
     locked,
     log_row,
+    move_rows,
     power_of_two,
     promote_rows,
     read_search,
@@ -92,6 +93,11 @@ from tenuto.search.tables import (
 from tenuto.settings.search import SEARCH_FILE
 
 S = EvolutionStatus
+_OPENED = (
+    update(searches)
+    .where(searches.c.id == bindparam("name"), searches.c.state.in_(["ENDED", "DRAINING"]))
+    .values(state=SearchState.RUNNING.value, reason=None, message=None, ended_at=None)
+)
 _COMPARED = (
     "task",
     "space",
@@ -226,11 +232,7 @@ class Store:
         """Lets a search that ended, or is ending, go on."""
 
         def work(connection: Connection) -> None:
-            connection.execute(
-                update(searches)
-                .where(searches.c.id == name, searches.c.state.in_(["ENDED", "DRAINING"]))
-                .values(state=SearchState.RUNNING.value, reason=None, message=None, ended_at=None)
-            )
+            connection.execute(_OPENED, {"name": name})
             bump(connection, name)
 
         self.database.write(work)
@@ -308,11 +310,7 @@ class Store:
                 logged = delete(evolution_points).where(evolution_points.c.search_id == name, anew)
                 connection.execute(logged)
                 record(connection, name, rows, S.PENDING, "retried by a person")
-                connection.execute(
-                    update(searches)
-                    .where(searches.c.id == name, searches.c.state.in_(["ENDED", "DRAINING"]))
-                    .values(state=SearchState.RUNNING.value, reason=None, message=None, ended_at=None)
-                )
+                connection.execute(_OPENED, {"name": name})
                 bump(connection, name)
                 wake_search(connection, name)
             return len(rows)
@@ -481,16 +479,8 @@ class Store:
             .values(kept)
             .returning(jobs.number, jobs.attempt)
         )
-
-        def work(connection: Connection) -> bool:
-            rows = connection.execute(statement).all()
-            if rows:
-                record(connection, name, rows, found.status, found.message)
-                bump(connection, name)
-                wake_search(connection, name)
-            return bool(rows)
-
-        return self.database.write(work)
+        moved = self.database.write(lambda c: move_rows(c, name, statement, found.status, found.message))
+        return bool(moved)
 
     def verdict(self, name: str, number: int) -> str | None:
         """What the archive said of a candidate; None if it was not told."""
