@@ -29,6 +29,7 @@ from bench import (
     w12_slurm,
     w13_slots,
     w14_spares,
+    w15_million,
 )
 from bench.measure import reference
 from bench.peers.environments import version
@@ -54,6 +55,7 @@ MODULES = (
     w12_slurm,
     w13_slots,
     w14_spares,
+    w15_million,
 )
 WORKLOADS = {module.WORKLOAD.name: module.WORKLOAD for module in MODULES}
 PEERS_WHEN_QUICK = ("W1", "W3", "W5", "W7")

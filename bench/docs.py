@@ -13,9 +13,9 @@ from pathlib import Path
 
 from bench import age
 from bench.places import ROOT
-from bench.results import PLOTS, RESULTS, Result, read
+from bench.results import RESULTS, Result, read
 from bench.rows import FLOOR, OURS, Row
-from bench.table import bullets, columns, markdown, number_text, time_text, value_text, verdict
+from bench.table import columns, markdown, number_text, time_text
 from docs.generate import refreshed
 
 PAGE = ROOT.parent / "docs" / "performance.md"
@@ -71,25 +71,6 @@ def compared(rows: Iterable[Row]) -> str:
     return markdown(header, lines, ("Jobs", "One job", "x ref"))
 
 
-def floors(rows: Iterable[Row]) -> str:
-    lines = [
-        [row.case, "–" if row.each is None else time_text(row.each), number_text(row.x_wall)]
-        for row in largest(row for row in rows if row.system == FLOOR)
-    ]
-    return markdown(["Bare", "One", "x ref"], lines, ("One", "x ref"))
-
-
-def others(rows: Iterable[Row]) -> str:
-    """What peers cost where the measure is no time of a job."""
-    kinds = {"W4": "memory", "W5": "start", "W6": "idle", "W7": "identity"}
-    shown = largest(row for row in rows if row.workload in kinds and row.system != OURS)
-    lines = [
-        [f"{row.workload}, {kinds[row.workload]}", row.system, row.case, f"{row.size:,}", value_text(row)]
-        for row in shown
-    ]
-    return markdown(["Workload", "System", "Case", "Jobs", "Value"], lines, ("Jobs", "Value"))
-
-
 def warning(result: Result) -> str:
     """What keeps the figures from meaning much; empty if nothing does."""
     why = []
@@ -102,11 +83,17 @@ def warning(result: Result) -> str:
     )
 
 
-def conditions(result: Result) -> str:
-    """Of the tables: the interpreter, and the shape of the script."""
+def around(result: Result) -> str:
+    """Of the tables: the machine, the interpreter, and the shape of the script."""
+    told = [
+        f"{name.replace('_', ' ')} {result.around[name]}"
+        for name in ("system", "cores", "ref")
+        if name in result.around
+    ]
+    about = "".join(f"{one}; " for one in told)
     return (
-        f"Python {result.around['python']}; tasks in a module of their own, but for the README's script, "
-        "which has task and experiment in one file."
+        f"Python {result.around['python']}; {about}tasks in a module of their own, but for "
+        "the README's script, which has task and experiment in one file. Of each case the largest size."
     )
 
 
@@ -117,22 +104,12 @@ def figures(result: Result) -> str:
         age.sentence(result.around, age.MEASURED),
         f"From [{stem}.json](../bench/results/{stem}.json) ([all rows](../bench/results/{stem}.md)).",
         warning(result),
-        bullets({name: value for name, value in result.around.items() if name != "changed_lines"}),
+        around(result),
         "### Against the targets",
-        verdict(rows),
-        conditions(result),
-        columns((row for row in rows if row.target), "System", "Load", "Note"),
+        columns(largest(row for row in rows if row.target), "System", "Load", "Note"),
     ]
     if any(row.system not in {OURS, FLOOR} for row in rows):
-        parts += ["### Beside others", conditions(result), compared(rows)]
-    if any(row.system not in {OURS, FLOOR} for row in rows if row.workload not in COMPARED):
-        parts.append(others(rows))
-    drawn = [workload for workload in PLOTS if (RESULTS / f"{stem}-{workload}.svg").exists()]
-    parts += [f"![{PLOTS[workload]}](../bench/results/{stem}-{workload}.svg)" for workload in drawn]
-    if any(row.system == FLOOR for row in rows):
-        parts += ["### What the parts cost, bare", f"Python {result.around['python']}.", floors(rows)]
-    if result.left_out:
-        parts += ["### Left out of this run", "\n".join(f"- {what}" for what in result.left_out)]
+        parts += ["### Beside others", compared(rows)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -143,7 +120,7 @@ def slurm_figures(result: Result) -> str:
         age.sentence(result.around, age.MEASURED),
         f"From [{result.stem}.json](../bench/results/{result.stem}.json).",
         warning(result),
-        conditions(result),
+        around(result),
         columns(rows, "Workload", "System", "One job", "x ref, wall", "x ref, CPU", "Spread"),
     ]
     return "\n\n".join(part for part in parts if part)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from proof.matrix.external_cases import CLUSTER, PENDING, STANDING
 from proof.matrix.kinds import AT_WORK, Fields, striking
 from tenuto.launchers import observation
-from tenuto.launchers.fence import Fence
+from tenuto.launchers.observation import Fence
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler import attempts, decisions, handover

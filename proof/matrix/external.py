@@ -12,7 +12,7 @@ from typing import Any
 
 from proof.matrix.case import Case
 from proof.matrix.cluster import JOB, TASK, Files
-from tenuto.launchers import fence, observation
+from tenuto.launchers import observation
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, encode_manifest, read_order
 from tenuto.launchers.observation import Observer, Seen, Sighting
@@ -48,8 +48,7 @@ def beat_s(case: Case) -> float:
 def shorten_patience() -> None:
     """The disk of this machine shows every file at once: what waits for late ones may be short here."""
     observation.SUBMISSION_PATIENCE_S = 0.5
-    fence.PATIENCE_S = 0.1
-    vars(observation)["PATIENCE_S"] = fence.PATIENCE_S
+    observation.PATIENCE_S = 0.1
 
 
 class View:

@@ -27,10 +27,9 @@ from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.lifecycle.events import Event
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.decisions import RetryLimits
-from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.jobs import Job, TaskWork
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import CounterToken, declare
-from tenuto.scheduler.work import TaskWork
 from tenuto.testing.owner import FakeOwner
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.machine import this_machine

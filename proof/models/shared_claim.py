@@ -1,5 +1,5 @@
 """Owns the model of a row that members of a database claim: join, claim, move, leave, die, take over, forget.
-It follows `tenuto.database.claims`, one transaction a step; a real table says which moves there are.
+It follows `tenuto.database.row_table`, one transaction a step; a real table says which moves there are.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ from tenuto.experiments.run_record import (
     write_run_status,
 )
 from tenuto.jobs import packing
-from tenuto.jobs.directories import Outcome
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.removal import no_keeper
+from tenuto.jobs.source import ActedAs
 from tenuto.jobs.validity import claim_class
 from tenuto.jobs.view import JobsView
 from tenuto.lifecycle.events import JobProgressEvent
@@ -293,7 +293,7 @@ class JobPacked(Scenario):
         view = JobsView(place.layout, place.machine)
         key = JobKey("a.Task", "ab12")
         (one,) = packing.pack(view, [key], really=True, used=no_keeper, seen={})
-        if one.outcome is not Outcome.PACKED and one.detail != "it is packed already":
+        if one.outcome is not ActedAs.PACKED and one.detail != "it is packed already":
             raise DirectoryUnusable(one.detail)
 
     def _seen(self, place: Place) -> dict[str, object]:

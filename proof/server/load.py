@@ -16,7 +16,7 @@ from typing import NamedTuple
 from proof.server.months import Place, scratch
 from proof.server.witness import Interval, Witness, common_s, merged
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.latency import keep_loops_free
+from tenuto.scheduler.loop import keep_loops_free
 from tenuto.scheduler.owners import PlainOwner
 
 TICK_S = 0.001

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection
 
 from proof.service.surroundings import DAY_S, Calls, DatabaseClock, SharedDatabase, SkewedClock
-from tenuto.database import Database
-from tenuto.database.members import Member, MemberKind, join, leave
+from tenuto.database import Database, Member, MemberKind, join, leave
 from tenuto.errors import RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service import fair_share

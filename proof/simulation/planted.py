@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tenuto.launchers import fence, observation
+from tenuto.launchers import observation
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler import (
@@ -22,7 +22,6 @@ from tenuto.scheduler import (
     intake,
     jobs,
     output_worker,
-    pauses,
     scheduler,
     shell,
     token_decisions,
@@ -481,13 +480,12 @@ def _slot_leaked(patch: Patch) -> None:
 
 @_bug("after a shortage of the machine nothing is started any more")
 def _never_resumes(patch: Patch) -> None:
-    patch.set(pauses.Pauses, "_resume", lambda self, job, error: None)
+    patch.set(shell.Pauses, "_resume", lambda self, job, error: None)
 
 
 @_bug("a shortage of the machine fails the job instead of letting it wait")
 def _shortage_is_final(patch: Patch) -> None:
-    for module in (pauses, shell):
-        patch.set(module, "shortage", lambda error: None)
+    patch.set(shell, "shortage", lambda error: None)
 
 
 @_bug("a finished job is still counted as waiting")
@@ -647,7 +645,7 @@ def _exit_75_believed(patch: Patch) -> None:
 
 @_bug("the fence is shorter than two beats")
 def _fence_shorter_than_two_beats(patch: Patch) -> None:
-    patch.set(fence, "FENCE_BEATS", 0.5)
+    patch.set(observation, "FENCE_BEATS", 0.5)
 
 
 @_bug("a job that its cluster does not know any more counts as done")

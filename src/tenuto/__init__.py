@@ -1,5 +1,5 @@
 """Tenuto: experiments, job services and searches on one job lifecycle.
-The public face: what is here is frozen by a test; what is not may change.
+The public face: its names are frozen by a test; all others may change.
 
 Names that most programs do not need are imported when they are first asked for.
 """
@@ -85,9 +85,9 @@ if TYPE_CHECKING:
     from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
     from tenuto.scheduler.jobs import Job
     from tenuto.scheduler.listeners import Listener
+    from tenuto.scheduler.output_worker import OutputKey
     from tenuto.scheduler.scheduler import Scheduler
     from tenuto.scheduler.tokens import CounterToken
-    from tenuto.scheduler.watched_outputs import OutputKey
     from tenuto.tasks.documentation import describe_config
     from tenuto.tasks.explain import explain
     from tenuto.tasks.functions import task
@@ -114,7 +114,7 @@ _ON_DEMAND = {
     "JobState": "tenuto.lifecycle.states",
     "Listener": "tenuto.scheduler.listeners",
     "Match": "tenuto.launchers.requirements",
-    "OutputKey": "tenuto.scheduler.watched_outputs",
+    "OutputKey": "tenuto.scheduler.output_worker",
     "ProcessService": "tenuto.experiments.process_service",
     "Requirement": "tenuto.launchers.requirements",
     "RunMode": "tenuto.experiments.checked_arguments",

@@ -16,12 +16,11 @@ from tenuto.experiments.source import ExperimentSource
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.metrics import MetricColumn, metric_column, metric_rows
+from tenuto.jobs.metrics import JobUsage, MetricColumn, metric_column, metric_rows, usage_of
 from tenuto.jobs.query import KINDS, Question, find, group_names, unknown_names
 from tenuto.jobs.result_table import ResultReader, ResultRow, by_tags, result_of
 from tenuto.jobs.row import Detail, Group, Row, Why, group_key
 from tenuto.jobs.source import Acted, Action, Source, Target, newest_first, newest_listed
-from tenuto.jobs.usage import JobUsage, usage_of
 from tenuto.lifecycle.owner_names import Door, OwnerName
 from tenuto.lifecycle.states import JobState
 from tenuto.light import late
@@ -55,7 +54,7 @@ class Catalogue:
     """The jobs of one workspace: of its experiments, and of its searches and services where there are any."""
 
     def __init__(self, path: Path | str | WorkspaceView | None = None, *, settings: Settings | None = None):
-        """`path`: the workspace, or its name in the settings. `settings`: by default those that hold here.
+        """`path`: the workspace, or its name in the settings. `settings`: by default those of this place.
 
         Raises `NotFound` if there is neither such a workspace nor a service or a search in the settings.
         """
@@ -207,7 +206,7 @@ class Catalogue:
         return self.view.key_of(directory) if directory is not None else None
 
     def usage(self, row: Row) -> JobUsage | None:
-        """What a job asked for against what it used; None if no attempt ended, or nothing was measured."""
+        """A job's order against its use; None if no attempt ended, or nothing was measured."""
         key = row.job_key if row.door is Door.EXPERIMENTS else self.job_key(self.detail(row.id))
         return None if key is None else usage_of(self.view.machine.files, self.view.layout.job(*key))
 
@@ -232,11 +231,11 @@ class Catalogue:
         return found[0]
 
     def parameters(self, key: str) -> Mapping[str, Any]:
-        """The parameters of a job and what it gave, by name."""
+        """The parameters and the result of a job, by name."""
         return self.source(key).parameters(key)
 
     def own_parameters(self) -> Callable[[Row], Mapping[str, Any]]:
-        """Reads the parameters of jobs, those of experiments with the parameters of the jobs they used."""
+        """Reads parameters of jobs; a job of an experiment has also the parameters of the jobs it used."""
         reader = ResultReader(self.view.machine.files, self.view.layout)
 
         def read(row: Row) -> Mapping[str, Any]:
@@ -247,7 +246,7 @@ class Catalogue:
         return read
 
     def result_rows(self, rows: Sequence[Row], metrics: Sequence[MetricColumn] = ()) -> list[ResultRow]:
-        """What those of the jobs gave that are done, with their parameters, in their order.
+        """The results and parameters of the jobs that are done, in the order of the jobs.
 
         `metrics`: columns of what jobs logged; with them also jobs that are not done and logged one of them.
         """
@@ -270,7 +269,7 @@ class Catalogue:
     def results(
         self, filter: str = "", *, every: bool = False, metric: str | Sequence[str] = ()
     ) -> list[dict[str, Any]]:
-        """One row for each job that is done: id, kind, group, task, its tags, parameters and what it gave.
+        """One row for each job that is done: id, kind, group, task, its tags, parameters and result.
 
         `filter` and `every`: as of `rows`. `metric`: ``loss``, ``loss:min`` or ``loss:max``, or several:
         columns of what jobs logged; with them also jobs that are not done.

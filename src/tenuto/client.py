@@ -327,7 +327,7 @@ class Remote:
         def once() -> None:
             with self._client._asked("GET", f"/jobs/{self.id}/files/{quote(name)}") as answer:
                 _save(answer, part, "wb")
-                if answer.length:  # what has not been read of what was announced
+                if answer.length:  # announced bytes that did not arrive
                     raise http.client.IncompleteRead(b"", answer.length)
 
         try:
@@ -348,7 +348,7 @@ class Remote:
         return self._followed(stream) if follow else self._printed(stream)
 
     def cancel(self) -> str:
-        """Asks for the end of the job; its state then: Killed, or the one that it had ended in before.
+        """Asks for the end of the job; its state then: Killed, or its final state from before.
 
         Any other state: the server still tries to stop it.
         """
@@ -410,7 +410,7 @@ class Remote:
                 if rest := text.decode(b"", True):
                     yield rest
                 return
-            # What was dropped in the middle of a long log counts, too.
+            # The dropped middle of a long log counts, too.
             offset = int(following) if following.isdecimal() else offset + len(piece)
             if shown := text.decode(piece):
                 yield shown
@@ -508,13 +508,13 @@ def _check_type(name: str, given: object, *kinds: type) -> None:
 
 
 def _quoted(name: str) -> str:
-    if any(character in "\r\n\0" for character in name):
-        raise ValueError(f"{name!r} cannot be the name of a file")
+    if any(character in "\r\n\0" or "\ud800" <= character <= "\udfff" for character in name):
+        raise ValueError(f"{name!r} cannot be the name of a file: rename it, in UTF-8 and without line ends")
     return name.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _gathered(files: Any) -> list[_Upload]:
-    """The files of an upload by their names there; `ValueError` and `OSError` for what cannot be sent."""
+    """The files of an upload by their names there; `ValueError` and `OSError`: it cannot be sent."""
     several = not isinstance(files, str | bytes | os.PathLike) and isinstance(files, Iterable)
     given = list(files.values() if isinstance(files, Mapping) else files) if several else []
     if not several or not all(isinstance(one, str | bytes | bytearray | os.PathLike) for one in given):

@@ -63,11 +63,11 @@ TenutoError
 │   └── MonitorUnavailable    the monitor cannot be reached, or has ended
 ├── TokenError                a token cannot be used like this
 ├── JobServiceError           the job service cannot do this
-│   ├── UnsafeService         what was asked for would let strangers run programs here
+│   ├── UnsafeService         a setting would let strangers run programs here
 │   ├── DataInUse             another server or node works in this data directory
 │   ├── ForeignData           the data directory belongs to another database
 │   ├── RequestRefused        a request over HTTP is answered with an error
-│   └── NodeError             a node did not do what it was asked
+│   └── NodeError             a node did not do its task
 │       ├── NodeNotReached    the request certainly did not arrive
 │       ├── NodeSilent        the request may have arrived; there was no answer
 │       ├── NodeRefusal       the node will never take this
@@ -76,7 +76,7 @@ TenutoError
 │       └── DamagedResult     a result is not what its digest says
 ├── LaunchRefused             a launcher cannot ever start this job
 ├── GracefulTimeout           raised by a task that stops in time; it is resumed later
-└── WorkspaceError            what lies on the disk cannot be used
+└── WorkspaceError            a file of a workspace cannot be used
     ├── InvalidName           an id that cannot name a directory
     ├── DirectoryUnusable     a directory cannot be created or written
     ├── NotRegularFile        a pipe, link or device lies where a file should be
@@ -351,7 +351,7 @@ class JobServiceError(TenutoError):
 
 
 class UnsafeService(JobServiceError):
-    """What was asked for would let strangers run programs here."""
+    """A setting would let strangers run programs here."""
 
 
 class DataInUse(JobServiceError):
@@ -382,7 +382,7 @@ class RequestRefused(JobServiceError):
 
 
 class NodeError(JobServiceError):
-    """A node did not do what it was asked."""
+    """A node did not do its task."""
 
 
 class NodeNotReached(NodeError):
@@ -422,7 +422,7 @@ class GracefulTimeout(TenutoError):
 
 
 class WorkspaceError(TenutoError):
-    """What lies on the disk cannot be used."""
+    """A file of a workspace cannot be used."""
 
 
 class InvalidName(WorkspaceError, ValueError):

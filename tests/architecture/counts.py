@@ -70,6 +70,7 @@ def lone_modules() -> dict[str, str]:
     """Module -> its only importer, of modules that are no seam.
 
     A seam has a fake (a module of `testing` imports it), or is loaded late or by its name, as commands are.
+    A module whose names the face of its room offers is imported by all that import the face.
     """
     importers: dict[str, set[Path]] = defaultdict(set)
     late: set[str] = set()
@@ -84,7 +85,7 @@ def lone_modules() -> dict[str, str]:
         is_part = path.stem not in ("__init__", "__main__") and not {"migrations", "commands"} & {*path.parts}
         if is_part and len(users) == 1 and name not in late:
             (user,) = users
-            if "testing" not in user.relative_to(SRC).parts:
+            if "testing" not in user.relative_to(SRC).parts and user.name != "__init__.py":
                 found[name] = module_name(user)
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
+import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jobs": CORE,
     "experiments": CORE | {"jobs"},
     "database": GROUND | {"lifecycle"},
-    "web": set(),
+    "web": {"light"},
     "client": {"errors"},  # a file that can be copied
     "service": CORE | {"jobs", "database", "web"},
     "search": CORE | {"jobs", "database"},
@@ -61,6 +62,9 @@ APART: dict[str, set[str]] = {
     "launchers.payload": {"launchers.runner", "launchers.warm", "launchers.cluster"},
 }
 """Part of a room -> parts of it that it must not see: a payload's process knows nothing of its supervisor."""
+
+FACES = {"database": 30, "web": 30}
+"""Rooms that have a face, their `__init__.py` -> how many names it offers at most; all else is their own."""
 
 # -- reading the source ----------------------------------------------------------------------------
 
@@ -183,6 +187,31 @@ def test_no_import_cycles() -> None:
     assert not cycle(imports(SRC)), " -> ".join(cycle(imports(SRC)))
 
 
+def behind_a_face(src: Path, *others: Path) -> list[str]:
+    """The imports that pass a room's face: of other rooms, of proofs, of the tests of other rooms."""
+    own = {f"{top}/{name}" for name in FACES for top in ("tenuto", "tests")}
+    return [
+        f"{path.relative_to(home.parent)}:{getattr(node, 'lineno', 0)} imports {node.module}"
+        for home in (src / "tenuto", *others)
+        for path in sorted(home.rglob("*.py"))
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith(tuple(f"tenuto.{name}." for name in FACES))
+        and "/".join(path.relative_to(home.parent).parts[:2])
+        not in own & {f"{home.name}/{room(node.module or '')}"}
+    ]
+
+
+def test_a_room_with_a_face_is_seen_by_its_face_alone() -> None:
+    found = behind_a_face(SRC, *(ROOT / name for name in ("tests", "proof", "bench")))
+    assert not found, "import the names of the room itself: " + ", ".join(found)
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_a_face_offers_few_names(name: str) -> None:
+    assert 0 < len(importlib.import_module(f"tenuto.{name}").__all__) <= FACES[name]
+
+
 def test_every_room_is_in_the_table() -> None:
     assert {room(name) for name in modules(SRC)} <= MAY_IMPORT.keys()
 
@@ -295,6 +324,13 @@ def test_a_payload_sees_nothing_of_its_supervisor(tmp_path: Path) -> None:
     assert {f"tenuto.{part}" for parts in ({*APART}, *APART.values()) for part in parts} <= modules(
         SRC
     ).keys()
+
+
+def test_an_import_that_passes_a_face_is_seen(tmp_path: Path) -> None:
+    house(tmp_path, database__rows="", search__a="from tenuto.database.rows import Row")
+    assert len(behind_a_face(tmp_path)) == 1
+    house(tmp_path, search__a="", database__b="from tenuto.database.rows import Row")
+    assert not behind_a_face(tmp_path)
 
 
 def test_a_hidden_import_is_seen(tmp_path: Path) -> None:

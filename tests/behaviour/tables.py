@@ -108,10 +108,22 @@ COMMANDS = {
     "runs list": "experiments:\nexperiments: --tag paper\nsearch:",
     "runs show": "experiments: sweep",
     "runs prune": "experiments: --keep-done 0 --keep-failed 0\nnew experiments: --yes --keep-done 0 good",
+    "runs tag": "new experiments: good paper\nexperiments: nothing paper",
+    "runs untag": "new experiments: good paper",
     "evolve": "empty: --json packing.py\nnew search: --json packing.py",
     "search best": "search: packing\nsearch: packing --cell 1,1",
     "search lineage": "search: packing",
     "search workers": "search:",
+    "search add": """
+        new search: packing -c x=0.5 -c y=0.5
+        search: packing -c x=2 -c y=0.5
+        search: packing -c x=0.5
+        """,
+    "search drain": "new search: packing\nsearch: nothing",
+    "search export": "search: packing\nsearch: nothing",
+    "search priority": "new search: packing 1 5\nsearch: packing 99 5",
+    "search remove": "search: packing\nnew search: --yes packing",
+    "worker": "search: --once --search packing\nsearch: --once --search nothing",
     "launchers": "empty:",
     "launchers list": "empty:",
     "launchers check": "empty: duration=1h\nempty: cpu(cores=1)\nempty: 'cuda(mem=400G)*8'",
@@ -124,6 +136,12 @@ COMMANDS = {
     "cancel": "service: 1\nservice: 99\nempty: 1",
     "token create": "empty: --user 1 --db db.sqlite --note laptop",
     "token list": "service:",
+    "token revoke": "service: 99\nempty: 1",
+    "serve": "empty: --host 0.0.0.0 --port 0\nempty: --port 0 --service nothing",
+    "node": "empty: --host 0.0.0.0 --port 0 --tls-cert tenuto.toml",
+    "node drain": "empty: --url http://127.0.0.1:9",
+    "node resume": "empty: --url http://127.0.0.1:9",
+    "skill": "empty:",
     "usage": "service:\nservice: --by user",
 }
 """Command -> where it is asked, with which arguments; `--json` is added where a line has none."""

@@ -44,7 +44,7 @@ def test_a_name_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str])
 
 
 def test_every_workload_of_the_core_is_there() -> None:
-    assert list(WORKLOADS) == ["floor", *(f"W{n}" for n in range(1, 15))]
+    assert list(WORKLOADS) == ["floor", *(f"W{n}" for n in range(1, 16))]
 
 
 def broken_peer(title: str, problem: Exception) -> Peer:

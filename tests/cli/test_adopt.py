@@ -16,7 +16,8 @@ PROJECT = """
 from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Dict, List, Optional
-from experimaestro import Config, Constant, LightweightTask, Meta, Param, PathGenerator, Task, field, setmeta
+from experimaestro import Config, Constant, LightweightTask, Meta, Param, PathGenerator, Task, field
+from experimaestro import deprecate, param_group, partial, setmeta
 
 class Colour(Enum):
     RED = "r"
@@ -79,6 +80,67 @@ class Quiet(Task):
     def execute(self):
         print("quiet" if self.is_quiet else "loud")
 
+class Network(Config):
+    data: Param[Data]
+
+class Learn(Task):
+    # gives out a config that it was given
+    network: Param[Network]
+
+    def task_outputs(self, dep):
+        return dep(self.network)
+
+    def execute(self):
+        pass
+
+class Use(Task):
+    network: Param[Network]
+
+    def execute(self):
+        pass
+
+class Split(Task):
+    # gives out two configs of one class, and one inside of another
+    n: Param[int]
+    part: Meta[Path] = field(default_factory=PathGenerator(lambda context, config: f"part-{config.n}"))
+
+    def task_outputs(self, dep):
+        first, second = (Data.C(name=name, levels=[]) for name in "ab")
+        return dep(first), dep(second), dep(Network.C(data=dep(Data.C(name="c", levels=[]))))
+
+    def execute(self):
+        self.part.write_text("part")
+
+class Read(Task):
+    data: Param[Data]
+    file: Param[Path]
+
+    def execute(self):
+        pass
+
+many = param_group("many")
+
+class Shared(Task):
+    common = partial(exclude_groups=[many])
+    n: Param[int]
+    many: Param[int] = field(groups=[many])
+    folder: Meta[Path] = field(default_factory=PathGenerator("state", partial=common))
+
+    def execute(self):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "kept").write_text("shared")
+
+class New(Task):
+    n: Param[int]
+
+    def execute(self):
+        pass
+
+@deprecate
+class Former(New):
+    def execute(self):
+        pass
+
 class Bad(Task):
     x: Param[int]
 
@@ -91,6 +153,8 @@ class AfterBad(Task):
     def execute(self):
         pass
 """
+JOBS = 14
+"""That script's jobs which end well."""
 SCRIPT = """
 import sys
 {first}
@@ -98,6 +162,7 @@ from experimaestro import experiment
 from experimaestro import setmeta
 from pathlib import Path
 from project import AfterBad, Bad, Data, Evaluate, Level, Model, Quiet, Train, Warm
+from project import Former, Learn, Network, Read, Shared, Split, Use
 if __name__ == "__main__":
     try:
         with experiment(sys.argv[1], "sweep") as xp:
@@ -107,6 +172,13 @@ if __name__ == "__main__":
                 model = setmeta(Model.C(path=Path("/old"), size=1), True)
                 Evaluate.C(checkpoint=train.submit(), model=model).submit()
             Quiet.C().submit(init_tasks=[Warm.C(n=1)])
+            Use.C(network=Learn.C(network=Network.C(data=Data.C(name="u", levels=[]))).submit()).submit()
+            split = Split.C(n=2)
+            for data in (lambda one, two, three: (one, two, three.data))(*split.submit()):
+                Read.C(data=data, file=split.part).submit()
+            for many in (1, 2):
+                Shared.C(n=1, many=many).submit()
+            Former.C(n=1).submit()
             {bad}
     except BaseException as error:
         print("ended", type(error).__name__, error)
@@ -151,10 +223,10 @@ def test_a_workspace_that_the_real_package_wrote_is_taken_over_and_reused(tmp_pa
     )
     theirs = run(python, "sweep.py", str(tmp_path / "old"), cwd=tmp_path, HOME=str(tmp_path))
     before = contents(tmp_path / "old")
-    assert sum(name.endswith(".done") for name in before) == 5, theirs.stderr
+    assert sum(name.endswith(".done") for name in before) == JOBS, theirs.stderr
 
     code, planned = adopt(tmp_path, "old", "-w", "new", "--dry-run")
-    assert (code, len(planned["jobs"]), (tmp_path / "new").exists()) == (1, 7, False)
+    assert (code, len(planned["jobs"]), (tmp_path / "new").exists()) == (1, JOBS + 2, False)
 
     code, taken = adopt(tmp_path, "old", "-w", "new")
     left = [job for job in taken["jobs"] if job["job"] is None]
@@ -174,12 +246,14 @@ def test_a_workspace_that_the_real_package_wrote_is_taken_over_and_reused(tmp_pa
     assert "ended" not in ours.stdout, ours.stdout
     markers = [json.loads(path.read_bytes()) for path in (tmp_path / "new" / "jobs").rglob("*.done")]
     launches = [marker["launch"] for marker in markers]
-    assert [launch["launcher"] for launch in launches] == ["adopted"] * 5, "a job was run, not found"
+    assert [launch["launcher"] for launch in launches] == ["adopted"] * JOBS, "a job was run, not found"
     shown = run(sys.executable, "-m", "tenuto", "jobs", "-w", "new", "--json", cwd=tmp_path)
     rates = [row["tags"]["lr"] for row in json.loads(shown.stdout) if row["tags"]]
     assert sorted(rates) == [0.1, 0.1, 1.0, 1.0], shown.stdout
     scores = sorted(path.read_text() for path in (tmp_path / "new").rglob("score.txt"))
     assert scores == ["score 0.1", "score 1.0"]
+    kept = [path.read_text() for path in (tmp_path / "new" / "partials").rglob("kept")]
+    assert kept == ["shared"], "the directory of a partial was left behind"
     assert {path.read_text() for path in (tmp_path / "new" / "jobs").rglob("train.out")} == {"trained\n"}
     links = [path for path in (tmp_path / "new" / "jobs").rglob("best/*") if path.is_symlink()]
     assert {str(path.readlink()) for path in links} == {"../model.pt"}, (
@@ -207,6 +281,27 @@ def old_workspace(root: Path, *jobs: tuple[str, dict[str, Any]]) -> Path:
     return root
 
 
+GIVES_OUT = """
+from experimaestro import Config, Param, Task
+
+class Given(Config):
+    y: Param[int]
+
+class Give(Task):
+    x: Param[int]
+
+    def task_outputs(self, dep):
+        return dep(Given.C(y=self.x + 1))
+
+    def execute(self):
+        pass
+
+class Take(Task):
+    given: Param[Given]
+
+    def execute(self):
+        pass
+"""
 FIXED = {"late": 1, "version": 2}
 SMALL = """
 from experimaestro import Constant, Param, Task, field
@@ -256,6 +351,74 @@ def test_a_job_that_cannot_be_taken_over_says_why(
     assert len(left) == 1
     assert reason in left[0]
     assert len([job for job in said["jobs"] if job["job"]]) == 1, "the other job is taken over"
+
+
+def test_a_job_that_uses_itself_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text(SMALL)
+    old = old_workspace(tmp_path / "old", ("Job", {"x": 1}), ("Job", {"x": 2}))
+    for path, number in zip(sorted(old.rglob("params.json")), (1, 0), strict=True):
+        document = json.loads(path.read_text())
+        other = {**document["objects"][0], "id": 2, "task": 2, "identifier": f"{number:064x}"}
+        document["objects"].insert(0, other)
+        document["objects"][1]["fields"]["x"] = {"type": "python", "value": 2}
+        path.write_text(json.dumps(document))
+    code, said = adopt(tmp_path, "old", "-w", "new")
+    assert code == 1
+    assert all(job["reason"].endswith("it uses itself") for job in said["jobs"]), said
+
+
+def test_a_job_whose_task_gives_out_something_else_now_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text(GIVES_OUT)
+    old = tmp_path / "old"
+    fields = [{"x": 1}, {"given": {"type": "python", "value": 2}}]
+    old_workspace(old, ("Give", fields[0]), ("Take", fields[1]))
+    for path in old.rglob("params.json"):
+        document = json.loads(path.read_text())
+        (written,) = document["objects"]
+        written["fields"] = {"x": 1} if "give/" in str(path) else fields[1]
+        if "take/" in str(path):
+            maker = {**written, "id": 3, "task": 3, "type": "Give", "identifier": f"{0:064x}"}
+            given = {**written, "id": 2, "task": 3, "type": "Given", "fields": {"y": 5}}
+            given["typename"] = "project.Given"
+            document["objects"] = [{**maker, "fields": {"x": 1}}, given, written]
+        path.write_text(json.dumps(document))
+    said = adopt(tmp_path, "old", "-w", "new")[1]
+    left = [job["reason"] for job in said["jobs"] if job["job"] is None]
+    assert len(left) == 1
+    assert "it uses a project.Given that" in left[0], left
+
+
+@pytest.mark.parametrize("place", ["old", "old/inside", "./old/jobs"])
+def test_a_workspace_is_not_taken_over_into_itself(tmp_path: Path, place: str) -> None:
+    (tmp_path / "project.py").write_text(SMALL)
+    old = old_workspace(tmp_path / "old", ("Job", {"x": 1}))
+    before = contents(old)
+    ended = run(sys.executable, "-m", "tenuto", "adopt", "old", "-w", place, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "where nothing is changed: give another place with -w" in ended.stderr
+    assert contents(old) == before
+
+
+def test_a_workspace_of_tenuto_is_named_as_one(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text(SMALL)
+    old_workspace(tmp_path / "old", ("Job", {"x": 1}))
+    assert adopt(tmp_path, "old", "-w", "new")[0] == 0
+    ended = run(sys.executable, "-m", "tenuto", "adopt", "new", cwd=tmp_path)
+    assert ended.returncode == 3
+    assert "new is a workspace of Tenuto" in ended.stderr
+
+
+def test_a_job_with_damaged_parameters_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text(SMALL)
+    old = old_workspace(tmp_path / "old", *[("Job", {"x": x}) for x in range(4)])
+    whole, first, second, third = sorted(old.rglob("params.json"))
+    first.unlink()
+    second.write_text('{"objects": [{"id": 1}]}')
+    third.write_text("[")
+    reasons = [job["reason"] for job in adopt(tmp_path, "old", "-w", "new")[1]["jobs"] if job["reason"]]
+    assert reasons[:2] == ["it has no params.json", "its params.json has an object without 'module'"]
+    assert reasons[2].startswith("its params.json cannot be read")
+    assert whole.is_file()
 
 
 def test_files_are_copied_or_linked(tmp_path: Path) -> None:
@@ -312,6 +475,7 @@ def test_the_real_package_imported_before_is_named(tmp_path: Path) -> None:
 
 FUNCTION = """
 from dataclasses import field
+from typing import Literal, Optional
 from experimaestro import Param, Task
 from experimaestro.experiments import ConfigurationBase, ExperimentHelper, configuration
 
@@ -331,6 +495,10 @@ class Inner:
 class Configuration(ConfigurationBase):
     lr: float
     inner: Inner = Inner()
+    lrs: list[float] = field(default_factory=list)
+    perhaps: Optional[int] = None
+    kind: Literal["a", "b"] = "a"
+    more: list[Inner] = field(default_factory=list)
 
 def run(helper: ExperimentHelper, cfg: Configuration):
     if cfg.title == "broken":
@@ -368,7 +536,12 @@ def test_a_yaml_file_of_their_form_calls_its_function(tmp_path: Path) -> None:
     [
         ("rate=1", "Configuration has no 'rate': it has id, title"),
         ("inner.deep=1", "Inner has no 'deep': it has depth, names"),
-        ("lr=fast", "Configuration.lr expects float: 'fast'"),
+        ("lr=fast", "Configuration.lr expects float, but got 'fast' (str)"),
+        ("lrs=0.1", "Configuration.lrs expects"),
+        ("lrs=[fast]", "Configuration.lrs[0] expects float, but got 'fast' (str)"),
+        ("perhaps=much", "Configuration.perhaps expects int | None, but got 'much' (str)"),
+        ("kind=c", "Configuration.kind expects Literal['a', 'b'], but got 'c' (str)"),
+        ("more=[{deep: 1}]", "Inner has no 'deep': it has depth, names"),
         ("inner=3", "Configuration.inner expects the keys of Inner: 3"),
         ("parent=base", "Configuration has no 'parent'"),
         ("title=broken", "RuntimeError: the user's"),
@@ -380,6 +553,25 @@ def test_a_wrong_value_of_their_yaml_is_named(tmp_path: Path, override: str, sai
     assert said in ended.stderr, ended.stderr
     assert "yaml_file.py" not in ended.stderr
     assert "session.py" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("file: nowhere\nid: a", "sheet.yaml:1: file: there is no file"),
+        ("module: nowhere\nid: a", "sheet.yaml:1: module: there is no module nowhere"),
+        ("file: experiment.py\nlr: 1", "Configuration needs id, which has no default"),
+        ("file: project\nid: a", "sheet.yaml:1: file: there is no run in project"),
+    ],
+)
+def test_a_file_of_their_form_that_lacks_something_says_what(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "experiment.py").write_text(FUNCTION)
+    (tmp_path / "project.py").write_text("")
+    (tmp_path / "sheet.yaml").write_text(text)
+    ended = run(sys.executable, "-m", "tenuto", "run", "sheet.yaml", "-w", "new", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert said in ended.stderr, ended.stderr
+    assert not (tmp_path / "new").exists()
 
 
 OPTIONS = """
@@ -401,12 +593,22 @@ for text, seconds in times.items():
     assert SlurmOptions(time=text).time_s == seconds, text
 assert SlurmOptions(mem="1000").memory_bytes == 1000 << 20
 assert isinstance(SlurmLauncher(options=options), tenuto.SlurmLauncher)
-for wrong in ({"time": "soon"}, {"mem": "much"}, {"nice": 3}):
+typed = SlurmOptions(gpus_per_node="a100:2", gpus="a100:2")
+assert (typed.gpus, typed.gpu_type) == (2, "a100")
+wrongs = ({"cpus_per_task": "x"}, {"gpus": "two"}, {"gpus": 2, "gpus_per_node": 1}, {"gpus": -1})
+for wrong in ({"time": "soon"}, {"mem": "much"}, {"nice": 3}, *wrongs):
     with pytest.raises(ValueError):
         SlurmOptions(**wrong)
-with pytest.raises(ValueError):
-    SlurmLauncher(options=options, connector=object())
+for wrong in ({"connector": object()}, {"binpath": "/opt/slurm"}, {"main": "login"}):
+    with pytest.raises(ValueError, match=f"takes no {list(wrong)[0]} here"):
+        SlurmLauncher(options=options, **wrong)
 assert find_launcher("duration=2 h & cpu(cores=1)") is not None
+from experimaestro.launcherfinder import cpu, cuda_gpu
+from experimaestro.launcherfinder.parser import parse
+from experimaestro.launcherfinder.specs import duration
+both = cuda_gpu(mem="8G") * 2 & cpu(mem="4G", cores=2) & duration("4h") | cpu()
+assert both == parse("duration=4h & cuda(mem=8G)*2 & cpu(mem=4G, cores=2) | cpu(cores=1)"), both
+assert find_launcher(cuda_gpu() & duration(60), cpu(), tags={"short"}) is not None
 """
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -52,9 +53,21 @@ class Heard(BaseHTTPRequestHandler):
     """Keeps what is sent; the first answers may be errors."""
 
     bodies: list[Any]
+    headers_seen: list[Any]
     failures: int
+    moved_to: str
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
 
     def do_POST(self) -> None:
+        type(self).headers_seen.append(self.headers)
+        if self.path.endswith("/moved"):
+            self.send_response(302)
+            self.send_header("Location", self.moved_to)
+            self.end_headers()
+            return
         body = self.rfile.read(int(self.headers["content-length"]))
         type(self).bodies.append(json.loads(body))
         type(self).failures -= 1
@@ -66,7 +79,7 @@ class Heard(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    Heard.bodies, Heard.failures = [], 0
+    Heard.bodies, Heard.headers_seen, Heard.failures = [], [], 0
     server = HTTPServer(("127.0.0.1", 0), Heard)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/secret-topic"
@@ -164,6 +177,13 @@ def test_an_error_is_one_json_object_for_programs(
     assert (told["error"], told["exit"], done.returncode, done.stdout) == (error, code, code, "")
 
 
+def test_an_error_in_a_filter_says_where_for_programs(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    told = json.loads(run(tenuto("jobs", "--json", "state=runing", "-w", "."), tmp_path).stderr)
+    words = "state is never 'runing'; did you mean running?, at character 7 of state=runing"
+    assert told["message"] == words
+
+
 # Notices
 
 
@@ -237,10 +257,55 @@ def test_a_notice_of_one_kind_is_sent_once_a_minute(address: str) -> None:
     assert len(Heard.bodies) == 3
 
 
-@pytest.mark.parametrize("text", ["", "'unended"])
+@pytest.mark.parametrize(
+    "text", ["", "'unended", "ftp://host/secret", "https://", "http:/host", "no-such-program {title}"]
+)
 def test_a_target_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(InvalidValue, match="--notify"):
+    with pytest.raises(InvalidValue, match="--notify") as refused:
         given_on_command_line(text)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_user_and_a_password_of_an_address_are_sent_and_never_shown(address: str) -> None:
+    settings = NotifySettings(url=HiddenUrl(address.replace("://", "://ada:pa%40ss@") + "/é"))
+    assert send(settings, notice()) is None
+    assert Heard.headers_seen[-1]["Authorization"] == f"Basic {b64encode(b'ada:pa@ss').decode()}"
+    assert "ada" not in shown_target(settings)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://ntfy.sh/secret", "https://ntfy.sh/***"),
+        ("https://hooks.org?token=secret", "https://hooks.org/***"),
+        ("https://hooks.org#secret", "https://hooks.org/***"),
+        ("https://ada:secret@host/x", "https://host/***"),
+        ("https://ada:sec/ret@host/x", "https://***/***"),
+        ("https://ada:sec?ret@host/x", "https://***/***"),
+    ],
+)
+def test_of_an_address_only_the_host_is_shown(url: str, shown: str) -> None:
+    assert str(HiddenUrl(url)) == shown
+
+
+def test_slack_gets_text_where_it_would_see_links(address: str) -> None:
+    slack = NotifySettings(url=HiddenUrl(address), format="slack")
+    assert send(slack, notice()._replace(text="<!channel> a & b")) is None
+    assert Heard.bodies[-1] == {"text": "*sweep: done*\n&lt;!channel&gt; a &amp; b"}
+
+
+def test_a_redirection_tells_nobody_and_is_said(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notify, "PAUSE_S", 0.01)
+    Heard.moved_to = address
+    problem = send(NotifySettings(url=HiddenUrl(f"{address}/moved")), notice())
+    assert problem is not None
+    assert "leads elsewhere" in problem
+
+
+def test_a_doctor_says_that_notices_cannot_be_sent_and_that_jobs_can_run(tmp_path: Path) -> None:
+    done = run(tenuto("doctor", "--notify"), tmp_path)
+    assert (done.returncode, "Notices cannot be sent" in done.stdout) == (1, True)
+    assert "cannot run here: notify" not in done.stdout
 
 
 # The skill

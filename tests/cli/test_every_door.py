@@ -222,6 +222,22 @@ def test_a_job_that_is_not_there_is_not_found(made: Path) -> None:
         assert "no job is called" in said(made, "why", job, code=3)
 
 
+@pytest.mark.parametrize("job", ["packing#99", "dock#99", "nothere#1", "packing#x"])
+def test_the_status_of_a_job_that_is_not_there_speaks_of_jobs(made: Path, job: str) -> None:
+    assert f"no job is called '{job}'" in said(made, "status", job, code=3)
+
+
+@pytest.mark.parametrize("command", ["logs", "why", "files", "status"])
+def test_a_candidate_without_an_agent_has_no_log_of_one(made: Path, command: str) -> None:
+    assert "packing#1 has no agent" in said(made, command, "packing#1/agent", code=3)
+
+
+@pytest.mark.parametrize("command", ["jobs", "status", "kill", "results"])
+@pytest.mark.parametrize("word", ["kind=serach", "kind!=runs", "kind=search or kind=x"])
+def test_a_kind_that_there_is_not_is_refused(made: Path, command: str, word: str) -> None:
+    assert "it is one of experiment, search, service" in said(made, command, word, code=2)
+
+
 def test_a_job_of_another_service_is_named(folder: Path) -> None:
     upload_some(folder, "fold")
     assert "fold#4" in said(folder, "why", "dock#4", code=3)
@@ -412,7 +428,7 @@ def test_only_a_search_can_be_paused(folder: Path) -> None:
     assert plain(folder, "pause", "packing", code=1)["outcome"] == "refused"  # it has ended
 
 
-def test_what_is_done_is_told_to_programs(folder: Path) -> None:
+def test_programs_are_told_what_was_done(folder: Path) -> None:
     run = str(plain(folder, "runs", "list")[0]["run"])
     tagged = plain(folder, "runs", "tag", "squares", "good", "old")
     assert (tagged["run"].endswith(run), tagged["tags"]) == (True, ["good", "old"])
@@ -508,6 +524,15 @@ def test_a_search_is_awaited_and_of_a_service_only_jobs(folder: Path) -> None:
     assert plain(folder, "wait", "kind=service and state=done")["counts"]["done"] == 1
 
 
+def test_a_group_beside_a_filter_is_awaited_as_a_group(folder: Path) -> None:
+    both = plain(
+        folder, "wait", "packing", "kind=service and state=done"
+    )  # a failed candidate fails no search
+    assert (both["state"], both["groups"]) == ("done", ["packing", "dock"])
+    assert plain(folder, "wait", "kind=service", "and", "state=done")["groups"] == ["dock"]
+    assert "no job matches" in said(folder, "wait", "packing", "state=running", code=3)
+
+
 def test_a_retried_candidate_of_an_ended_search_needs_a_driver(folder: Path) -> None:
     database = next(folder.glob("workspace/search.db"))
     with sqlite3.connect(database) as connection:  # the scheduler was at work a moment ago
@@ -518,3 +543,26 @@ def test_a_retried_candidate_of_an_ended_search_needs_a_driver(folder: Path) -> 
     (group,) = [one for one in plain(folder, "status")["groups"] if one["kind"] == "search"]
     assert group["take_up"] == "tenuto evolve SCRIPT"
     assert "its driver is gone" in said(folder, "status")
+
+
+def test_a_search_whose_driver_was_killed_is_not_awaited_for_ever(folder: Path) -> None:
+    with sqlite3.connect(next(folder.glob("workspace/search.db"))) as connection:
+        connection.execute(
+            "UPDATE searches SET active_at = 0, state = 'RUNNING', reason = NULL, ended_at = NULL"
+        )
+        connection.execute("UPDATE evolution_jobs SET status = 'RUNNING' WHERE number = 1")
+        connection.execute("UPDATE evolution_jobs SET status = 'QUEUED' WHERE number = 3")
+    for name in ("packing", "packing#1", "packing#3"):
+        left = plain(folder, "wait", name, "--timeout", "20", code=1)
+        assert (left["state"], left["take_up"]) == ("unattended", ["tenuto evolve SCRIPT"])
+    assert "no driver is at work for packing: tenuto evolve SCRIPT" in said(folder, "wait")
+
+
+def test_a_service_whose_server_was_killed_is_not_awaited_for_ever(folder: Path) -> None:
+    with sqlite3.connect(folder / "db.sqlite") as connection:
+        connection.execute("UPDATE members SET seen_at = 0")
+    left = plain(folder, "wait", "dock#3", "--timeout", "20", code=1)
+    assert (left["state"], left["take_up"]) == ("unattended", ["tenuto serve"])
+    assert "dock: its driver is gone, and 1 of its jobs have not ended: tenuto serve" in said(
+        folder, "status"
+    )

@@ -11,7 +11,7 @@ import pytest
 from tenuto.jobs.drawing import graph_dot as dot
 from tenuto.jobs.drawing import graph_lines as text_lines
 from tenuto.jobs.drawing import graph_svg as svg
-from tenuto.jobs.job_graph import job_nodes, layers, task_nodes
+from tenuto.jobs.drawing import job_nodes, layers, task_nodes
 from tenuto.jobs.row import Row
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState

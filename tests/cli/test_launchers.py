@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import tenuto as tenuto_package
 from tests.experiments.scripts import environment, run, tenuto
 
 from .calls import call
@@ -79,3 +80,12 @@ def test_a_probe_of_this_machine_leaves_nothing(tmp_path: Path) -> None:
     assert all(rows[name]["is_good"] for name in ("started", "python", "tenuto", "disk", "stop"))
     assert not list(tmp_path.glob(".tenuto-probe-*"))
     assert run(tenuto("launchers", "test", "nothing"), tmp_path).returncode == 2
+
+
+@pytest.mark.slow
+def test_a_probe_needs_no_workspace_yet(tmp_path: Path) -> None:
+    found = run(tenuto("launchers", "test", "spawn", "-w", "sweeps/first", "--json"), tmp_path)
+    assert found.returncode == 0, found.stderr
+    rows = {one["name"]: one["found"] for one in json.loads(found.stdout)}
+    assert rows["tenuto"].endswith(f", {Path(tenuto_package.__file__).parent}")
+    assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tenuto.cli.person import person
+from tenuto.cli.console import person
 
 
 def test_a_person_has_a_name() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.jobs.drawing import Point, bars, histogram, scatter
+from tenuto.jobs.drawing import PlotPoint, bars, histogram, scatter
 from tenuto.jobs.result_table import ResultRow, flat_result, less_is_better, sorted_rows, varying_parameters
 from tenuto.jobs.row import Row
 from tenuto.jobs.text import width
@@ -200,10 +200,10 @@ def test_a_name_says_whether_less_is_better(name: str, expected: bool) -> None:
 
 @pytest.mark.parametrize("columns", [12, 40, 200])
 def test_plots_fit_the_window(columns: int) -> None:
-    points = [Point(10.0**-n, float(n)) for n in range(6)]
+    points = [PlotPoint(10.0**-n, float(n)) for n in range(6)]
     lines = [
         *scatter(points, "lr", "y", columns),
-        *scatter([Point(1, 1)], ESCAPES, ESCAPES, columns),
+        *scatter([PlotPoint(1, 1)], ESCAPES, ESCAPES, columns),
         *histogram([1.0, 2.0, 2.5], columns),
         *histogram([1.0], columns),
     ]

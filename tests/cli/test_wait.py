@@ -59,6 +59,7 @@ def test_a_wait_ends_with_the_run_and_after_a_kill_of_its_driver(place: Place) -
     driver.kill()
     driver.communicate()
     assert wait(place) == (0, {**told, **NOTHING})
+    assert "no driver is at work for sweep/" in run(tenuto("wait"), place.directory).stderr
     waiting = start(place, *tenuto("wait", "--json", "sweep"))
     time.sleep(0.5)
     waiting.kill()  # a restart of the command loses nothing
@@ -140,3 +141,28 @@ def test_a_name_that_there_is_none_of_ends_the_wait_at_once(
     assert run(python(place.directory / "script.py"), place.directory).returncode == 0
     done = run(tenuto("wait", *arguments), place.directory)
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+
+
+def test_a_run_is_taken_up_by_all_words_of_its_command(place: Place, tmp_path: Path) -> None:
+    place.script(SWEEP)
+    driver = start(
+        place, *tenuto("run", "--notify", "true secret", "script.py", "--lr", "0.1 0.2", "--notify")
+    )
+    eventually(lambda: "held" in place.ledger(), "the job")
+    driver.kill()
+    driver.communicate()
+    place.release.touch()
+    command = "tenuto run script.py --lr '0.1 0.2' --notify"
+    code, told = wait(place, "sweep")
+    assert (code, told["take_up"]) == (1, [command])
+    (tmp_path / "elsewhere").mkdir()
+    done = run(tenuto("wait", "sweep", "-w", str(place.workspace)), tmp_path / "elsewhere")
+    assert f"cd {place.directory} && {command}" in done.stderr
+
+
+def test_a_few_jobs_are_named_and_not_their_group(place: Place) -> None:
+    place.script('with experiment("ws", "quick"):\n    Note.C(name="a").submit()')
+    assert run(python(place.directory / "script.py"), place.directory).returncode == 0
+    (job,) = json.loads(run(tenuto("jobs", "--json"), place.directory).stdout)
+    assert run(tenuto("wait", job["id"]), place.directory).stdout == f"{job['name']}: done (1 done)\n"
+    assert run(tenuto("wait", "quick"), place.directory).stdout.startswith("quick/")

@@ -78,6 +78,7 @@ class Scripts:
     def __init__(self, directory: Path, site: Site, tasks: str = TASKS) -> None:
         """`tasks`: what every script of the directory begins with."""
         self.directory = directory
+        self.name = site.name
         self._tasks = tasks
         self.workspace = directory / "ws"
         (directory / "config" / "tenuto").mkdir(parents=True)

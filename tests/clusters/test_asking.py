@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,9 +93,18 @@ def test_a_duration_fits_a_partition_with_what_is_asked_for_on_top(tmp_path: Pat
     assert launcher.held(Requirement.parse("duration=8h").alternatives[0]).duration_s == 3560.0
 
 
-@pytest.mark.parametrize("line", ["gpu = 4", 'time = "2x"', "cores = 0", 'gpu_kind = "mps"'])
-def test_a_partition_that_makes_no_sense_is_refused(tmp_path: Path, line: str) -> None:
-    with pytest.raises(InvalidSetting, match=re.escape("slurm.partitions: expected tables of cores")):
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("gpu = 4", "a has a gpu, which is none of these"),
+        ('time = "2x"', "a.time is seconds, or a time such as"),
+        ("cores = 0", "a.cores is an integer, at least 1, not 0"),
+        ('gpu_kind = "mps"', 'a.gpu_kind is "cuda" or "rocm"'),
+    ],
+)
+def test_a_partition_that_makes_no_sense_is_refused(tmp_path: Path, line: str, why: str) -> None:
+    said = f"slurm.partitions: expected tables of cores.*: {re.escape(why)}"
+    with pytest.raises(InvalidSetting, match=said):
         settings_of(tmp_path, f"[slurm.partitions.a]\n{line}\n")
 
 
@@ -129,7 +139,10 @@ def test_the_runner_holds_jobs_to_their_memory() -> None:
     assert more.limits.memory_bytes == 2 * G
 
 
-@pytest.mark.parametrize(("name", "word"), [("slurm", "--array=0-9%3"), ("sge", "-tc 3"), ("pbs", "0-9%3")])
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("slurm", "--array=0-9%3"), ("sge", "-tc 3"), ("pbs", "0-9%3"), ("lsf", "a-01234567[1-10]%3")],
+)
 def test_an_array_is_throttled(monkeypatch: pytest.MonkeyPatch, name: str, word: str) -> None:
     spoken = dialect_of(name, ClusterSettings(dialect=name, throttle=3))
     commands: list[list[str]] = []
@@ -142,8 +155,8 @@ def test_an_array_is_throttled(monkeypatch: pytest.MonkeyPatch, name: str, word:
 
 
 def test_a_system_that_cannot_throttle_says_so() -> None:
-    with pytest.raises(InvalidSetting, match=r"clusters.lsf.throttle: LSF has no word for it"):
-        dialect_of("lsf", ClusterSettings(dialect="lsf", throttle=3))
+    with pytest.raises(InvalidSetting, match=r"clusters.condor.throttle: HTCondor has no word for it"):
+        dialect_of("condor", ClusterSettings(dialect="condor", throttle=3))
 
 
 GROWS = """
@@ -226,13 +239,16 @@ def test_nodes_tasks_and_the_type_of_gpus_are_asked_for(name: str, text: str, ex
 def test_a_system_that_cannot_be_asked_for_nodes_says_so(name: str) -> None:
     hosts = ("a:9",) if name == "ssh" else None
     spoken = dialect_of(name, ClusterSettings(dialect=name, hosts=hosts))
-    with pytest.raises(LauncherNotFound, match=rf"cannot be asked for nodes: say how in clusters.{name}.opt"):
+    how = (
+        "" if name == "ssh" else f": say how in clusters.{name}.options"
+    )  # a host by ssh can be asked nothing
+    with pytest.raises(LauncherNotFound, match=rf"cannot be asked for nodes{how}$"):
         spoken.arguments(ClusterOptions(nodes=2))
 
 
 def test_what_a_system_has_no_word_for_is_refused_before_any_job_is() -> None:
     settings = ClusterSettings(dialect="ssh", hosts=("a:4",), account="lab")
-    with pytest.raises(LauncherNotFound, match=r"ssh cannot be asked for account: say how in clusters.ssh"):
+    with pytest.raises(LauncherNotFound, match=r"^ssh cannot be asked for account$"):
         ClusterLauncher("ssh", settings=settings, cluster=ClusterFollower(settings, name="ssh"))
 
 
@@ -250,3 +266,69 @@ def test_a_partition_of_the_settings_is_chosen_by_the_type_of_its_gpus_and_its_n
     assert wide.options.partition == "v100"
     with pytest.raises(LauncherNotFound, match=r"v100: cuda\(type=a10\) is asked for, and it has cuda"):
         launcher.adapted(Requirement.parse("cuda(type=a10)").alternatives[0])
+
+
+SUBMIT = ("qsub", "-N", "{name}", "{options}", "[", "-t", "1-{count}", "]", "{script}")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "given", "said"),
+    [
+        ("sge", {"hosts": ("a:4",)}, "hosts: the dialect sge has no use for it"),
+        ("ssh", {"signal": ("kill", "{ids}")}, "signal: the dialect ssh has no use for it"),
+        ("ssh", {"options": {"gpus": "-g {n}"}}, "options: the dialect ssh has no use for it"),
+        ("ssh", {"extra": ("-x",)}, "extra: the dialect ssh has no use for it"),
+        ("ssh", {"hosts": ("a:4", "a:2")}, "hosts: a host stands there twice"),
+        ("ssh", {"hosts": ("-oProxyCommand=x:4",)}, "hosts: '-oProxyCommand=x:4' is no host with its slots"),
+        ("ssh", {"hosts": ("a b:4",)}, "hosts: 'a b:4' is no host with its slots"),
+        ("ssh", {"hosts": ("::1",)}, "hosts: '::1' is no host with its slots"),
+        ("sge", {"submit": (*SUBMIT, "{bogus}")}, "submit: {bogus} is none of {name} {out}"),
+        ("sge", {"submit": ("qsub", "-N", "{name}", "{script}")}, "submit: {options} is missing"),
+        ("sge", {"submit": (*SUBMIT[:3], "x{options}")}, "submit: {options} stands for several words"),
+        ("sge", {"submit": ("qsub", "{options}", "-t", "1-{count}")}, "submit: {name} is missing"),
+        (
+            "sge",
+            {"submit": SUBMIT[:4]},
+            "submit: {count} or {last} is missing, and an array would be one job",
+        ),
+        ("lsf", {"submit": ("bsub", "{options}")}, "submit: {name} is missing"),
+        ("pbs", {"cancel": ("qdel",)}, "cancel: {ids} or {comma_ids} is missing, and it would name no job"),
+        ("pbs", {"signal": ("qsig", "--jobs={ids}")}, "signal: {ids} stands for several words"),
+        ("pbs", {"end": ("qstat", "{id}")}, "end: {id} is none of {ids} {comma_ids}"),
+        ("slurm", {"cancel": ("scancel", "[", "{ids}")}, "cancel: `[` and `]` must come in pairs"),
+        ("slurm", {"options": {"time": "--time={mins}"}}, "options: time: {mins} is none of {n} {value}"),
+        ("slurm", {"limit_words": ("--signal={n}",)}, "limit_words: {n} is none of"),
+        ("slurm", {"list": ("squeue", "{me}")}, "list: {me} is none of {user}"),
+        ("sge", {"variables": {"task": "{job}"}}, "variables: task must hold {job} and {index}"),
+        ("generic", {"submit": ("qsub",), "extra": ("-x",)}, "submit: {options} is missing"),
+    ],
+)
+def test_words_by_which_a_job_would_be_lost_sight_of_are_refused(
+    dialect: str, given: dict[str, Any], said: str
+) -> None:
+    settings = ClusterSettings(
+        **({"dialect": dialect, "hosts": ("a:4",) if dialect == "ssh" else None} | given)
+    )
+    with pytest.raises(InvalidSetting, match=re.escape(f"clusters.hall.{said}")):
+        dialect_of("hall", settings)
+
+
+@pytest.mark.parametrize("dialect", ["slurm", "sge", "pbs", "lsf", "condor"])
+def test_a_dialect_s_own_words_can_be_said_in_the_settings(dialect: str) -> None:
+    own = dialect_of("hall", ClusterSettings(dialect=dialect))
+    words = {"submit": own.submit_words, "list": own.list_words, "end": own.end_words}
+    more = {"cancel": own.cancel_words, "signal": own.signal_words, "options": own.options}
+    said = ClusterSettings(dialect=dialect, **words, **more, variables=own.variables, states=own.states)
+    assert dialect_of("hall", said).submit_words == own.submit_words
+
+
+@pytest.mark.parametrize("name", ["a b", "../x", "a/b", "signals", "slurm-pilots", "x-slots", "-x", "ü"])
+def test_a_name_that_is_no_directory_of_its_own_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"is no name of a cluster|there is no such setting"):
+        settings_of(tmp_path, f'[clusters."{name}"]\ndialect = "sge"\n')
+
+
+def test_pilots_that_no_host_can_hold_are_refused_at_once() -> None:
+    settings = ClusterSettings(dialect="ssh", hosts=("a:2",), pilots=1)
+    with pytest.raises(LauncherNotFound, match="no host of lab has 8 slots"):
+        ClusterLauncher("lab", settings=settings, cluster=ClusterFollower(settings, name="lab"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,6 +35,10 @@ if __name__ == "__main__":
 """
 
 
+JOB_OF = {"sge": r"job \d+\.\d+ of sge ran it"}
+"""How a system itself writes the id of a task, if it is not as Slurm does."""
+
+
 @pytest.fixture
 def scripts(tmp_path: Path, site: Site) -> Iterator[Scripts]:
     tmp_path.chmod(0o755)
@@ -58,7 +63,7 @@ def test_one_script_runs_on_every_cluster_and_each_job_once(scripts: Scripts) ->
     assert states == ["done"] * 5 + ["error"]
     done = next(job for job in scripts.jobs() if job["state"] == "done")
     why = scripts.tenuto("why", done["id"], "-w", str(scripts.workspace))
-    assert "ran it" in why
+    assert re.search(JOB_OF.get(scripts.name, rf"job \S+ of {scripts.name} ran it"), why)
 
 
 @pytest.mark.parametrize("site", EACH, indirect=True)
@@ -90,6 +95,8 @@ def test_the_commands_know_the_cluster(scripts: Scripts) -> None:
     rows = {row["name"]: row for row in json.loads(scripts.tenuto("launchers", "list", "--json"))}
     assert rows["sge"]["usable"]
     assert rows["sge"]["default"]
+    checks = {row["name"]: row for row in json.loads(scripts.tenuto("doctor", "--json"))["checks"]}
+    assert re.fullmatch(r"Grid Engine, by qsub, \d+ jobs, answered in \d+ ms", checks["sge"]["found"])
     probe = scripts.tenuto("launchers", "test", "-w", str(scripts.directory), "--wait", "60", "--json")
     assert not [row for row in json.loads(probe) if row["is_fatal"]]
 
@@ -171,6 +178,7 @@ LARGE = """
 if __name__ == "__main__":
     with experiment(HERE / "ws", "x"):
         Note.C(name="fits").submit(requires="cpu(mem=100M)")
+        Note.C(name="both").submit(requires="duration=1h & cpu(mem=100M, cores=2)")
         Note.C(name="large").submit(requires="cpu(mem=900T)")
 """
 
@@ -179,7 +187,7 @@ if __name__ == "__main__":
 def test_memory_can_be_asked_of_grid_engine_and_what_no_host_has_is_refused(scripts: Scripts) -> None:
     said = scripts.ended(scripts.start(LARGE), 1)
     assert "900T of memory are asked for, and no host has more than" in said
-    assert names(scripts) == ["fits"]
+    assert names(scripts) == ["both", "fits"]
 
 
 GROWS = """
@@ -208,3 +216,34 @@ def test_a_need_grows_to_what_the_largest_partition_has_and_no_further(scripts: 
     assert found["instructions"]["limits"]["memory_bytes"] == 150 << 20
     assert [(job["state"], job["reason"]) for job in scripts.jobs()] == [("error", "memory")]
     assert scripts.ledger() == ["attempt 1", "attempt 2"]
+
+
+SEARCH = """
+from tenuto.search import Evolution, RandomSearch, Real
+
+class Candidate(Task):
+    __requires__ = "cpu(mem=100M) & duration=1m"
+    __retry__ = "failed: 1"
+    x: Param[float]
+    def execute(self):
+        note(f"attempt {self.job_attempt} {os.environ.get('JOB_ID')}")
+        if self.job_attempt == 1:
+            raise ValueError("as it is meant to")
+        return self.x
+
+if __name__ == "__main__":
+    given = {"space": {"x": Real(0, 1)}, "sampler": RandomSearch(), "max_total_jobs": 2}
+    found = Evolution("s", Candidate.C(), workdir=HERE / "ws", **given)
+    assert found.run(slots=2).succeeded == 2
+"""
+
+
+@pytest.mark.parametrize("site", ["sge"], indirect=True)
+def test_candidates_of_a_search_run_on_the_cluster_with_what_their_task_asks_for(scripts: Scripts) -> None:
+    scripts.ended(scripts.start(SEARCH), 0)
+    words = [line.split() for line in scripts.ledger()]
+    assert [attempt for _, attempt, _ in words] == ["1", "1", "2", "2"]
+    assert all(job.isdecimal() for *_, job in words)
+    scripts_of = [path.read_text() for path in scripts.workspace.glob("jobs/*/*/.tenuto/launch.json")]
+    limits = [json.loads(text)["instructions"]["limits"] for text in scripts_of]
+    assert [(one["memory_bytes"], one["walltime_s"]) for one in limits] == [(100 << 20, 60.0)] * 2

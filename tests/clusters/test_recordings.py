@@ -306,3 +306,27 @@ def test_an_id_of_a_federation_keeps_its_cluster(tmp_path: Path, monkeypatch: py
     assert "scancel b_2: -Q -b -s TERM --state=RUNNING 12_1\n" in calls
     assert "scancel a,b_2: -Q -b -s TERM --state=RUNNING 7\n" in calls
     assert "scancel b_2: -Q 12_[1]\n" in calls
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "answer"),
+    [
+        (
+            "sge",
+            "qstat",
+            "<job_info><job_list><JB_job_number>3</JB_job_number><tasks>a-b</tasks></job_list></job_info>",
+        ),
+        ("sge", "qstat", "no XML"),
+        ("pbs", "qstat", "[1, 2]"),
+        ("pbs", "qstat", '{"Jobs": {"1": 2}}'),
+        ("lsf", "bjobs", '{"RECORDS": 3}'),
+        ("condor", "condor_q", '[{"ClusterId": 3, "CompletionDate": 4}, 5]'),
+        ("condor", "condor_q", "{"),
+    ],
+)
+def test_an_answer_of_another_shape_tells_nothing(
+    recorded: Recorded, name: str, command: str, answer: str
+) -> None:
+    recorded(command, answer)
+    with pytest.raises(ClusterError, match="answered what cannot be read"):
+        dialect(name).queue()

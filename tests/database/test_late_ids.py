@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.database.late_ids import LATEST_S, LateIds
+from tenuto.database.row_table import LATEST_S, LateIds
 from tenuto.testing.clock import FakeClock
 
 

@@ -10,9 +10,9 @@ import pytest
 from tenuto.errors import ExperimentLocked
 from tenuto.experiments.pruning import askers, prune_runs, users
 from tenuto.experiments.run_record import RunState, lock_experiment
-from tenuto.jobs.directories import Outcome
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.removal import delete
+from tenuto.jobs.source import ActedAs
 from tests.jobs.workspaces import MACHINE, Builder, line
 
 
@@ -21,7 +21,7 @@ def workspace(tmp_path: Path) -> Builder:
     return Builder(tmp_path / "ws")
 
 
-def outcome(workspace: Builder, key: JobKey) -> Outcome:
+def outcome(workspace: Builder, key: JobKey) -> ActedAs:
     (acted,) = delete(workspace.view, [key], really=True, used=partial(users, workspace.view))
     return acted.outcome
 
@@ -30,9 +30,9 @@ def test_what_a_live_run_asked_for_is_spared(workspace: Builder) -> None:
     key = workspace.job("done")
     workspace.run(line("done"), state=RunState.RUNNING)
     lock = lock_experiment(MACHINE, workspace.layout, "sweep")
-    assert outcome(workspace, key) is Outcome.IN_USE
+    assert outcome(workspace, key) is ActedAs.IN_USE
     lock.close()
-    assert outcome(workspace, key) is Outcome.DELETED
+    assert outcome(workspace, key) is ActedAs.DELETED
 
 
 # -- pruning -----------------------------------------------------------------------------------------
@@ -65,6 +65,6 @@ def test_an_orphan_that_a_run_asks_for_meanwhile_is_none_any_more(workspace: Bui
     (orphan,) = workspace.view.orphans()
     workspace.run(line("done"), experiment="again", run_id="20260101_000000")
     (acted,) = delete(workspace.view, [orphan.job_key], really=True, used=partial(askers, workspace.view))
-    assert (acted.outcome, acted.detail) == (Outcome.IN_USE, "again/20260101_000000 asked for it")
+    assert (acted.outcome, acted.detail) == (ActedAs.IN_USE, "again/20260101_000000 asked for it")
     (acted,) = delete(workspace.view, [key], really=True, used=partial(users, workspace.view))
-    assert acted.outcome is Outcome.DELETED, "asked for by name it goes: the run has ended"
+    assert acted.outcome is ActedAs.DELETED, "asked for by name it goes: the run has ended"

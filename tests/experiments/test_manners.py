@@ -8,8 +8,8 @@ from textwrap import dedent
 
 import pytest
 
-from tenuto import JobState, Param, ProcessService, Task, experiment
-from tenuto.errors import DeclarationError
+from tenuto import JobState, Param, ProcessService, Task, experiment, load_xp_info
+from tenuto.errors import DeclarationError, NotFound
 from tenuto.experiments.display import Shown, ShownJob, rendered
 from tenuto.experiments.environment import forget, git_state
 from tenuto.jobs.model import Counts
@@ -77,6 +77,8 @@ def test_a_script_that_was_never_added_is_an_uncommitted_change(
     environ = {"PATH": "/usr/bin:/bin:/usr/local/bin"}
     forget()
     assert git_state(tmp_path, environ).dirty is False, "another program's file does not matter"
+    described = git_state(script, environ)
+    assert (described.path, described.dirty) == (str(tmp_path), True), "a file that describes the run does"
     monkeypatch.setattr("__main__.__file__", str(script), raising=False)
     forget()
     assert git_state(tmp_path, environ).dirty is True
@@ -85,6 +87,35 @@ def test_a_script_that_was_never_added_is_an_uncommitted_change(
     forget()
     assert git_state(tmp_path, environ).dirty is False
     forget()
+
+
+def test_a_yaml_file_that_was_never_added_is_an_uncommitted_change(place: Place) -> None:
+    for command in ("init -q", "add script.py", "-c user.name=a -c user.email=a@b commit -qm first"):
+        if command.startswith("add"):
+            place.script("")
+        subprocess.run(["git", *command.split()], cwd=place.directory, check=True, capture_output=True)
+    (place.directory / "sweep.yaml").write_text(
+        "workspace: ws\nimports: [script.py]\ntask: Note\nparameters: {name: a}\n"
+    )
+    first = run(tenuto("run", "sweep.yaml"), place.directory)
+    assert first.returncode == 0, first.stderr
+    assert "uncommitted changes in" in first.stderr
+
+
+def test_a_removed_working_directory_is_said_in_a_sentence(place: Place) -> None:
+    script = place.script('experiment(sys.argv[1], "x").__enter__()', tasks="import sys\n" + TASKS)
+    for command in (tenuto("jobs"), [*python(script), "ws"], [*python(script), str(place.directory / "ws")]):
+        gone = place.directory / "gone"
+        gone.mkdir()
+        shell = ["sh", "-c", 'rmdir ../gone && exec "$@"', "sh", *map(str, command)]
+        found = run(shell, gone)
+        assert found.returncode != 0
+        assert "the working directory was removed: go to one that is there" in found.stderr.splitlines()[-1]
+
+
+def test_a_workspace_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="there is no workspace at"):
+        load_xp_info(tmp_path / "ws", "x")
 
 
 def test_a_script_at_a_terminal_says_what_came_of_it_and_an_early_exit_is_no_success(place: Place) -> None:

@@ -9,7 +9,7 @@ from tenuto import FailedExperiment, Param, Task, experiment
 from tenuto.catalogue import Catalogue
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.sight import Depth, Sight
+from tenuto.jobs.view import Depth, Sight
 
 
 class Paged(Task):

@@ -161,6 +161,23 @@ with experiment(HERE / "ws", "bad"):
     assert place.ledger().count("y") == 2, rerun.stderr
 
 
+def test_a_job_that_was_run_again_is_packed_again(place: Place) -> None:
+    body = """
+with experiment(HERE / "ws", "again", rerun_changed=True):
+    Model.C(seed=1).submit()
+"""
+    started(place, body)
+    assert packed(place).returncode == 0
+    started(place, body.replace("Model.C", "Model.C") + "\n# changed\n")
+    assert len(place.ledger()) == 2
+    (job,) = place.workspace.glob("jobs/*/*")
+    assert not (job / ".tenuto").exists()
+    assert packed(place).returncode == 0
+    assert on_disk(place) == []
+    started(place, body + "\n# changed\n")
+    assert len(place.ledger()) == 2
+
+
 def test_a_packed_job_is_deleted_and_run_again(place: Place) -> None:
     body = """
 with experiment(HERE / "ws", "notes"):
@@ -265,6 +282,22 @@ def test_a_run_packs_its_jobs_at_its_end_if_so_set(place: Place) -> None:
     assert len(asked(place, "jobs", "--all")) == 4
     assert started(place, SWEEP.replace("FACTOR", "3"), TENUTO_PACK="true").endswith("[3.0, 6.0]\n")
     assert len(place.ledger()) == 4
+
+
+def test_commands_that_name_the_files_of_a_packed_job_say_so(place: Place) -> None:
+    body = """
+with experiment(HERE / "ws", "bad"):
+    Fail.C(name="x").submit()
+"""
+    failed = run(python(place.script(body)), place.directory, TENUTO_PACK="true")
+    assert failed.returncode == 1
+    assert on_disk(place) == []
+    command = failed.stderr.strip().rpartition("its output: tenuto ")[2].split()
+    assert command[:2] == ["logs", "--err"]
+    assert "raise" in run(tenuto(*command), place.directory).stdout
+    job = command[2]
+    assert f"clean --unpack {job}" in run(tenuto("files", job, "-w", "ws"), place.directory).stderr
+    assert "(packed)" in run(tenuto("why", job, "-w", "ws"), place.directory).stdout
 
 
 def test_a_packed_workspace_may_be_moved_and_closed_to_writers(place: Place) -> None:

@@ -32,7 +32,7 @@ class Unwilling(SpawnLauncher):
 
 
 def test_why_says_what_the_machine_is_short_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenuto.scheduler.pauses.BACK_OFF_S", 0.05)
+    monkeypatch.setattr("tenuto.scheduler.shell.BACK_OFF_S", 0.05)
     launcher = Unwilling(slots=1)
 
     def reasons(job: Any) -> str:

@@ -9,7 +9,7 @@ import pandas
 import polars
 import pytest
 
-from tenuto.experiments.result_rows import Finished, result_rows
+from tenuto.jobs.result_table import Finished, result_rows
 from tenuto.launchers.results import readable
 from tenuto.lifecycle.states import JobState
 

@@ -685,6 +685,25 @@ def test_declared_outputs_are_checked(place: Place) -> None:
     assert not (job / "model.pt").exists()
 
 
+@pytest.mark.parametrize("how", ["link to nothing", "directory"])
+def test_an_output_that_something_else_took_the_place_of_is_made_again(place: Place, how: str) -> None:
+    write(place, {"script.py": OUTPUT})
+    out(place)
+    (job,) = place.workspace.glob("jobs/*/*")
+    (job / "model.pt").rename(job / "moved.pt")
+    (job / "model.pt").symlink_to("moved.pt")
+    assert "1 reused" in run(tenuto("plan", place.directory / "script.py"), place.directory).stdout
+    (job / "model.pt").unlink()
+    if how == "directory":
+        (job / "model.pt").mkdir()
+    else:
+        (job / "model.pt").symlink_to("nowhere")
+    planned = run(tenuto("plan", place.directory / "script.py"), place.directory)
+    assert "model.pt is gone, or has another size" in planned.stdout
+    out(place)
+    assert (job / "model.pt").read_text() == "1234"
+
+
 KEPT_APART = """
 import numpy
 class Make(Task):

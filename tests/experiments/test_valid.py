@@ -83,7 +83,7 @@ CHANGES = {
     "a config": (
         ("inner: Param[Inner] = Inner.C(k=8)", "inner: Param[Inner] = Inner.C(k=9)"),
         "inner: Param[Inner] = field(default=Inner.C(k=9), ignore_default=Inner.C(k=8))",
-        "in Fit `inner: ... = field(default=<as it is now>, ignore_default=<as it was, where inner.k is 8>)`",
+        "in Fit `inner: ... = field(default=Inner.C(k=9), ignore_default=Inner.C(k=8))`",
         "Fit.C(inner=Inner.C(k=8))",
     ),
 }

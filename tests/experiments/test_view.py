@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from tenuto.errors import Ambiguous, NotFound
 from tenuto.experiments.run_record import RunState, lock_experiment
 from tenuto.experiments.runs import CRASHED
-from tenuto.experiments.standing import standings
-from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView, standings
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.sight import Sight
+from tenuto.jobs.view import Sight
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.workspace.jobslist import JobLine
 from tenuto.workspace.layout import directory_name, name_of_directory

@@ -19,10 +19,9 @@ from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.entries import JobDependency
-from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.jobs import Job, TaskWork, Work
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import TokenDependency
-from tenuto.scheduler.work import TaskWork, Work
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import seal
 from tenuto.tasks.schema import schema_of

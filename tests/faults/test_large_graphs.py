@@ -184,7 +184,7 @@ def test_real_jobs_get_by_with_few_descriptors(tmp_path: Path) -> None:
     """More jobs than descriptors, with real runners; a shortage is waited out."""
     script = (
         "import resource, sys; from pathlib import Path; from builders import Bench\n"
-        "from tenuto.scheduler import pauses; pauses.BACK_OFF_S = 0.05\n"
+        "from tenuto.scheduler import shell; shell.BACK_OFF_S = 0.05\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))\n"
         "with Bench(Path(sys.argv[1]), slots=32) as bench:\n"
         "    jobs = [bench.command(f'job-{number}', '/bin/true') for number in range(60)]\n"

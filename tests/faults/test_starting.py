@@ -114,7 +114,7 @@ def test_a_machine_that_is_short_of_something_gets_time_to_recover(
     tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F41: nothing is lost."""
-    monkeypatch.setattr("tenuto.scheduler.pauses.BACK_OFF_S", 0.05)
+    monkeypatch.setattr("tenuto.scheduler.shell.BACK_OFF_S", 0.05)
     launcher = Unwilling(OSError(code, os.strerror(code)), OSError(code, os.strerror(code)))
     with Bench(tmp_path / "ws", launcher=launcher) as bench:
         jobs = [bench.command(f"job-{number}", *oracle(tmp_path / f"job-{number}")) for number in range(4)]
@@ -350,7 +350,7 @@ def test_jobs_that_take_descriptors_from_each_other_are_started_fewer_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """All sixteen were tried together, over and over, and none was ever started."""
-    monkeypatch.setattr("tenuto.scheduler.pauses.BACK_OFF_S", 0.05)
+    monkeypatch.setattr("tenuto.scheduler.shell.BACK_OFF_S", 0.05)
     with Bench(tmp_path / "ws", launcher=Hungry()) as bench:
         jobs = [bench.command(f"job-{number}", "true") for number in range(16)]
         bench.wait()
@@ -361,14 +361,14 @@ def test_jobs_that_take_descriptors_from_each_other_are_started_fewer_at_once(
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.EAGAIN])
 def test_a_pause_has_an_end(tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounded waits: while it lasts the job says what it waits for; then it fails, and says that."""
-    monkeypatch.setattr("tenuto.scheduler.pauses.BACK_OFF_S", 0.02)
+    monkeypatch.setattr("tenuto.scheduler.shell.BACK_OFF_S", 0.02)
     longest = "OWN_S" if code == errno.EMFILE else "LONGEST_S"
     launcher = Unwilling(*(OSError(code, os.strerror(code)) for _ in range(10_000)))
     with Bench(tmp_path / "ws", launcher=launcher) as bench:
         job = bench.command("job", "true")
         eventually(lambda: "waits until the machine recovers" in str(job.standing.message), "the reason")
         eventually(lambda: bench.scheduler.snapshot().paused is not None, "the pause")
-        monkeypatch.setattr(f"tenuto.scheduler.pauses.{longest}", 0.5)
+        monkeypatch.setattr(f"tenuto.scheduler.shell.{longest}", 0.5)
         assert job.wait(WAIT_S) is S.ERROR
         assert os.strerror(code) in str(job.standing.message)
         assert "did not change within 0.5 s" in str(job.standing.message)

@@ -159,7 +159,7 @@ def test_another_process_is_told_when_units_fall_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not by looking every two seconds: that is turned off here."""
-    monkeypatch.setattr("tenuto.scheduler.token_alarm.POLL_S", 3600.0)
+    monkeypatch.setattr("tenuto.scheduler.shared_slots.POLL_S", 3600.0)
     with TokenScheduler(tmp_path, {"a": 1}, {"holder": (FOREVER_S, {"a": 1})}) as other:
         eventually(lambda: ledger(tmp_path, "enter"), "the holder to begin")
         with bench_with(tmp_path) as bench:

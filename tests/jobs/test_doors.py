@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from tenuto import CommandTask
-from tenuto.jobs.directories import Outcome
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import read_tail
 from tenuto.jobs.removal import delete, no_keeper
 from tenuto.jobs.retry import Retrying, StoredWork, prepare, submit
-from tenuto.jobs.sight import Depth
+from tenuto.jobs.source import ActedAs
 from tenuto.jobs.submission import Defaults, make_job
-from tenuto.jobs.view import JobsView
+from tenuto.jobs.view import Depth, JobsView
 from tenuto.launchers.commands import command_of
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.spawn import SpawnLauncher
@@ -89,7 +88,7 @@ def test_a_command_is_made_a_job_run_looked_at_and_removed(door: Door) -> None:
     assert tail.text == "hello\n"
     assert door.view.detail(key).stored.parameters["command"] == ["echo", "hello"]
     (acted,) = delete(door.view, [key], really=True, used=no_keeper)
-    assert acted.outcome is Outcome.DELETED
+    assert acted.outcome is ActedAs.DELETED
     assert not door.view.look(key).is_there
 
 
@@ -115,13 +114,13 @@ def test_a_failed_job_is_run_again_only_if_its_attempt_is_the_one_that_was_seen(
     failed = door.view.job(key)
     assert (failed.state, failed.reason, failed.attempt) == (JobState.ERROR, JobFailureStatus.FAILED, 1)
     (refused,) = prepare(door.view, [key], door.scheduler, door.launcher, seen={key: 7}).refused
-    assert (refused.outcome, refused.attempt) == (Outcome.STALE, 1)
+    assert (refused.outcome, refused.attempt) == (ActedAs.STALE, 1)
     prepared = prepare(door.view, [key], door.scheduler, door.launcher, seen={key: 1})
     assert prepared.refused == []
     (job,) = submit(door.scheduler, prepared.jobs, Retrying(door.view, lambda event: None))
     assert job.wait(WAIT_S) is JobState.DONE
     (refused,) = prepare(door.view, [key], door.scheduler, door.launcher).refused
-    assert (refused.outcome, refused.detail) == (Outcome.REFUSED, "it is done")
+    assert (refused.outcome, refused.detail) == (ActedAs.REFUSED, "it is done")
 
 
 def test_the_events_of_the_last_retries_are_kept(door: Door) -> None:
@@ -140,7 +139,7 @@ def test_the_events_of_the_last_retries_are_kept(door: Door) -> None:
 def test_a_job_without_a_directory_is_gone(door: Door) -> None:
     key = JobKey("my.Train", "never")
     (refused,) = prepare(door.view, [key], door.scheduler, door.launcher).refused
-    assert refused.outcome is Outcome.GONE
+    assert refused.outcome is ActedAs.GONE
 
 
 def test_a_retry_of_what_was_cancelled_while_it_waited_for_tokens_waits_for_them(

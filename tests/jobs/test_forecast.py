@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.jobs.forecast import ForecastJob, Running, makespan, remaining_s
+from tenuto.experiments.overview import ForecastJob, Running, makespan, remaining_s
 
 
 @pytest.mark.parametrize(

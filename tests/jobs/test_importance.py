@@ -6,7 +6,7 @@ import math
 from random import Random
 from typing import Any
 
-from tenuto.jobs.importance import FEWEST, importance
+from tenuto.jobs.parameters import FEWEST, importance
 
 
 def examples(count: int = 120) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -138,7 +139,7 @@ def test_at_most_ten_thousand_points_of_a_name_are_kept_evenly(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_hides_no_extreme(tmp_path: Path, odd: float) -> None:
+def test_a_value_that_is_no_number_hides_no_extreme(tmp_path: Path, odd: float) -> None:
     """Neither of an earlier attempt nor of this one."""
     earlier = log_of(tmp_path)
     earlier.log({"loss": odd}, 0)
@@ -191,6 +192,18 @@ def test_a_forked_process_writes_points_of_its_own(tmp_path: Path) -> None:
         "loss": 1,
         "child": 1,
     }
+
+
+def test_a_forked_child_that_ends_at_once_keeps_its_points(tmp_path: Path) -> None:
+    from tenuto.launchers.payload.python_task import RunningJob
+
+    job = RunningJob(Assignment(str(tmp_path), "Train", str(tmp_path), "my.Train", "a", 1, machine=MACHINE))
+    job.log_metrics({"loss": 1.0}, 0)
+    job.close()
+    child = multiprocessing.get_context("fork").Process(target=job.log_metrics, args=({"child": 2.0}, 0))
+    child.start()
+    child.join()
+    assert {name: len(points) for name, points in logged(tmp_path).items()} == {"loss": 1, "child": 1}
 
 
 def test_a_point_that_cannot_be_written_is_said_once_and_fails_nothing(
@@ -263,6 +276,7 @@ def test_outside_of_a_job_only_the_arguments_are_checked() -> None:
         ({"loss": [1, 2]}, None),
         ({"loss": 1j}, None),
         ({"loss": 1.0}, -1),
+        ({"loss": 1.0}, 1 << 53),
         ({"loss": 1.0}, 1.5),
         ({"loss": 1.0}, "1"),
         ({"loss": 1.0}, True),
@@ -279,7 +293,7 @@ def test_a_value_that_is_no_metric_is_refused_at_the_call(metrics: Any, step: An
 def test_lines_of_other_programs_may_leave_out_step_and_time() -> None:
     found = points_in(
         b'{"name": "loss", "value": 1}\n{"name": "loss", "value": "NaN"}\n'
-        b'{"name": "loss", "step": 7, "value": 2, "time": "2026-01-01T00:00:00+00:00"}\n'
+        b'{"name": "loss", "step": 7.0, "value": 2, "time": "2026-01-01T00:00:00+00:00"}\n'
         b'{"name": "loss", "value": Infinity, "time": 5}\n'
     )["loss"]
     assert [point.step for point in found] == [0, 1, 7, 8]
@@ -299,6 +313,7 @@ def test_lines_of_other_programs_may_leave_out_step_and_time() -> None:
         b'{"name": "loss", "value": "high"}',
         b'{"name": "loss", "value": [1]}',
         b'{"name": "loss", "value": 1, "step": 1.5}',
+        b'{"name": "loss", "value": 1, "step": 9007199254740992}',
         b'{"name": "", "value": 1}',
         b"\xff\xfe",
     ],

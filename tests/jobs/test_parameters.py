@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tenuto.jobs.difference import changed
-from tenuto.jobs.parameters import read_stored
+from tenuto.jobs.parameters import changed, read_stored
 
 from .workspaces import MACHINE, Builder, document, params
 

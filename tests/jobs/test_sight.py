@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from tenuto.jobs.sight import Depth, look
+from tenuto.jobs.view import Depth, look
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace.ports import FileStat
 

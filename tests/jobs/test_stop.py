@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tenuto.jobs.directories import Outcome
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.stop import kill
+from tenuto.jobs.removal import kill
+from tenuto.jobs.source import ActedAs
 from tenuto.launchers import clusters
 from tenuto.testing.jobs import TASK_ID, JobBench
 from tenuto.workspace import job_directory
@@ -28,7 +28,7 @@ from .workspaces import MACHINE, Builder
 
 def test_the_wish_is_written_before_the_runner_is_told(workspace: Builder, runner: Runner) -> None:
     killing = kill(workspace.jobs, runner.key, "enough")
-    assert killing.acted.outcome is Outcome.ASKED
+    assert killing.acted.outcome is ActedAs.ASKED
     assert killing.runner is not None
     killing.runner.close()
     stop = job_directory.read_stop(MACHINE.files, runner.paths, 1)
@@ -38,7 +38,7 @@ def test_the_wish_is_written_before_the_runner_is_told(workspace: Builder, runne
 
 
 def test_a_wish_for_another_attempt_does_nothing(workspace: Builder, runner: Runner) -> None:
-    assert kill(workspace.jobs, runner.key, "enough", attempt=2).acted.outcome is Outcome.STALE
+    assert kill(workspace.jobs, runner.key, "enough", attempt=2).acted.outcome is ActedAs.STALE
     assert not os.path.exists(runner.paths.stop)
     assert runner.process.poll() is None
 
@@ -48,7 +48,7 @@ def test_a_process_that_only_has_the_same_pid_is_not_touched(workspace: Builder,
     assert identity is not None
     other = PidRecord(identity._replace(start_time=identity.start_time - 1), 1, MACHINE.clock.now())
     job_directory.write_pid(MACHINE.files, runner.paths, other)
-    assert kill(workspace.jobs, runner.key, "enough").acted.outcome is not Outcome.ASKED
+    assert kill(workspace.jobs, runner.key, "enough").acted.outcome is not ActedAs.ASKED
     assert runner.process.poll() is None
 
 
@@ -56,14 +56,14 @@ def test_a_job_of_another_machine_is_left_to_that_machine(workspace: Builder, ru
     identity = MACHINE.processes.own()._replace(host="far-away", boot_id="another")
     job_directory.write_pid(MACHINE.files, runner.paths, PidRecord(identity, 1, MACHINE.clock.now()))
     acted = kill(workspace.jobs, runner.key, "enough").acted
-    assert acted.outcome is Outcome.ELSEWHERE
+    assert acted.outcome is ActedAs.ELSEWHERE
     assert "far-away" in acted.detail
 
 
 def test_a_job_that_has_ended_is_not_killed(workspace: Builder) -> None:
     done = workspace.job("done")
-    assert kill(workspace.jobs, done, "enough").acted.outcome is Outcome.NOT_RUNNING
-    assert kill(workspace.jobs, JobKey("my.Train", "never"), "enough").acted.outcome is Outcome.GONE
+    assert kill(workspace.jobs, done, "enough").acted.outcome is ActedAs.NOT_RUNNING
+    assert kill(workspace.jobs, JobKey("my.Train", "never"), "enough").acted.outcome is ActedAs.GONE
 
 
 def test_a_job_that_ends_while_it_is_killed_is_left_alone(
@@ -79,12 +79,12 @@ def test_a_job_that_ends_while_it_is_killed_is_left_alone(
     seen = job_directory.look
     monkeypatch.setattr(job_directory, "look", look)
     acted = kill(workspace.jobs, runner.key, "enough").acted
-    assert (acted.outcome, acted.detail) == (Outcome.NOT_RUNNING, "it has just ended")
+    assert (acted.outcome, acted.detail) == (ActedAs.NOT_RUNNING, "it has just ended")
     assert runner.process.poll() is None
 
 
 def test_a_dry_run_tells_what_would_be_killed_and_kills_nothing(workspace: Builder, runner: Runner) -> None:
-    assert kill(workspace.jobs, runner.key, "enough", really=False).acted.outcome is Outcome.WOULD_KILL
+    assert kill(workspace.jobs, runner.key, "enough", really=False).acted.outcome is ActedAs.WOULD_KILL
     assert not os.path.exists(runner.paths.stop)
     assert runner.process.poll() is None
 
@@ -97,8 +97,8 @@ def test_a_dry_run_leaves_what_a_cluster_has_and_names_its_launcher(workspace: B
     Path(paths.launch).write_bytes(launch._replace(external=True, launcher="slurm").encode())
     before = sorted(os.listdir(paths.private))
     acted = kill(workspace.jobs, key, "enough", really=False).acted
-    assert (acted.outcome, acted.detail) == (Outcome.WOULD_KILL, "attempt 1, by slurm")
-    assert kill(workspace.jobs, key, "enough", attempt=2, really=False).acted.outcome is Outcome.STALE
+    assert (acted.outcome, acted.detail) == (ActedAs.WOULD_KILL, "attempt 1, by slurm")
+    assert kill(workspace.jobs, key, "enough", attempt=2, really=False).acted.outcome is ActedAs.STALE
     assert sorted(os.listdir(paths.private)) == before, "neither a wish nor a claim"
 
 
@@ -107,7 +107,7 @@ def test_a_wish_for_an_attempt_that_was_followed_by_another_is_stale_though_that
 ) -> None:
     workspace.job("twice")
     key = workspace.job("twice")
-    assert kill(workspace.jobs, key, "enough", attempt=1).acted.outcome is Outcome.STALE
+    assert kill(workspace.jobs, key, "enough", attempt=1).acted.outcome is ActedAs.STALE
 
 
 class Far:
@@ -136,12 +136,12 @@ def test_an_attempt_of_a_cluster_is_left_alone_by_a_dry_run_and_by_a_wish_for_an
     assert claim(MACHINE, job.paths, job.launch.nonce, Claimer.RUNNER)
     key = JobKey(TASK_ID, job.job_id)
     dry = kill(workspace.jobs, key, "enough", attempt=1, really=False).acted
-    assert (dry.outcome, dry.detail) == (Outcome.WOULD_KILL, "attempt 1, by far")
-    assert kill(workspace.jobs, key, "enough", attempt=2).acted.outcome is Outcome.STALE
+    assert (dry.outcome, dry.detail) == (ActedAs.WOULD_KILL, "attempt 1, by far")
+    assert kill(workspace.jobs, key, "enough", attempt=2).acted.outcome is ActedAs.STALE
     assert far.stopped == []
     assert not os.path.exists(job.paths.stop)
     killing = kill(workspace.jobs, key, "enough", attempt=1)
-    assert killing.acted.outcome is Outcome.ASKED
+    assert killing.acted.outcome is ActedAs.ASKED
     assert killing.elsewhere is not None
     assert far.stopped == [job.launch.nonce]
     assert os.path.exists(job.paths.stop)

@@ -119,3 +119,18 @@ def test_a_search_fails_by_its_own_end_and_not_by_candidates(
     for number, one in enumerate(candidates):
         source.put(fake_row(SEARCH, "packing", str(number), one, attempt=1))
     assert wait(source).state is expected
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+@pytest.mark.parametrize("left", [JobState.RUNNING, JobState.SCHEDULED])
+def test_a_search_without_a_driver_ends_the_wait_whatever_its_rows_say(
+    left: JobState, is_named: bool
+) -> None:
+    source = FakeSource(Door.SEARCH)
+    source.put_group(Group(SEARCH, Door.SEARCH, "packing", state="RUNNING", live=True))
+    row = source.put(fake_row(SEARCH, "packing", "1", left, attempt=1))
+    source.is_driven, source.has_payloads = False, True
+    keys = [row.key] if is_named else []
+    assert wait(source, *keys, timeout_s=0.2).state is WaitState.WORKING
+    source.has_payloads = False
+    assert wait(source, *keys).state is WaitState.UNATTENDED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tenuto.launchers.fence import MARKER_PATIENCE_S, PATIENCE_S, Fence, marker_patience_s
+from tenuto.launchers.observation import MARKER_PATIENCE_S, PATIENCE_S, Fence, marker_patience_s
 from tenuto.testing import FakeHost
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.ports import RUNNER_BYTE

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tenuto.launchers.instructions import Instructions, Limits
+from tenuto.launchers.payload import limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import finished, started, stopped
@@ -77,9 +78,9 @@ def test_a_lease_whose_file_is_gone_is_over(bench: JobBench, ended: Ended, tmp_p
 
 
 def test_a_lease_is_a_file_and_a_time() -> None:
-    for limits in (Limits(lease_path="x"), Limits(lease_s=3.0), Limits(lease_path="x", lease_s=0.0)):
+    for lease in (Limits(lease_path="x"), Limits(lease_s=3.0), Limits(lease_path="x", lease_s=0.0)):
         with pytest.raises(ValueError, match="lease"):
-            Instructions("t", "j", limits=limits).encode()
+            Instructions("t", "j", limits=lease).encode()
     assert "lease_s" not in Instructions("t", "j").encode()["limits"]
 
 
@@ -163,6 +164,28 @@ def test_the_group_of_a_killed_runner_is_cleared_by_the_sweep(
 
     run(scenario())
     assert not os.path.exists(group)
+
+
+def test_groups_of_jobs_lie_beside_the_group_of_a_delegated_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With version 2 a group that has processes in it can limit no group below it."""
+    unit = tmp_path / "system.slice" / "node.service"
+    (unit / "node").mkdir(parents=True)
+    (unit / "cgroup.subtree_control").write_text("")
+    (tmp_path / "own").write_text("0::/system.slice/node.service/node\n")
+    monkeypatch.setattr(limits, "_GROUPS", str(tmp_path))
+    monkeypatch.setattr(limits, "_OWN_GROUP", str(tmp_path / "own"))
+    assert not limits.counts_together()
+    assert (unit / "cgroup.subtree_control").read_text() == ""
+    os.setxattr(unit, "user.delegate", b"1")
+    limit = limits.limit_memory(1 << 30, "x")  # here no kernel makes the files of a group
+    assert isinstance(limit, limits.ProcessLimit)
+    assert (unit / "cgroup.subtree_control").read_text() == "+memory"
+    (unit / "tenuto-x").mkdir()
+    (unit / "tenuto-x" / "cgroup.procs").write_text("7\n")
+    assert limits.group_members("x") == [7]
+    assert os.listdir(unit / "node") == []
 
 
 def test_a_limit_that_is_kept_changes_nothing(task: TaskBuilder, ended: Ended) -> None:

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tenuto.launchers.fence import FENCE_BEATS, PATIENCE_S
-from tenuto.launchers.observation import TOLD_BEATS, Observer, Seen, Sighting
+from tenuto.launchers.observation import FENCE_BEATS, PATIENCE_S, TOLD_BEATS, Observer, Seen, Sighting
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing import FakeHost
 from tenuto.workspace.attempt_files import request_stop

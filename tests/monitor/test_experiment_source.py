@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.experiments import followed_run, source_feed
+from tenuto.experiments import followed_run
 from tenuto.experiments.followed_run import FollowedRun
 from tenuto.experiments.run_record import RunState
 from tenuto.experiments.source import ExperimentSource
@@ -185,7 +185,7 @@ def test_a_watch_that_is_refused_is_made_up_for_by_looking(
     workspace: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DirectoryWatches, "add", lambda watches, path: False)
-    monkeypatch.setattr(source_feed, "POLL_S", 0.0)
+    monkeypatch.setattr("tenuto.experiments.source.POLL_S", 0.0)
     workspace.unstarted("never")
     workspace.run(line("never"), state=RunState.RUNNING, pid=1)
     source = ExperimentSource(workspace.view, Settings())

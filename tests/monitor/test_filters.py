@@ -16,12 +16,12 @@ from tenuto.jobs.filters import (
     DEEPEST,
     LONGEST,
     And,
-    Compare,
     ComparedValue,
     Filter,
     Form,
     Not,
     Or,
+    Term,
     names,
     parse_filter,
 )
@@ -101,7 +101,7 @@ def test_a_reason_is_matched_by_its_name() -> None:
 
 
 def test_and_binds_stronger_than_or() -> None:
-    a, b, c = (Compare(name, "=", ComparedValue("1", Form.WORD)) for name in "abc")
+    a, b, c = (Term(name, "=", ComparedValue("1", Form.WORD)) for name in "abc")
     assert parse_filter("a=1 or b=1 and c=1") == Or((a, And((b, c))))
     assert parse_filter("not a=1 and b=1") == And((Not(a), b))
     assert list(names(parse_filter("a=1 or not (b=1 and c=1)"))) == ["a", "b", "c"]
@@ -171,9 +171,9 @@ values = st.builds(ComparedValue, words, st.just(Form.WORD)) | st.builds(
     ComparedValue, texts, st.just(Form.STRING)
 )
 comparisons = st.builds(
-    Compare, words | texts, st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "~"]), values
+    Term, words | texts, st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "~"]), values
 ) | st.builds(
-    Compare,
+    Term,
     words,
     st.just("~"),
     st.builds(ComparedValue, st.sampled_from(["a", r"\/x", r"^[ab]+$", r"\\", ""]), st.just(Form.REGEX)),

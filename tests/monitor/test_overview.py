@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from tenuto.jobs.row import Group, Row
+from tenuto.jobs.row import Group, Row, plain_group
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.model_keeper import RATE_S, Rates
@@ -46,3 +46,24 @@ def test_a_rate_is_that_of_the_last_minute_and_a_flood_costs_no_memory() -> None
     rates.add(ended(0), ended(0))  # the same end, told again
     assert rates.ended_per_s(NOW) == 3 * (RATE_S - 1) / RATE_S
     assert rates.ended_per_s(datetime.fromtimestamp(NOW.timestamp() + 3600, UTC)) == 0
+
+
+def test_a_run_without_a_driver_asks_for_attention_if_jobs_are_left() -> None:
+    source = FakeSource()
+    for run, left in (("1", JobState.UNSCHEDULED), ("2", JobState.UNSCHEDULED), ("3", JobState.DONE)):
+        name = "sweep" if run != "3" else "other"
+        group = f"experiments:{name}/{run}"
+        known = Group(group, Door.EXPERIMENTS, name, run, "interrupted", live=False, started=NOW)
+        source.put_group(known._replace(take_up="tenuto run sweep.py", started=NOW.replace(day=int(run))))
+        source.put(fake_row(group, "my.Train", f"job{run}", left))
+    provider = LocalProvider([source])
+    try:
+        assert provider.wait_until_loaded(30)
+        provider.jobs("experiments:sweep/1")
+        alarms = [alarm["text"] for alarm in provider.overview()["alarms"]]
+    finally:
+        provider.close()
+    group = Group("search:a", Door.SEARCH, "a", state="RUNNING", live=True, take_up="tenuto evolve")
+    plain = plain_group(group, {JobState.RUNNING: 1}, 1, None, is_loaded=True)
+    assert (plain["live"], plain["take_up"]) == (False, "tenuto evolve")
+    assert alarms == ["sweep/2: its driver is gone, and jobs are left: tenuto run sweep.py"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.experiments import source_feed
+from tenuto.experiments import source
 from tenuto.experiments.source import open_source
 from tenuto.monitor.provider import LocalProvider
 from tenuto.settings import Settings
@@ -85,7 +85,7 @@ def provider(
     """A monitor of a run with two failed jobs: that has ended, that lives, or that lies on a network disk."""
     is_live = getattr(request, "param", "ended") == "live"
     if getattr(request, "param", "ended") == "far":
-        monkeypatch.setattr(source_feed, "remote_kind", lambda path: "nfs")
+        monkeypatch.setattr(source, "remote_kind", lambda path: "nfs")
     process = begin(here, "script.py", "x", *(["live"] if is_live else []))
     if not is_live:
         process.wait(WAIT_S)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tenuto.launchers.forking_launcher import DirectLauncher
 from tenuto.launchers.local import LocalProcess
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.warm.launcher import WarmLauncher
@@ -18,7 +19,7 @@ class SpareLauncher(WarmLauncher):
 
     async def start(self, order: StartOrder) -> LocalProcess:
         if self._is_closed:
-            return await self._direct.start(order)
+            return await DirectLauncher.start(self, order)
         environment = self._surroundings.now()
         needs = self._needs(order, environment)
         while not any(spare.size is not None for spare in self._spares.of(needs)):
@@ -26,4 +27,4 @@ class SpareLauncher(WarmLauncher):
             self._spares.prepare(needs, environment, 1)
             await asyncio.sleep(_LOOK_AGAIN_S)
         process = self._spares.start(self.name, needs, order, environment, "is to start from a spare")
-        return process or await self._direct.start(order)
+        return process or await DirectLauncher.start(self, order)

@@ -11,9 +11,8 @@ from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.entries import JobDependency
-from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.jobs import Job, TaskWork
 from tenuto.scheduler.scheduler import Scheduler
-from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import seal
 from tenuto.tasks.schema import schema_of

@@ -8,7 +8,7 @@ import sys
 SCRIPT = """
 import gc, sys
 import tenuto
-from tenuto.scheduler.latency import keep_loops_free
+from tenuto.scheduler.loop import keep_loops_free
 before = len(gc.get_objects())
 keep_loops_free()
 is_frozen = gc.get_freeze_count() > 0.9 * before > 9 * len(gc.get_objects())

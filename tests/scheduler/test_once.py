@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler.decisions import Arrival, RetryLimits, Tries, after_attempt, on_arrival
+from tenuto.scheduler.decisions import (
+    Arrival,
+    RetryLimits,
+    RetryRules,
+    Rule,
+    Tries,
+    after_attempt,
+    on_arrival,
+)
 from tenuto.scheduler.jobs import Job
 from tenuto.testing.launcher import Step
 from tenuto.testing.owner import FakeOwner
@@ -203,6 +211,21 @@ def test_only_what_never_began_is_tried_again(reason: JobFailureStatus, ran: boo
     assert on_arrival(found, once=True) is (Arrival.TAKE if ran else Arrival.RUN)
     again = after_attempt(found, Tries(), GENEROUS._replace(once=True)).tries
     assert (again is None) is ran
+
+
+def test_a_candidate_is_tried_again_by_its_rules_also_after_its_worker_died(world: World) -> None:
+    """The end of an attempt that a rule has tried again is no answer; that of the last one is."""
+    world.retry = RetryLimits(rules=RetryRules(failed=Rule(2, after_s=60.0)), by_rules=True)
+    works, world.payload = world.payload, world.payload._replace(exit_code=3)
+    first = world.scheduler()
+    first.submit(world.job("a", once=True), FakeOwner())
+    second = later(world, first, 30.0)
+    assert begun(world) == 1
+    job = submitted(world, second)
+    assert (job.failure_status, job.attempt, begun(world)) == (JobFailureStatus.FAILED, 3, 3)
+    world.payload = works
+    assert submitted(world, world.scheduler()).attempt == 3
+    assert begun(world) == 3
 
 
 def test_two_wishes_for_one_job_are_merged_to_the_more_generous() -> None:

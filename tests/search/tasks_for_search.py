@@ -266,3 +266,20 @@ class Seeded(Task):
         if self.n == 3 and seed == 41:
             raise ValueError("unlucky")
         return float(self.n * 100 + seed)
+
+
+class Grows(Task):
+    """Worth the memory that it has, in megabytes; less than 200 are not enough for more than 0."""
+
+    __requires__ = "cpu(mem=100M) & duration=1m"
+    __retry__ = "memory: mem*2 to 400M; failed: 1"
+
+    x: Param[float]
+    log: Meta[str] = ""
+
+    def execute(self) -> Outcome:
+        note(self.log, f"attempt {self.job_attempt} of {self.x:.0f}")
+        if self.x < 0 or (self.x < 1 and self.job_attempt == 1):
+            raise ValueError("as it is meant to")
+        kept = bytearray(150 << 20) if self.x > 1 else b""
+        return Outcome(float(self.job_attempt), [self.x + len(kept) * 0])

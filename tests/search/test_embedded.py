@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import text
 
 from tenuto import experiment
-from tenuto.cli.commands.worker import Worker
-from tenuto.errors import CapReached, SearchDiffers, SearchError
+from tenuto.cli.commands.worker import WorkerProcess
+from tenuto.errors import CapReached, RequirementError, SearchDiffers, SearchError
 from tenuto.lifecycle.states import JobState, Standing
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.search import (
@@ -31,7 +31,16 @@ from tenuto.workspace.job_directory import read_status, write_status
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.records import StatusRecord
 from tests.search.builders import Console
-from tests.search.tasks_for_search import Arrays, Device, Failing, KillsItsRunner, Square, Unkept, Whole
+from tests.search.tasks_for_search import (
+    Arrays,
+    Device,
+    Failing,
+    Grows,
+    KillsItsRunner,
+    Square,
+    Unkept,
+    Whole,
+)
 from tests.search.terminal import is_over
 
 ROOT = Path(__file__).parents[2]
@@ -334,7 +343,8 @@ def test_a_worker_with_gpus_gives_each_candidate_one(tmp_path: Path, monkeypatch
     evolution = square(tmp_path, task=Device, sampler=RandomSearch(), max_total_jobs=3)
     evolution.scheduler().tick()
     said: list[str] = []
-    assert Worker(evolution.settings, tmp_path / "w", said.append, once=True, with_gpus=True).run() == 0
+    worker = WorkerProcess(evolution.settings, tmp_path / "w", said.append, once=True, with_gpus=True)
+    assert worker.run() == 0
     assert said[0].endswith("ready, 2 slots")
     devices = [row["metrics"]["device"] for row in evolution.result().rows()]
     assert len(devices) == 3
@@ -342,4 +352,31 @@ def test_a_worker_with_gpus_gives_each_candidate_one(tmp_path: Path, monkeypatch
     evolution.close()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(SearchError, match="no GPU is visible"):
-        Worker(evolution.settings, tmp_path / "w", said.append, with_gpus=True)
+        WorkerProcess(evolution.settings, tmp_path / "w", said.append, with_gpus=True)
+
+
+def grows(tmp_path: Path) -> Evolution:
+    given: dict[str, Any] = {"space": {"x": Real(-2, 3)}, "sampler": RandomSearch()}
+    return square(tmp_path, task=Grows.C(log=str(tmp_path / "log")), max_total_jobs=3, **given)
+
+
+def test_28_a_candidate_is_tried_again_as_its_task_says_and_stays_one_row(tmp_path: Path) -> None:
+    evolution = grows(tmp_path)
+    for x in (2.0, 0.0, -1.0):
+        evolution.enqueue({"x": x})
+    result = evolution.run(slots=2)
+    assert (result.scheduled, result.succeeded, result.failed) == (3, 2, 1)
+    worth = {row["x"]: row["objective"] for row in result.rows()}
+    assert worth[2.0] == worth[0.0] == 2.0  # the outcome that counts is the last attempt's
+    tried = [f"attempt {number} of {x}" for number in (1, 2) for x in (-1, 0, 2)]
+    assert sorted(executions(tmp_path)) == tried
+    assert grows(tmp_path).run(slots=2).scheduled == 3
+    assert len(executions(tmp_path)) == 6  # what failed for good is not tried anew
+
+
+def test_28_rules_that_cannot_grow_are_refused_before_a_candidate_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Grows, "__retry__", "memory: mem*2 to 50M")
+    with pytest.raises(RequirementError, match="the job begins with 100M; raise the bound"):
+        grows(tmp_path).run(slots=1)

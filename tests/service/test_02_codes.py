@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Scope, Tokens
 from tenuto.service.contract import ErrorCode
-from tenuto.service.routes import download, info, jobs, upload, watching
+from tenuto.service.routes import download, info, jobs, watching
 from tenuto.service.rows import NewJob
 from tenuto.service.server import Server
 from tenuto.service.tables import jobs as jobs_table
@@ -102,6 +102,26 @@ def test_a_download_that_has_begun_is_whole_though_the_cleaner_comes(tmp_path: P
         assert (await ask(app, "GET", f"/download_partial/{id}")).json["error"] == "cleaned"
 
     run(main())
+
+
+def test_a_list_of_queued_jobs_reads_once_what_they_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = make_server(tmp_path)
+    app = server.app()
+    for user in "123":
+        put(server, S.QUEUED, user)
+    asked: list[str] = []
+    active = server.parts.requests.active
+
+    def reading(name: str) -> Any:
+        asked.append(name)
+        return active(name)
+
+    monkeypatch.setattr(server.parts.requests, "active", reading)
+    listed = run(ask(app, "GET", "/jobs")).json["jobs"]
+    assert [job["message"] for job in listed] == ["waits for a node: no node of the service answers"] * 3
+    assert asked == ["example"]
 
 
 def test_what_jobs_left_cannot_act_in_a_browser(tmp_path: Path) -> None:
@@ -244,7 +264,7 @@ def with_tokens(directory: Path, **settings: Any) -> tuple[Server, Any, dict[str
 
 def test_every_route_names_its_scope_or_is_open() -> None:
     """Default-deny: a route that forgot to ask is found here."""
-    for router in (upload.router, download.router, jobs.router, watching.router, info.router):
+    for router in (download.router, jobs.router, watching.router, info.router):
         for route in router.routes:
             assert isinstance(route, APIRoute)
             asked = [getattr(one.call, "scope", None) for one in route.dependant.dependencies]

@@ -333,6 +333,21 @@ def test_a_node_that_is_restarted_goes_on(made: Made, tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_node_that_was_killed_before_it_had_tidied_up_does_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with local(tmp_path) as (node, embedded):
+            sent = job(tmp_path, "echo data > out\n")
+            await ended(node, ref(await node.submit(sent), sent), tmp_path / "got.zip")
+            place = embedded.runner.place("k-1")
+        (Path(place.work) / "deep").mkdir(parents=True, exist_ok=True)
+        async with local(tmp_path):
+            while Path(place.work).exists():  # noqa: ASYNC110  it is removed by a thread
+                await asyncio.sleep(0.01)
+            assert zipfile.ZipFile(place.result).read("out") == b"data\n"
+
+    run(main())
+
+
 def test_a_restarted_node_mends_the_status_that_a_killed_runner_left(tmp_path: Path) -> None:
     """The payload ends while there is no node, and its runner is killed between the marker and the status."""
     machine = this_machine()

@@ -197,7 +197,7 @@ def test_results_that_no_database_knows_are_swept_when_they_are_old(start: Start
 def test_a_restored_database_gives_no_user_the_job_of_another(
     start: Start, tmp_path: Path, is_apart: bool, is_running: bool
 ) -> None:
-    """S1-2: user A's job 2 is newer than the backup; user B's upload is job 2 again."""
+    """S1-2: user A's job 2 is newer than the backup; user B's upload has a number of its own."""
     if is_apart:
         settings(tmp_path, node(start, tmp_path / "n"), tmp_path / "n")
     arguments = ("serve",) if is_apart else ("serve", *EMBEDDED)
@@ -213,11 +213,14 @@ def test_a_restored_database_gives_no_user_the_job_of_another(
     assert served.stop() == 0
     restore(tmp_path / "backup", tmp_path / "db.sqlite")
     served = start(*arguments)
+    assert f"restored numbers_from={secret + 1}" in served.log
     job = served.run(f"echo mine > out; echo b >> {tmp_path}/ledger\n", user="2")
-    assert (job["id"], job["status"]) == (secret, "Completed")
-    assert result(served, secret).read("out") == b"mine\n"
-    assert (facts(served, secret)["user_id"], facts(served, secret)["id"]) == ("2", secret)
-    assert served.get(f"/jobs/{secret}/logs").status == 200
+    mine = job["id"]
+    assert (mine, job["status"]) == (secret + 1, "Completed")
+    assert served.get(f"/download/{secret}").status == 404, "nobody is given it who asks for the old number"
+    assert result(served, mine).read("out") == b"mine\n"
+    assert (facts(served, mine)["user_id"], facts(served, mine)["id"]) == ("2", mine)
+    assert served.get(f"/jobs/{mine}/logs").status == 200
     (tmp_path / "go").touch()
     assert (tmp_path / "ledger").read_text().split() == ["a", "b"], "each was started once"
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.service.multipart import CONTENT_TYPE, body, field, file
 from tests.service.proxy import Proxy
 from tests.service.servers import Process, eventually
 
@@ -63,6 +64,26 @@ def test_a_node_that_is_killed_comes_back_and_nothing_is_lost(start: Start, tmp_
     for one in (id, queued):
         assert served.final(one)["status"] == "Completed"
         assert result(served, one).read("ledger") == b"start\n"
+
+
+def test_the_largest_upload_fits_into_its_node(start: Start, tmp_path: Path) -> None:
+    """On its way there are more words around each file than the user sent."""
+    (tmp_path / "n").mkdir()
+    (tmp_path / "n" / "tenuto.toml").write_text("[service]\nmax_upload_bytes = 20000\n")
+    worker = node(start, tmp_path / "n")
+    served = server(start, tmp_path / "s", worker.url, max_upload_bytes=20_000)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("inputs", bytes(19_900))
+        for n in range(60):
+            archive.writestr(f"input-{n}", b"")
+    parts = [field("user_id", "1"), field("service", "example"), field("unpack", "in.zip")]
+    parts += [file("run.sh", b"ls | wc -l\n"), file("in.zip", packed.getvalue())]
+    answer = served.request("POST", "/upload", body(*parts), {"Content-Type": CONTENT_TYPE})
+    assert answer.status == 201, answer
+    job = served.final(answer.json["id"])
+    assert (job["status"], job["message"]) == ("Completed", "")
+    assert result(served, job["id"]).read(".tenuto/stdout") == b"62\n"
 
 
 def test_jobs_go_to_the_node_that_answers(start: Start, tmp_path: Path) -> None:

@@ -11,10 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from tenuto.lifecycle.service import ServiceState
-from tenuto.service.cleaner import Cleaner
 from tenuto.service.decisions import Quota
 from tenuto.service.rows import NewJob
-from tenuto.service.server import Server
+from tenuto.service.server import Cleaner, Server
 from tenuto.testing.clock import FakeClock
 from tenuto.workspace.machine import this_machine
 from tests.parts.postgresql import PostgreSQL

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.launchers.confinement import Sandbox, SandboxMode, choose
+from tenuto.launchers.confinement import COMMON, Sandbox, SandboxMode, choose
 from tenuto.launchers.instructions import Limits
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.local_node import LocalNode
@@ -74,6 +74,37 @@ def sandbox(request: pytest.FixtureRequest, directory: Path, require: Callable[[
 def test_a_payload_cannot_harm_the_node_or_see_other_jobs(sandbox: Sandbox, directory: Path) -> None:
     """H26."""
     assert could(sandbox, directory) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give payloads a uid of their own")
+def test_what_a_payload_leaves_in_common_places_goes_with_it(directory: Path, tmp_path: Path) -> None:
+    """S3-14: in the sandbox `uid` /tmp and its like are the machine's."""
+    name = f"tenuto-test-{os.getpid()}"
+    kept = Path("/tmp", f"{name}-of-another")
+    kept.write_text("another's")
+
+    async def main() -> None:
+        embedded = EmbeddedNode(
+            replace(plan(directory / "node"), sandbox=Sandbox(SandboxMode.UID, True)), this_machine()
+        )
+        await embedded.start()
+        node = LocalNode(embedded)
+        script = "".join(
+            f"mkdir -p {place}/{name}/a; echo x > {place}/{name}/a/x; echo x > {place}/{name}-file; "
+            f"ln -s /etc {place}/{name}-link; ls -d {place}/{name}* >> made\n"
+            for place in COMMON
+        )
+        sent = job(directory, script)
+        await ended(node, ref(await node.submit(sent), sent), directory / "got.zip")
+        assert zipfile.ZipFile(directory / "got.zip").read("made").count(b"\n") >= 9
+        await embedded.close()
+
+    try:
+        run(main())
+        left = [path for place in COMMON for path in Path(place).glob(f"{name}*")]
+        assert left == [kept]
+    finally:
+        kept.unlink()
 
 
 def could(sandbox: Sandbox, directory: Path) -> list[str]:
@@ -258,10 +289,11 @@ def test_a_payload_sees_nothing_of_the_service_below_what_it_is_shown(
         base.symlink_to(shown)
     (base / "etc" / "far.token").write_text("canary-far")
     (base / "etc" / "node.token").write_text("canary-near")
+    (base / "etc" / "mine.token").write_text("canary-mine-too")
     (base / "etc" / "tenuto.toml").write_text(
         f'# canary-password\n[services.example]\npaths = ["{base}/own/tools"]\n'
         f'[nodes.far]\nurl = "http://127.0.0.1:9"\ntoken_file = "{base}/etc/far.token"\n'
-        f'[node]\ntoken_file = "{base}/etc/node.token"\n'
+        f'[node]\ntoken_file = "{base}/etc/node.token"\n[client]\ntoken_file = "{base}/etc/mine.token"\n'
     )
     for path in base.rglob("*"):
         path.chmod(0o644 if path.is_file() else 0o755)  # so that the sandbox alone can hide them

@@ -109,6 +109,7 @@ def test_a_refusal_is_told_and_not_tried_again(client: Client) -> None:
         (lambda c: c.submit(["/nothing/here"], "example"), OSError),
         (lambda c: c.submit(["/dev/null"], "example"), ValueError),
         (lambda c: c.submit({"a\r\nb": b""}, "example"), ValueError),
+        (lambda c: c.submit({os.fsdecode(b"\xff.txt"): b""}, "example"), ValueError),
         (lambda c: c.job("1"), TypeError),
         (lambda c: c.job(1).log(stream="both"), ValueError),
     ],
@@ -116,8 +117,9 @@ def test_a_refusal_is_told_and_not_tried_again(client: Client) -> None:
 def test_an_argument_that_cannot_be_is_refused_at_the_call(
     client: Client, call: Callable[[Client], Any], error: type[Exception]
 ) -> None:
-    with pytest.raises(error):
+    with pytest.raises(error) as refused:
         call(client)
+    assert not isinstance(refused.value, UnicodeError), "it names the argument"
 
 
 def test_a_server_that_is_not_there_is_given_up() -> None:

@@ -110,3 +110,23 @@ def test_the_form_works_with_tokens(page: Page, start: Callable[..., Process], t
     assert Path(one.value.path()).read_bytes() == b"ada\n"
     assert token not in page.url
     assert page.evaluate("localStorage.length") == 0
+
+
+def test_the_form_asks_for_the_user_where_the_token_acts_for_all(
+    page: Page, start: Callable[..., Process], tmp_path: Path
+) -> None:
+    server = start("serve", "--with-node", "--sandbox", "none", "--auth", "tokens")
+    command = [sys.executable, "-m", "tenuto", "token", "create", "--user", "web", "--scope", "front"]
+    token = subprocess.check_output(command, cwd=tmp_path, text=True).strip()
+    page.goto(server.url)
+    page.fill("#token", token)
+    page.click("#enter button")
+    page.wait_for_selector("#send:not([hidden])")
+    chosen = {"name": "run.sh", "mimeType": "text/plain", "buffer": b"echo $JOB_USER_ID\n"}
+    page.set_input_files("#files", [chosen])  # type: ignore[list-item]
+    page.click("#submit")
+    page.wait_for_selector("#problem:has-text('user_id')")
+    page.fill("#user", "eve")
+    page.click("#submit")
+    page.wait_for_selector("#state:has-text('Completed')")
+    assert page.text_content("#log") == "eve\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,6 +106,21 @@ def test_a_waiting_job_says_what_it_waits_for() -> None:
     assert waiting_message("1", _active("12", 0), quota, "dock") == "waits to be sent to a node"
     said = waiting_message("1", _active("11", 1), quota, "dock")
     assert said == "user 1 has 2 of 2 jobs at nodes, 1 of them running"
+
+
+@pytest.mark.parametrize(
+    ("slots", "in_hand", "said"),
+    [
+        ({}, {}, "waits for a node: no node of the service answers"),
+        ({"a": 0, "b": 0}, {}, "waits for a node: none takes jobs now (a, b)"),
+        ({"a": 2}, {"a": 4}, "waits for a place at a node: they have 4 jobs in hand, of all services"),
+        ({"a": 2, "b": 0}, {"a": 3}, "waits to be sent to a node"),
+    ],
+)
+def test_a_waiting_job_says_how_its_nodes_are(
+    slots: dict[str, int], in_hand: dict[str, int], said: str
+) -> None:
+    assert waiting_message("1", [], Quota(2, 3), "dock", slots, in_hand) == said
 
 
 def test_a_breaker_opens_after_three_failures_and_waits_longer_each_time() -> None:

@@ -8,7 +8,7 @@ from starlette.types import Scope
 from tenuto.errors import InvalidSetting
 from tenuto.service.guard import Proxies, complaint
 from tenuto.service.routes.common import MOST_KNOWN, Rates, Strikes
-from tenuto.web.hosts import host_names, host_of, is_loopback
+from tenuto.web import host_names, host_of, is_loopback
 from tests.parts.answers import NO_HOSTS
 
 ALLOWED = frozenset({"jobs.example.org"})

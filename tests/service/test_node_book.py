@@ -9,10 +9,10 @@ from typing import cast
 
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.decisions import Quota, places_of, plan_nodes
+from tenuto.service.getter import AT_ONCE
 from tenuto.service.nodes import Node, NodeBook
 from tenuto.service.parts import Offered
 from tenuto.service.rows import JobRow, NewJob, Page
-from tenuto.service.sender import AT_ONCE
 from tenuto.service.server import Server, ServerPlan
 from tenuto.settings.service import ServiceSettings
 from tenuto.testing.clock import FakeClock

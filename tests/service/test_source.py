@@ -21,14 +21,14 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor.provider import LocalProvider
 from tenuto.service import server as service
 from tenuto.service.decisions import Quota
-from tenuto.service.history import History
 from tenuto.service.node_notes import note_nodes
 from tenuto.service.nodes import Node, NodeBook
 from tenuto.service.places import DataPlaces
 from tenuto.service.requests import ROWS, Requests
 from tenuto.service.rows import NewJob
-from tenuto.service.source import ServiceFeed, ServiceSource
+from tenuto.service.source import History, ServiceFeed, ServiceSource
 from tenuto.service.tables import MIGRATIONS, moves, opened
+from tenuto.settings.service import OfferedSettings
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contracts.sources import SourceContract, all_rows
 from tests.service.asgi import MADE, make_server, run
@@ -181,6 +181,16 @@ def test_a_detail_has_the_fields_of_the_monitor(source: ServiceSource, group: st
     assert fields["parameters"]["service"] == "dock"
     assert fields["commands"][0].startswith("curl -F user_id=ada -F service=dock")
     assert not fields.keys() & {"state", "id", "task"}
+
+
+def test_a_job_of_a_command_is_uploaded_again_by_its_inputs(
+    source: ServiceSource, group: str, database: Database, tmp_path: Path
+) -> None:
+    key = next(row.key for chunk in source.rows(group) for row in chunk)
+    assert "-F file=@run.sh $SERVER" in source.detail(key).fields["commands"][0]
+    dock = OfferedSettings(command=("dock",), inputs=("a.pdb", "b.cfg?"))
+    offering = ServiceSource(database, str(tmp_path / "data"), {"dock": dock})
+    assert "-F service=dock -F file=@a.pdb $SERVER" in offering.detail(key).fields["commands"][0]
 
 
 def test_a_feed_tells_of_jobs_that_moved(source: ServiceSource, group: str, database: Database) -> None:

@@ -1,10 +1,12 @@
 """Putting configs together: composition, copies, tags, outputs, paths, grids, and what replaces what."""
 
+import copy
 import enum
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from tenuto import (
@@ -780,6 +782,44 @@ def test_a_sample_of_a_grid_is_always_the_same() -> None:
     one, again, other = (grid(Fitting, vary, sample=5, sample_seed=seed) for seed in (0, 0, 1))
     assert [identity(config) for config in one] == [identity(config) for config in again]
     assert len({identity(config) for config in (*one, *other)}) == 10
+
+
+class Numbers(Task):
+    b: Param[bool] = False
+    k: Param[int] = 0
+
+    def execute(self) -> None: ...
+
+
+def test_a_grid_takes_numbers_and_bools_of_numpy() -> None:
+    runs = grid(Numbers, {"k": numpy.arange(2), "b": numpy.array([True, False])})
+    found = [repr(value) for run in runs for value in (*run.tags().values(), run.k, run.b)]
+    assert found[:4] == ["0", "True", "0", "True"]
+    assert found[-4:] == ["1", "False", "1", "False"]
+
+
+def test_a_grid_may_vary_the_seed_alone() -> None:
+    assert [run.tags() for run in grid(Numbers, seeds=2)] == [{"seed": 0}, {"seed": 1}]
+
+
+class Piece(Config):
+    x: Param[int]
+
+
+class Pieces(Config):
+    one: Param[Piece]
+    more: Param[list[Piece]]
+
+
+def test_the_copy_module_copies_configs() -> None:
+    parts = Pieces.C(one=Piece.C(x=1), more=[Piece.C(x=2)]).tag("a", 1).seal()
+    near, deep = copy.copy(parts), copy.deepcopy(parts)
+    assert near.one is parts.one
+    assert identity(near) == identity(deep) == identity(parts)
+    assert near.tags() == deep.tags() == {"a": 1}
+    deep.one.x = deep.more[0].x = 5
+    assert (parts.one.x, parts.more[0].x) == (1, 2)
+    assert identity(deep) != identity(parts)
 
 
 def test_seeds_of_a_grid_repeat_each_of_it() -> None:

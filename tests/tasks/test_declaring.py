@@ -247,6 +247,12 @@ def test_a_generated_path_stays_in_the_job(path: str) -> None:
         PathGenerator(path)
 
 
+def test_the_function_of_a_generated_path_takes_the_config_at_most() -> None:
+    with pytest.raises(DeclarationError, match="is given the config, or nothing"):
+        PathGenerator(lambda context, config: "model.pt")
+    assert PathGenerator(lambda config, name="model.pt": name).place(None) == "model.pt"
+
+
 def test_a_partial_needs_a_group() -> None:
     with pytest.raises(DeclarationError, match="at least one group"):
         partial(exclude_groups=[])

@@ -17,6 +17,7 @@ from tenuto.errors import (
     InvalidValue,
     MissingValue,
     NoExperiment,
+    NoResult,
     ParameterError,
     SealedConfig,
     TenutoError,
@@ -555,3 +556,31 @@ def test_init_tasks_must_be_lightweight_configs(experiment: Any) -> None:
     with pytest.raises(MissingValue, match=r"SetUp\.x"):
         needs().submit(init_tasks=[SetUp.C()])
     assert experiment.submitted == []
+
+
+class Judged(Config):
+    x: Param[int]
+
+    def __validate__(self) -> bool:
+        return self.x > 0
+
+
+def test_a_validation_that_says_false_refuses() -> None:
+    Judged.C(x=1).seal()
+    with pytest.raises(InvalidValue, match="Judged is not valid: its __validate__ says False"):
+        Judged.C(x=0).seal()
+
+
+def test_a_config_that_is_submitted_is_told_what_it_lacks() -> None:
+    for name in ("submit", "result", "job"):
+        with pytest.raises(UnknownParameter, match="derive it from Task"):
+            getattr(Judged.C(x=1), name)
+
+
+def test_a_task_that_was_not_submitted_has_no_result() -> None:
+    class Unsent(Task):
+        def execute(self) -> int:
+            return 1
+
+    with pytest.raises(NoResult, match="Unsent has no result, at"):
+        Unsent.C().result()

@@ -16,9 +16,11 @@ from tenuto.workspace.jobslist import (
     JobLinks,
     JobsList,
     JobsRead,
+    last_listed,
     lines_about,
     listed_jobs,
     read_jobs,
+    start_of_last,
 )
 from tenuto.workspace.layout import Layout
 
@@ -175,3 +177,36 @@ def test_a_run_with_other_jobs_soon_asks_no_more_for_links_to_share(disk: FakeDi
     asked = [operation for operation, _ in disk.operations if operation in ("link", "symlink")]
     assert asked.count("symlink") == 20
     assert asked.count("link") < 10
+
+
+def test_the_end_of_a_long_list_is_read_without_the_rest(disk: FakeDisk) -> None:
+    jobs = JobsList(disk, RUN)
+    for number in range(5_000):
+        jobs.append(line(f"job{number:04}"))
+    jobs.append(line("job4998", max_retries=2))
+    jobs.close()
+    found = last_listed(disk, RUN, 3)
+    assert found == [line("job4997"), line("job4999"), line("job4998", max_retries=2)]
+    start = start_of_last(disk, RUN, 1_000)
+    read = [one.job.job_id for one in listed_jobs(disk, RUN, start) if one.job is not None]
+    assert read[0] == f"job{5_001 - len(read):04}"
+    assert len(read) == pytest.approx(1_000, rel=0.05)
+    assert start_of_last(disk, RUN, 100_000) == 0
+    torn = disk.open_append(RUN.jobs_list)
+    torn.append(b"garbage\n")
+    torn.close()
+    assert last_listed(disk, RUN, 3) == found
+    assert last_listed(disk, RUN, 6_000) is not None
+    assert last_listed(disk, RUN, 2, {b'job4998","task_id":"task'}) == [line("job4997"), line("job4999")]
+
+
+def test_a_name_is_found_wherever_the_windows_of_a_reader_part(
+    disk: FakeDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = JobsList(disk, RUN)
+    for number in range(40):
+        jobs.append(line(f"job{number:03}", depends_on=(f"job{number - 1:03}",) if number else ()))
+    jobs.close()
+    for size in range(50, 700, 13):
+        monkeypatch.setattr(lines, "_CHUNK", size)
+        assert [one.job_id for one in lines_about(disk, RUN, {"job020"})] == ["job020", "job021"]

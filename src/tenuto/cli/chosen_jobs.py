@@ -80,7 +80,7 @@ def chosen(catalogue: Catalogue, question: Question, jobs: Sequence[Row]) -> lis
 
 
 def jobs_of(catalogue: Catalogue, run: str | None, *, every: bool = False) -> list[Row]:
-    """The jobs of a group, or those that a person means without naming one; the newest first."""
+    """The jobs of a group, or the jobs that a person means without naming one; the newest first."""
     return catalogue.jobs(every=every) if run is None else catalogue.jobs_of(catalogue.group(run))
 
 
@@ -94,7 +94,7 @@ class Meant(NamedTuple):
 
     rows: list[Row]
     named: frozenset[str] = frozenset()
-    """The keys of those that were named one by one, and not by a group or a filter."""
+    """The keys of the jobs that were named one by one, and not by a group or a filter."""
     known: int = 0
     """How many jobs a filter chose from."""
 
@@ -139,7 +139,7 @@ def _is_group(catalogue: Catalogue, words: Sequence[str]) -> bool:
 
 
 def _named(catalogue: Catalogue, names: Iterable[str], kind: str | None) -> Meant:
-    """The jobs with these names, and those of groups with these names."""
+    """The jobs with these names, and the jobs of groups with these names."""
     rows: list[Row] = []
     named: set[str] = set()
     for name in names:
@@ -164,7 +164,10 @@ def job_or_group(catalogue: Catalogue, name: str, kind: str | None = None) -> Ro
             raise
     with suppress(NotFound):
         return catalogue.group(name, kind=kind)
-    raise NotFound(f"no job, run, search or service is called {name!r}; `tenuto status` and `jobs` list them")
+    raise NotFound(
+        f"no job, run, search or service is called {name!r}; "
+        "`tenuto status` and `tenuto jobs --all` list them"
+    )
 
 
 def _each_once(rows: Iterable[Row]) -> list[Row]:
@@ -190,6 +193,6 @@ def groups_of(catalogue: Catalogue, rows: Iterable[Row], kind: str | None = None
 
 
 def need_one_of(ctx: click.Context, given: Iterable[object], message: str) -> None:
-    """Refuses a command that does not say what it is about."""
+    """Refuses a command without an object."""
     if not any(given):
         raise click.UsageError(message, ctx)

@@ -32,7 +32,7 @@ def complete_jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Experiments, and the runs of one that is named, as ``NAME/RUN``."""
+    """Experiments, and the runs of a named one, as ``NAME/RUN``."""
     view = _view(ctx)
     if view is None:
         return []

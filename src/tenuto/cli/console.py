@@ -1,11 +1,13 @@
-"""How commands talk: tables that fit the window, plain JSON, and colours only where a terminal is.
+"""How commands talk: tables that fit the window, plain JSON, colours only where a terminal is; the user.
 The one place that imports Rich, when it is first asked for; tables do without it, since it is slow to load.
 """
 
 from __future__ import annotations
 
+import getpass
 import json
 import math
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -121,3 +123,11 @@ def moment(instant: datetime | None) -> str:
         return instant.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError):  # the year 1, written by another program
         return instant.replace(tzinfo=UTC).isoformat()
+
+
+def person() -> str:
+    """The name of the user; a container without names knows a number only."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"user {os.getuid()}"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tenuto.cli import exit_codes
+from tenuto.cli.options import given_without
 from tenuto.cli.program import called_as
 from tenuto.cli.session import tell
 from tenuto.jobs.text import safe, safe_lines
@@ -44,11 +45,9 @@ def detach_option(command: Any) -> Any:
 def start_detached(command: str, arguments: Sequence[str], as_json: bool) -> int:
     """Starts this command again without a terminal; returns once its run has begun, or with its error.
 
-    `arguments`: those of the script, at the end of the command line, which may have a `--json` of its own.
+    `arguments`: the script's, at the end of the command line, which may have a `--json` of its own.
     """
-    given = sys.argv[2:]
-    ours = len(given) - len(arguments)
-    kept = [*(one for one in given[:ours] if one not in ("--detach", "--json")), *given[ours:]]
+    kept = given_without(arguments, flags=("--detach", "--json"))[1:]
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as output:
         driver = subprocess.Popen(
@@ -83,7 +82,7 @@ def start_detached(command: str, arguments: Sequence[str], as_json: bool) -> int
 
 
 class Handshake:
-    """The child's side: tells the parent what has begun, and moves the output to the run's directory."""
+    """The child's side: tells the parent of its begin, and moves the output to the run's directory."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
@@ -120,7 +119,7 @@ class Handshake:
 
 
 def _move_output(log: str) -> None:
-    """Sends what is printed from now on to a file, after what was printed before."""
+    """Sends all further output to a file, after the output so far."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os.makedirs(os.path.dirname(log), mode=0o700, exist_ok=True)

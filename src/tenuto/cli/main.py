@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import click
 
 from tenuto.cli import exit_codes
-from tenuto.errors import TenutoError
+from tenuto.errors import FilterError, RequirementError, TenutoError
 from tenuto.jobs.text import safe_lines
 from tenuto.light import difflib
 
@@ -132,6 +133,8 @@ def _told_as_json(error: Exception, message: str, code: int) -> bool:
     if isinstance(error, click.UsageError):
         remedy = f"{error.ctx.command_path} --help" if error.ctx is not None else "tenuto --help"
     name = "UsageError" if isinstance(error, click.UsageError) else type(error).__name__
+    if isinstance(error, FilterError | RequirementError) and error.text:  # a program sees no pointer
+        message = f"{message.rpartition('^ ')[2]}, at character {error.position + 1} of {error.text}"
     told = {"error": name, "message": message, "remedy": remedy, "exit": code}
     click.echo(json.dumps(told), err=True)
     return True
@@ -151,6 +154,11 @@ def main() -> Any:
 
     A command returns its exit code; none is a success.
     """
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        click.echo("tenuto: the working directory was removed: go to one that is there", err=True)
+        sys.exit(exit_codes.USAGE)
     try:
         code = commands(prog_name="tenuto", standalone_mode=False)  # the name also under `python -m`
     except click.ClickException as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,13 +72,22 @@ def impose_notify(given: str | None) -> None:
         imposed_notify.set(settings)
 
 
-def without_notify(arguments: list[str]) -> list[str]:
-    """The arguments of a command without `--notify`, whose address may be a secret, to be shown."""
-    kept = [one for one in arguments if not one.startswith("--notify=")]
-    if "--notify" in kept:
-        place = kept.index("--notify")
-        del kept[place : place + 2]
-    return kept
+def given_without(
+    arguments: Sequence[str], *, flags: Collection[str] = (), options: Collection[str] = ()
+) -> list[str]:
+    """What this program was called with, but for some flags, and some options with their values.
+
+    `arguments`: a script's own, at the end of the command line, which may have options of the same names.
+    """
+    given = sys.argv[1:]
+    end = len(given) - len(arguments)
+    kept, left = [], iter(given[:end])
+    for one in left:
+        if one in options:
+            next(left, None)
+        elif one not in flags and one.partition("=")[0] not in options:
+            kept.append(one)
+    return [*kept, *given[end:]]
 
 
 def yes_option(command: F) -> F:
@@ -106,7 +116,7 @@ def looks_like_workspace(path: Path) -> bool:
 
 def workspace_path(given: str | None, settings: Settings, here: Path) -> Path:
     """The workspace that a command is about: given, around the working directory, from the settings, one
-    level down, or the last one that was used from here."""
+    level down, or the last used from here."""
     if given is None:
         for path in (here, *here.parents):
             if looks_like_workspace(path):
@@ -118,7 +128,7 @@ def workspace_path(given: str | None, settings: Settings, here: Path) -> Path:
 
 
 def _nearby(here: Path, error: SettingsError) -> Path:
-    """The only workspace in a directory, or the last one that was used from there."""
+    """The only workspace in a directory, or the last used from there."""
     inside = [path for path in _directories(here) if looks_like_workspace(path)]
     if len(inside) == 1:
         return inside[0]

@@ -1,5 +1,5 @@
 """A search on a terminal, live: the heat map of its archive, the best, counts, rate, cost, failures.
-Only shows; what is said above the picture stays on the terminal.
+Only shows; lines above the picture stay on the terminal.
 """
 
 from __future__ import annotations

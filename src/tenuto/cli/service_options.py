@@ -44,6 +44,17 @@ def log_option(command: F) -> F:
     )(command)
 
 
+def remote_options(whose: str, default: str) -> Callable[[F], F]:
+    """`--url`, `--token-file`: whose secret the file holds, and the address asked by default."""
+    file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+    def add(command: F) -> F:
+        command = click.option("--token-file", type=file, help=f"The file that holds {whose}.")(command)
+        return click.option("--url", metavar="URL", help=default)(command)
+
+    return add
+
+
 def arguments_of(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Options as arguments of the settings, by dotted key."""
     return {f"{section}.{name}": value for name, value in given.items()}

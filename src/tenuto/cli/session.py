@@ -1,5 +1,5 @@
-"""Runs what a person names, a script or a YAML file, and says how that ended.
-The `ProgressDisplay` that it is given decides what is shown meanwhile.
+"""Runs a script or a YAML file, and tells its outcome.
+The `ProgressDisplay` that it is given shows its progress.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tenuto.settings.tree import imposed_rerun
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 
-# What came of `tenuto run`: the last lines that a person reads, and the same as JSON.
+# The outcome of `tenuto run`: the last lines that a person reads, and the same as JSON.
 
 
 SHOWN_JOBS = 3
@@ -61,7 +61,7 @@ LONGEST_ERROR = 300
 
 
 class Summary(NamedTuple):
-    """What came of it."""
+    """The outcome."""
 
     runs: tuple[ClosedRun, ...]
     left: tuple[ClosedRun, ...]
@@ -71,14 +71,14 @@ class Summary(NamedTuple):
     program: Sequence[str]
     """How Tenuto is called here."""
     retry: Sequence[str]
-    """Its arguments that try again what failed."""
+    """Its arguments that try failed jobs again."""
     exit_code: int = 0
     remarks: tuple[str, ...] = ()
     """What launchers did otherwise than they would by default, and why."""
     names: Mapping[str, Mapping[str, str]] = {}
     """By id, the parameters that tell jobs without tags from others of their task."""
     is_cut: bool = False
-    """The script stopped before its end: what it would have submitted after that is not counted."""
+    """The script stopped before its end: later submissions are not counted."""
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -305,7 +305,7 @@ class Session:
         return exit_codes.OK
 
     def summary(self, program: list[str], retry: list[str], exit_code: int) -> Summary:
-        """What came of it; `retry` is what `program` is to be called with to try again."""
+        """The outcome; `retry`: the arguments for `program` to try again."""
         overview = self.progress.overview
         failures = grouped(overview.rows())
         return Summary(
@@ -333,8 +333,8 @@ def run_yaml(request: Request) -> None:
         function, configuration = load_call(file)
     else:
         tasks = tasks_of(file)
-    folder = file.path.resolve().parent
-    with experiment(workspace, request.name or file.name, settings=settings, project_paths=[folder]) as xp:
+    paths = [file.path.resolve()]
+    with experiment(workspace, request.name or file.name, settings=settings, project_paths=paths) as xp:
         if file.is_function:
             function(ExperimentHelper(xp), configuration)
             return

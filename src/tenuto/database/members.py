@@ -24,8 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from tenuto.database.engine import now_ms
-from tenuto.database.prepared import Prepared
+from tenuto.database.engine import Prepared, now_ms
 
 metadata = MetaData()
 members = Table(
@@ -75,7 +74,7 @@ class Member:
 
 
 def join(connection: Connection, member: Member) -> None:
-    """Adds a member, or says anew what is known of it."""
+    """Adds a member, or replaces its row."""
     known = {
         "kind": member.kind.value,
         "host": member.host,
@@ -106,7 +105,7 @@ def leave(connection: Connection, *member_ids: str) -> None:
 
 
 def dismiss(connection: Connection, beats: Mapping[str, int]) -> None:
-    """Takes members off the list that are still as they were seen last; one that is seen meanwhile stays."""
+    """Takes members off the list unless they were seen since: their `seen_at` is compared."""
     for member_id, seen_at in beats.items():
         is_it = (members.c.id == member_id) & (members.c.seen_at == seen_at)
         connection.execute(delete(members).where(is_it))

@@ -1,10 +1,10 @@
 """Rows that members claim: moves by compare-and-set, claims with a fence, take-over, a log, retention.
-Knows no door's columns and no order: a door says which row is next, and what becomes of one that was lost.
+Knows no door's columns and no order: a door chooses the next row, and the end of a lost row.
 
 `proof/models/shared_claim.py` is the model check. A claim writes the owner and raises the fence: what an
 owner of before writes has no effect. A claim lasts as long as its owner is a member, whichever way the owner
-went: it left, died, or never joined. So a member is seen in the transaction in which it claims: one that was
-frozen would be dismissed after it. Rows with a lease are lost with the lease instead, by when all that their
+went: it left, died, or never joined. So a member is seen in the transaction in which it claims: a frozen
+member would be dismissed after it. Rows with a lease are lost with the lease instead, by when all that their
 owner started has ended by itself.
 """
 
@@ -29,9 +29,9 @@ from sqlalchemy import (
     update,
 )
 
-from tenuto.database.engine import now_ms
+from tenuto.clock import Clock, SystemClock
+from tenuto.database.engine import Prepared, now_ms
 from tenuto.database.members import MemberKind, members
-from tenuto.database.prepared import Prepared
 from tenuto.lifecycle.states import check_move, origins
 
 S = TypeVar("S", bound=Enum)
@@ -90,7 +90,7 @@ class RowTable(Generic[S]):
     # Claims
 
     def claim(self, to: S, *where: ColumnElement[bool] | TextClause, **stamps: Any) -> Update:
-        """Takes rows for an owner, who is given beside other values; this raises their fence."""
+        """Takes rows for the owner that `stamps` names; this raises their fence."""
         assert self._fence is not None
         raised = {self._state.name: to.value, self._fence.name: self._fence + 1}
         return update(self._table).where(*where).values({**raised, **stamps})
@@ -131,3 +131,38 @@ class RowTable(Generic[S]):
         is_over = self._state.in_([state.value for state in states])
         old = select(rows.id).where(is_over, rows.ended_at < now_ms() - age_ms).limit(limit)
         return connection.execute(delete(self._table).where(rows.id.in_(old))).rowcount
+
+
+LATEST_S = 10.0
+"""How long a gap is asked for: longer than a transaction may take. An id that was rolled back never comes."""
+MOST_MISSING = 10_000
+
+
+class LateIds:
+    """The last id that was seen, and the gaps before it."""
+
+    def __init__(self, seen: Iterable[int] = (), clock: Clock | None = None) -> None:
+        """`seen`: the last ids of the table; the gaps between them may still be filled."""
+        self._clock = clock or SystemClock()
+        self._missing: dict[int, float] = {}
+        """Id -> when it was missed first."""
+        first, *others = sorted(seen) or [0]
+        self.last = first
+        self.saw(others)
+
+    @property
+    def missing(self) -> Sequence[int]:
+        """The ids to ask for besides those after `last`."""
+        return tuple(self._missing)
+
+    def saw(self, ids: Iterable[int]) -> None:
+        """Take note of rows that were read."""
+        found = set(ids)
+        now = self._clock.monotonic()
+        for one in found:
+            self._missing.pop(one, None)
+        highest = max(found, default=self.last)
+        begin = max(self.last + 1, highest - MOST_MISSING)
+        self._missing.update((one, now) for one in range(begin, highest) if one not in found)
+        self.last = max(self.last, highest)
+        self._missing = {one: since for one, since in self._missing.items() if now - since < LATEST_S}

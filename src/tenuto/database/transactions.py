@@ -1,5 +1,5 @@
 """Transactions: `read` and `write`, repeated whole after a lost connection or a lost race.
-Knows no table; works from any thread, and blocks the one that calls it.
+Knows no table; works from any thread, and blocks the caller's.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ MOST = 32
 
 
 class _Writer:
-    """One write that waits, and what came of it."""
+    """One write that waits, and its outcome."""
 
     def __init__(self, fn: Write) -> None:
         self.fn = fn
@@ -128,7 +128,7 @@ class CommitGroups:
         """The thread that leads; 0 while it is being handed over."""
 
     def write(self, fn: Write) -> Any:
-        """What the function returns after its changes were committed, alone or with those of others."""
+        """The function's answer, once its changes were committed, alone or with other writers' changes."""
         writer = _Writer(fn)
         leads = False
         try:
@@ -140,7 +140,7 @@ class CommitGroups:
                 if leads:
                     self._leader = threading.get_ident()
             if not leads:
-                writer.called.wait()  # ends: every leader calls those of its group, and the next leader
+                writer.called.wait()  # ends: every leader calls the writers of its group, and the next leader
             if not writer.is_settled:
                 self._lead()
         except BaseException:  # Ctrl-C
@@ -289,7 +289,7 @@ class Database:
     """One SQL database of any kind.
 
     `read` and `write` take a function of a connection and run it in a transaction. The function may run
-    several times, also after a commit whose answer was lost: what it inserts has an id chosen before, and it
+    several times, also after a lost answer of a commit: each row it inserts has an id chosen before, and it
     looks for that id first. Raises `DatabaseUnavailable` when that did not help for `patience_s`.
     """
 
@@ -331,8 +331,8 @@ class Database:
     def write(self, fn: Callable[[Connection], T]) -> T:
         """What the function returns after its changes were committed.
 
-        On SQLite writers take turns, and those that waited meanwhile share a commit: the function may run in
-        the thread of another, beside functions of others, and what it raises undoes its own changes only.
+        On SQLite writers take turns, and waiting writers share a commit: the function may run in
+        the thread of another, beside functions of others, and an exception undoes its own changes only.
         """
         if self._groups is None:
             return self._written(fn)

@@ -1,4 +1,4 @@
-"""Wake-ups: a transaction announces what it changed, and listeners of that channel are told after its commit.
+"""Wake-ups: a transaction announces its changes, and listeners of that channel are told after its commit.
 A wake-up may be lost; every listener also looks by itself now and then.
 
 In one process by a call; between processes by PostgreSQL's LISTEN and NOTIFY. Processes that share a SQLite
@@ -129,7 +129,7 @@ class Wakeups:
             for channel in self._channels() - heard:
                 connection.execute(f'LISTEN "{channel}"')
                 heard.add(channel)
-                self.tell(channel)  # for what was announced before it was listened to
+                self.tell(channel)  # announcements before LISTEN were lost
             readable, _, _ = select.select([connection.fileno(), self._poked], [], [])
             if self._poked in readable:
                 self._poked.recv(4096)

@@ -50,7 +50,7 @@ class AgentTrouble(Exception):
 
 @dataclass(slots=True)
 class Spending:
-    """What was asked for so far: tokens, and what they cost by the prices of a million of them."""
+    """The use so far: tokens, and their cost by the prices of a million of them."""
 
     prices: tuple[float, float]
     tokens_in: int = 0

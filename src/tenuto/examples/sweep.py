@@ -2,7 +2,7 @@
 
     tenuto run sweep.py
 
-Pure Python, no package needed. Change a value in GRID and run it again: only what is new runs.
+Pure Python, no package needed. Change a value in GRID and run it again: only new jobs run.
 """
 
 import json

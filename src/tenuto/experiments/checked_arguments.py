@@ -103,7 +103,7 @@ def variable(name: Any, value: Any) -> str:
 
 
 def checked(submission: SubmitOptions, settings: Settings) -> SubmitOptions:
-    """A submission whose parts are what they should be; `ParameterError` names the one that is not."""
+    """A submission whose parts are what they should be; `ParameterError` names the wrong part."""
     mode, transient, retries, workspace = (
         submission.run_mode,
         submission.transient,

@@ -1,5 +1,5 @@
 """The displays of open experiments: a line for each event, or bars at a terminal or below a notebook's cell.
-What is known comes from an `Overview`; what an experiment does is not influenced.
+The facts come from an `Overview`; an experiment is not influenced.
 """
 
 from __future__ import annotations
@@ -150,11 +150,11 @@ ASCII = Signs("#", ".", "x", "|")
 
 
 AGENTS = ("AI_AGENT", "CLAUDECODE", "CODEX_SANDBOX")
-"""Variables by which a coding agent tells that it reads what is printed."""
+"""Variables by which a coding agent tells that it reads the output."""
 
 
 def is_agent(environ: Mapping[str, str]) -> bool:
-    """Whether a coding agent reads what is printed: no colour, no bars, nothing cut."""
+    """Whether a coding agent reads the output: no colour, no bars, nothing cut."""
     return any(environ.get(name) for name in AGENTS)
 
 
@@ -284,7 +284,7 @@ NOTEBOOK_SIZE = Size(100, 20)
 
 
 class _Shown:
-    """What is on the terminal now."""
+    """The text on the terminal now."""
 
     display: ProgressDisplay | None = None
 
@@ -315,7 +315,7 @@ def _notebook() -> Any:
 
 
 class NotebookScreen(Screen):
-    """The lines below a cell, drawn again and again; what was drawn last stays there."""
+    """The lines below a cell, drawn again and again; the last drawing stays there."""
 
     keeps_last = True
 

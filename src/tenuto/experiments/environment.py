@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from enum import Enum, unique
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,9 @@ class GitState(NamedTuple):
     problem: str | None = None
 
 
+imposed_command: ContextVar[tuple[str, ...] | None] = ContextVar("tenuto_command", default=None)
+"""What a person typed, where the command line runs the script."""
+_LONGEST_COMMAND = 16_384
 TIMEOUT_S = 5.0
 _LONGEST_OUTPUT = 1_000_000
 
@@ -70,6 +74,8 @@ def git_state(path: str | Path, environ: Mapping[str, str]) -> GitState:
     if top is None:
         return GitState(shown, problem="not a git repository")
     kept = tuple((name, environ[name]) for name in _PASSED_ON if name in environ)
+    if os.path.isfile(folder):  # such as the YAML file that describes an experiment
+        return _git_state(top, kept, folder)._replace(path=os.path.dirname(shown))
     return _git_state(top, kept, running_script())._replace(path=shown)
 
 
@@ -77,6 +83,16 @@ def running_script() -> str:
     """The file of the program that runs; empty at a prompt."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     return os.path.realpath(file) if file else ""
+
+
+def running_command() -> tuple[str, ...]:
+    """The command that starts again what runs here; empty at a prompt, and of one that nobody would type."""
+    words = imposed_command.get()
+    script, spec = running_script(), getattr(sys.modules.get("__main__"), "__spec__", None)
+    if words is None and script.endswith(".py"):
+        file = ("-m", spec.name.removesuffix(".__main__")) if spec is not None else (script,)
+        words = ("tenuto", "run", *file, *sys.argv[1:])
+    return words if words is not None and sum(map(len, words)) < _LONGEST_COMMAND else ()
 
 
 def forget_git() -> None:
@@ -223,7 +239,7 @@ _HOST = pattern(r"[A-Za-z0-9._-]*(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
 
 def without_credentials(url: str) -> str:
-    """A remote's address without user, password, query and fragment; `***` for what cannot be told apart."""
+    """A remote's address without user, password, query and fragment; `***` if it has no clear parts."""
     if not url.isprintable() or "::" in url.partition("/")[0]:
         return HIDDEN
     if match := _URL.match(url):
@@ -294,7 +310,7 @@ _MOST_KEPT = 1000
 def keep_provenance(
     files: Files, layout: Layout, state: Environment, environ: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What the record of each job says of these surroundings; what is long is kept once in the workspace."""
+    """The part of a job's record about these surroundings; long texts are kept once in the workspace."""
     packages = json.dumps(dict(state.packages), indent=1, sort_keys=True).encode()
     where: dict[str, Any] = {"python": state.python["version"], "packages": _kept(files, layout, packages)}
     git = next((one for one in state.git if one.commit), None)
@@ -388,9 +404,9 @@ _LONGEST_VALUE = 1000
 
 
 def recorded_variables(environ: Mapping[str, str], allow: Iterable[str] = ()) -> dict[str, str]:
-    """The variables that may be written down: the usual ones, and those that the settings allow.
+    """The variables that may be written down: the usual ones, and the names that the settings allow.
 
-    ``NAME`` allows one variable. ``PREFIX*`` allows those that do not look like a secret by their name.
+    ``NAME`` allows one variable. ``PREFIX*`` allows variables that do not look like a secret by their name.
     """
     patterns = list(allow)
     names = ALLOWED | {pattern for pattern in patterns if not pattern.endswith("*")}
@@ -411,7 +427,7 @@ _INFO = (".dist-info", ".egg-info")
 
 
 def installed_packages() -> dict[str, str]:
-    """Name -> version of what is installed, in the order of the names."""
+    """Name -> version of each installed package, in the order of the names."""
     return dict(_packages())
 
 
@@ -427,7 +443,7 @@ def _packages() -> tuple[tuple[str, str], ...]:
 def _packages_in(folder: str) -> Iterator[tuple[str, str]]:
     try:
         entries = sorted(os.listdir(folder))
-    except OSError:  # sys.path may name what is not there, or is not a directory
+    except OSError:  # sys.path may name a missing folder, or a file
         return
     for entry in entries:
         stem, ending = os.path.splitext(entry)

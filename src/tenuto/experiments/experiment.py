@@ -24,17 +24,15 @@ from tenuto.experiments.checked_arguments import (
 from tenuto.experiments.environment import DirtyGitAction
 from tenuto.experiments.job_defaults import MachineTokens
 from tenuto.experiments.process_service import Service
-from tenuto.experiments.result_rows import Cells, Finished, result_rows
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_context import RunContext, RunOpening
 from tenuto.experiments.run_record import add_tags
 from tenuto.experiments.script_options import given_options
 from tenuto.experiments.submissions import Submissions, SubmitHook, hooks_of
-from tenuto.experiments.workspace import Workspace
-from tenuto.jobs.jobs_html import jobs_html
+from tenuto.experiments.workspace import Workspace, working_directory
 from tenuto.jobs.metrics import MetricsReader, metric_rows
-from tenuto.jobs.result_table import result_of
-from tenuto.jobs.rows import row_of
+from tenuto.jobs.result_table import Cells, Finished, result_of, result_rows
+from tenuto.jobs.rows import jobs_html, row_of
 from tenuto.jobs.text import counted
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.events import CarbonMetricsData, Event
@@ -158,7 +156,7 @@ class experiment:
             self.settings,
             self.workspace,
             self.name,
-            paths_of(project_paths, "experiment(project_paths=)") or [Path.cwd()],
+            paths_of(project_paths, "experiment(project_paths=)") or [working_directory()],
             member(DirtyGitAction, dirty_git or self.settings.dirty_git, "experiment(dirty_git=)"),
             seconds(wait_s, "experiment(wait_for_lock_s=)"),
         )

@@ -11,17 +11,19 @@ from typing import Any
 
 from tenuto.errors import TenutoError
 from tenuto.experiments.runs import RunView, run_group
-from tenuto.experiments.standing import standing_of, tokens_of, with_tokens
-from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView, standing_of, tokens_of, with_tokens
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.row import Row, row_key
-from tenuto.jobs.sight import Sight
 from tenuto.jobs.source import CHUNK_ROWS
+from tenuto.jobs.view import Sight
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import TransientMode
 from tenuto.workspace.carbon import job_total
 from tenuto.workspace.jobslist import JobLine
 from tenuto.workspace.records import PidRecord, read_record
+
+MOST_FOLLOWED = 200_000
+"""Of a run with more jobs the last ones are followed: each takes 2 kB."""
 
 
 class FollowedRun:
@@ -38,7 +40,7 @@ class FollowedRun:
         self._dependents: dict[str, list[str]] = {}
         self._sights: dict[str, Sight] = {}
         self._standing: dict[str, Sight] = {}
-        self._offset = 0
+        self._offset = view.start_of_last(run, MOST_FOLLOWED)
         self.bad_lines = 0
         """Lines of the list that could not be read."""
         self._has_transient = False

@@ -4,6 +4,7 @@ It makes configs; the experiment submits them.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import importlib
 import inspect
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
-from tenuto.errors import ExperimentFileError, TenutoError
+from tenuto.errors import DeclarationError, ExperimentFileError, TenutoError
 from tenuto.experiments.yaml_file import ExperimentFile
 from tenuto.tasks.arguments import Mismatch, describe
 from tenuto.tasks.base import ConfigBase
@@ -25,6 +26,7 @@ from tenuto.tasks.hints import Role
 from tenuto.tasks.location import name_of_script
 from tenuto.tasks.schema import Parameter, schema_of
 from tenuto.tasks.task import Task
+from tenuto.tasks.types import value_type
 
 MOST_TASKS = 1_000_000
 CLASS = "class"
@@ -67,24 +69,48 @@ def _configuration(experiment: ExperimentFile, cls: Any, given: Mapping[str, Any
     hints = typing.get_type_hints(cls)
     taken = {}
     for name, value in given.items():
-        kind = hints.get(name)
-        if kind is None:
+        if name not in hints:
             known = ", ".join(hints)
             _refuse(experiment, f"{key}.{name}", f"{cls.__name__} has no {name!r}: it has {known}")
-        if hasattr(kind, "__dataclass_fields__"):
-            if not isinstance(value, dict):
-                problem = f"{cls.__name__}.{name} expects the keys of {kind.__name__}: {value!r}"
-                _refuse(experiment, f"{key}.{name}", problem)
-            value = _configuration(experiment, kind, value, f"{key}.{name}")
-        elif kind is float and type(value) is int:
-            value = float(value)
-        elif kind in (int, float, bool, str) and type(value) is not kind:
-            _refuse(experiment, f"{key}.{name}", f"{cls.__name__}.{name} expects {kind.__name__}: {value!r}")
-        taken[name] = value
+        taken[name] = _filled(experiment, hints[name], value, f"{key}.{name}", f"{cls.__name__}.{name}")
+    for field in dataclasses.fields(cls):
+        has_default = not field.default is field.default_factory is dataclasses.MISSING
+        if field.init and not has_default and field.name not in taken:
+            _refuse(experiment, key, f"{cls.__name__} needs {field.name}, which has no default")
+    return cls(**taken)
+
+
+def _filled(experiment: ExperimentFile, annotation: Any, value: Any, key: str, field: str) -> Any:
+    """One value as the field of a dataclass declares it; refused if it is of another type."""
+    options = alternatives(annotation)
+    for option in options:
+        origin, inner = typing.get_origin(option) or option, typing.get_args(option) or (Any, Any)
+        if isinstance(value, dict) and dataclasses.is_dataclass(origin):
+            return _configuration(experiment, origin, value, key)
+        if isinstance(value, dict) and origin is dict:
+            return {
+                name: _filled(experiment, inner[-1], one, f"{key}.{name}", f"{field}.{name}")
+                for name, one in value.items()
+            }
+        if isinstance(value, list) and origin in (list, set, tuple):
+            is_fixed = origin is tuple and inner[-1] is not Ellipsis and len(inner) == len(value)
+            kinds = inner if is_fixed else inner[:1] * len(value)
+            return origin(
+                _filled(experiment, kind, one, f"{key}[{i}]", f"{field}[{i}]")
+                for i, (kind, one) in enumerate(zip(kinds, value, strict=True))
+            )
+        if isinstance(value, str) and isinstance(origin, type) and issubclass(origin, enum.Enum):
+            value = origin.__members__.get(value, value)
+    keys = [one.__name__ for one in options if isinstance(one, type) and dataclasses.is_dataclass(one)]
+    if keys and not (value is None and type(None) in options):
+        _refuse(experiment, key, f"{field} expects the keys of {' or '.join(keys)}: {value!r}")
     try:
-        return cls(**taken)
-    except TypeError as error:  # a value is missing
-        _refuse(experiment, key, f"{cls.__name__}: {error}")
+        converted = value_type(annotation, lambda same: same, lambda *_: None).convert(value)
+    except DeclarationError:
+        return value  # of a type that only its own code knows
+    except Mismatch as mismatch:
+        _refuse(experiment, key, f"{field} {describe(mismatch)}{_hint(value)}")
+    return value if isinstance(value, list | dict) else converted
 
 
 def _load(experiment: ExperimentFile) -> Any:
@@ -92,8 +118,11 @@ def _load(experiment: ExperimentFile) -> Any:
     _search_first(folder)
     if experiment.pre_experiment is not None:
         _run_before(experiment, folder, experiment.pre_experiment)
-    modules = [_imported(experiment, folder, "imports", name) for name in experiment.imports]
-    return _find(experiment, "task", experiment.task, modules)
+    place = next(
+        (key for key in ("file", "module") if experiment.is_function and key in experiment.places), ""
+    )
+    modules = [_imported(experiment, folder, place or "imports", name) for name in experiment.imports]
+    return _find(experiment, place or "task", experiment.task, modules)
 
 
 def _search_first(folder: Path) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenuto.experiments.checked_arguments import RunMode
-from tenuto.jobs.former import FormerJobs
-from tenuto.jobs.submission import Defaults, Placement
+from tenuto.jobs.submission import Defaults, FormerJobs, Placement
 from tenuto.jobs.validity import Validity
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import CarbonPlan, Limits

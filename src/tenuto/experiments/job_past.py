@@ -1,4 +1,4 @@
-"""What is known of one job besides its row: its attempts, its events, its result, the commands for it.
+"""The facts about one job besides its row: its attempts, its events, its result, the commands for it.
 Reads only; of a long journal only the lines that name the job are decoded.
 """
 
@@ -10,13 +10,12 @@ from typing import Any
 from tenuto.errors import TenutoError
 from tenuto.experiments.run_record import run_of
 from tenuto.experiments.runs import RunView
-from tenuto.experiments.standing import tokens_of
-from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView, tokens_of
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import Nearest
 from tenuto.jobs.result_table import result_of
 from tenuto.jobs.row import iso, row_key
-from tenuto.jobs.view import JobDetail
+from tenuto.jobs.view import StoredDetail
 from tenuto.jobs.why import JobExplanation, explain
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
@@ -28,7 +27,7 @@ from tenuto.lifecycle.events import (
 )
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
-from tenuto.scheduler.pauses import PAUSED
+from tenuto.scheduler.shell import PAUSED
 from tenuto.workspace.carbon import plain_metrics, total
 from tenuto.workspace.jobslist import JobLine
 from tenuto.workspace.journal import naming
@@ -65,7 +64,7 @@ def retry_events(view: WorkspaceView, words: Collection[bytes], job_ids: Contain
             yield entry.event
 
 
-def job_detail(view: WorkspaceView, detail: JobDetail) -> dict[str, Any]:
+def job_detail(view: WorkspaceView, detail: StoredDetail) -> dict[str, Any]:
     """The fields of a job that a list does not have."""
     key = detail.job.job_key
     events = _events(view, detail)
@@ -93,8 +92,8 @@ def job_detail(view: WorkspaceView, detail: JobDetail) -> dict[str, Any]:
     }
 
 
-def _again(view: WorkspaceView, detail: JobDetail) -> str:
-    """The Python that submits the task of a job again, with what is stored of it."""
+def _again(view: WorkspaceView, detail: StoredDetail) -> str:
+    """The Python that submits the task of a job again, with its stored parameters."""
     directory = detail.paths.directory
     name = detail.job.experiment or "again"
     return (
@@ -104,7 +103,7 @@ def _again(view: WorkspaceView, detail: JobDetail) -> str:
     )
 
 
-def _events(view: WorkspaceView, detail: JobDetail) -> list[Event]:
+def _events(view: WorkspaceView, detail: StoredDetail) -> list[Event]:
     """The events of a job, of the runs that asked for it and of its own journal, oldest first."""
     key = detail.job.job_key
     found: dict[str, Event] = {}
@@ -123,7 +122,7 @@ def _events(view: WorkspaceView, detail: JobDetail) -> list[Event]:
     return sorted(found.values(), key=lambda event: event.timestamp)
 
 
-def _attempts(detail: JobDetail, events: Collection[Event]) -> list[dict[str, Any]]:
+def _attempts(detail: StoredDetail, events: Collection[Event]) -> list[dict[str, Any]]:
     """Every attempt that is known, oldest first; the current one as the directory shows it."""
     found: dict[int, dict[str, Any]] = {}
     for event in events:
@@ -159,7 +158,7 @@ def _has_begun(event: JobStateChangedEvent) -> bool:
     return event.state is JobState.RUNNING or event.state.finished()
 
 
-def _add_evidence(one: dict[str, Any], detail: JobDetail) -> None:
+def _add_evidence(one: dict[str, Any], detail: StoredDetail) -> None:
     marker, evidence = detail.marker, detail.evidence
     if marker is not None and marker.attempt == one["attempt"]:
         one.update(exit_code=marker.exit_code, signal=marker.signal, usage=dict(marker.usage))
@@ -179,7 +178,7 @@ def _attempt(number: int) -> dict[str, Any]:
     return {"attempt": number, "state": JobState.RUNNING.name.lower(), **empty, "usage": {}}
 
 
-def _used(detail: JobDetail) -> CarbonMetricsData | None:
+def _used(detail: StoredDetail) -> CarbonMetricsData | None:
     measured: Mapping[int, Any] = detail.carbon
     return total(one.metrics for one in measured.values() if one.metrics is not None)
 
@@ -193,7 +192,7 @@ def explain_job(view: WorkspaceView, key: JobKey) -> JobExplanation:
     )
 
 
-def _tokens(view: WorkspaceView, detail: JobDetail) -> Iterator[str]:
+def _tokens(view: WorkspaceView, detail: StoredDetail) -> Iterator[str]:
     """The processes that hold the tokens which the job waits for."""
     if detail.job.state is not JobState.WAITING or not detail.asked_by:
         return
@@ -203,7 +202,7 @@ def _tokens(view: WorkspaceView, detail: JobDetail) -> Iterator[str]:
         yield held
 
 
-def _pause(view: WorkspaceView, detail: JobDetail) -> Iterator[str]:
+def _pause(view: WorkspaceView, detail: StoredDetail) -> Iterator[str]:
     """What the machine is short of, if that is why no job of the run is started at present."""
     if detail.job.state not in (JobState.WAITING, JobState.READY) or not detail.asked_by:
         return
@@ -217,8 +216,8 @@ def _pause(view: WorkspaceView, detail: JobDetail) -> Iterator[str]:
         yield f"the starts of its run are paused: one {paused}"
 
 
-def _commits(view: WorkspaceView, detail: JobDetail, nearest: Nearest | None) -> Iterator[str]:
-    """The commits that differ from those of the nearest job."""
+def _commits(view: WorkspaceView, detail: StoredDetail, nearest: Nearest | None) -> Iterator[str]:
+    """The commits that differ from the nearest job's."""
     if nearest is None or not detail.asked_by:
         return
     theirs = view.runs_of(nearest.key)

@@ -54,14 +54,14 @@ class Service:
     tells_when_running = False
     """True if it is not running yet when `start` returns, and calls `move` when it is."""
     log: Path | None = None
-    """Where it may write what it has to say; known once it is added."""
+    """The folder for its log; known once it is added."""
     _state = ServiceState.STOPPED
     _message: str | None = None
     _listener: Callable[[Service], None] | None = None
 
     @property
     def state(self) -> ServiceState:
-        """What it is doing."""
+        """Its state in words."""
         return self._state
 
     @property
@@ -79,10 +79,10 @@ class Service:
         return type(self).__name__
 
     def start(self) -> None:
-        """Begins; what it raises is raised by `add_service`."""
+        """Begins; `add_service` raises its errors."""
 
     def stop(self) -> None:
-        """Ends; what it raises is reported, and the experiment ends all the same."""
+        """Ends; its errors are reported, and the experiment ends all the same."""
 
     def move(self, state: ServiceState, message: str | None = None) -> None:
         """Goes to another state, and says so to its run; from any thread."""
@@ -243,12 +243,15 @@ class ProcessService(Service):
         return f": {words.splitlines()[-1]}; its log: {self.log}" if words else f"; its log: {self.log}"
 
 
+MONITOR = "monitor"
+
+
 class MonitorService(ProcessService):
     """Runs `tenuto ui` for one workspace, and says where to watch."""
 
     def __init__(self, layout: Layout, port: int, say: Say) -> None:
         command = [sys.executable, "-m", "tenuto", "ui", "-w", layout.root, "--port", "{port}"]
-        super().__init__(command, id="monitor", port=port)
+        super().__init__(command, id=MONITOR, port=port)
         self._workspace = layout.root
         self._say = say
         self._code = this_machine().randomness.nonce()

@@ -32,13 +32,14 @@ from tenuto.workspace.trash import clear_forsaken
 if TYPE_CHECKING:
     from tenuto.experiments import workspace_view as views
     from tenuto.experiments.run import Run
-    from tenuto.jobs import directories, packing, removal, sight
+    from tenuto.jobs import directories, packing, removal
+    from tenuto.jobs import view as jobs_view
 else:  # most runs need none of it
     views = late("tenuto.experiments.workspace_view")
     directories = late("tenuto.jobs.directories")
     packing = late("tenuto.jobs.packing")
     removal = late("tenuto.jobs.removal")
-    sight = late("tenuto.jobs.sight")
+    jobs_view = late("tenuto.jobs.view")
 
 _PATIENCE_S = 1.0
 """How long a run that ends waits for another process to let go of its transient jobs."""
@@ -303,6 +304,6 @@ def _runs(view: views.WorkspaceView, key: JobKey, held: removal.Held) -> bool:
     """True if a job runs; one that the remover has locked itself looks so, and is asked for by its lock."""
     lock = held.get(key)
     if lock is None:
-        return view.look(key, sight.Depth.STATE).state.running()
+        return view.look(key, jobs_view.Depth.STATE).state.running()
     evidence = job_directory.read_evidence(view.machine, view.layout.job(*key), lock=lock, ask=view.inquiry)
     return derive_state(evidence).state.running()

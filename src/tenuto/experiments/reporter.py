@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 from tenuto.errors import FailedExperiment, GracefulExperimentExit
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_record import RunState
-from tenuto.jobs.former import FormerJobs
 from tenuto.jobs.row import JOBS_FAILED
+from tenuto.jobs.submission import FormerJobs
 from tenuto.jobs.text import counted
 from tenuto.jobs.validity import Validity
 from tenuto.lifecycle.events import Event
@@ -87,7 +87,10 @@ def failure_text(run: Run) -> str:
     text = f"{len(failed)} of {jobs} failed; the first: {first.task_id} ({reason})"
     if first.standing.message:
         text += f": {printable(first.standing.message)}"
-    return f"{text}\nits output: {first.stderr}"
+    if os.path.isdir(first.paths.directory):
+        return f"{text}\nits output: {first.stderr}"
+    place = shlex.quote(os.path.relpath(run.layout.root))  # it was packed
+    return f"{text}\nits output: tenuto logs --err {first.job_id[:8]} -w {place}"
 
 
 def say_outcome(name: str, workspace: str, run: Run) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
+from collections import Counter
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from tenuto.experiments.environment import running_script
-from tenuto.experiments.process_service import Service, ServiceState
+from tenuto.experiments.environment import running_command
+from tenuto.experiments.process_service import MONITOR, Service, ServiceState
 from tenuto.experiments.run_record import (
     RunState,
     RunStatus,
@@ -43,6 +46,9 @@ from tenuto.workspace.ports import FileKind, Files, Machine
 from tenuto.workspace.run_paths import RunPaths
 
 logger = logging.getLogger("tenuto.experiments")
+
+COUNTED_EACH = 10_000
+"""After so many ends the counts of an open run are written, for readers who cannot look at each job."""
 
 
 class Run:
@@ -84,6 +90,11 @@ class Run:
         self._writer = OwnerJournal(EventWriter(self._machine.files, self._journal, writer), scheduler.tell)
         self._events = StateListener(self._writer)
         self._services: list[Service] = []
+        self._command = running_command()
+        self._directory = os.getcwd() if self._command else ""
+        self._ended = 0
+        """How often a job ended."""
+        self._is_over = False
         self._write_status(RunState.RUNNING)
         scheduler.keep_list(self, self._list_job)
 
@@ -129,6 +140,11 @@ class Run:
             elif event.state is JobState.DONE and _is_found(event):
                 self.reused.add(self.job_of(event).key)
         self._events.hear(event)
+        if isinstance(event, JobStateChangedEvent) and event.state.finished():
+            self._ended += 1
+            if self._ended % COUNTED_EACH == 0 and not self._is_over:
+                with suppress(OSError):
+                    self._write_status(RunState.RUNNING)
 
     def _sync_list(self) -> None:
         if self._sync_is_due:
@@ -169,7 +185,7 @@ class Run:
         return job
 
     def stop_starting(self) -> None:
-        """Starts nothing more; what runs continues."""
+        """Starts nothing more; running jobs continue."""
         self.is_stopping = True
         self._scheduler.stop_starting(self)
 
@@ -205,8 +221,12 @@ class Run:
         if not service.tells_when_running and service.state is ServiceState.STARTING:
             service.move(ServiceState.RUNNING)
 
+    def monitor_url(self) -> str:
+        """The address of the page beside the run; empty without one."""
+        return next((one.url or "" for one in list(self._services) if one.id == MONITOR), "")
+
     def stop_services(self) -> None:
-        """Stops the services, the last one first; one that cannot stop does not hold up the others."""
+        """Stops the services, the last one first; a service that cannot stop does not hold up the others."""
         while self._services:
             service = self._services.pop()
             has_failed = service.state is ServiceState.FAILED
@@ -258,6 +278,7 @@ class Run:
     ) -> None:
         """Writes the last event and the final status, and archives the events; no writer is left."""
         done = sum(job.state is JobState.DONE for job in self.jobs.values())
+        self._is_over = True
         self._writer.end(
             RunCompletedEvent(
                 **self._event_fields(),
@@ -303,13 +324,15 @@ class Run:
             failed=self.failedJobs,
             message=message,
             carbon=carbon,
-            script=running_script(),
+            command=self._command,
+            directory=self._directory,
+            counts=Counter(job.state for job in list(self.jobs.values())),
         )
         write_run_status(self._machine.files, self.paths, status)
 
 
 def _is_found(event: JobStateChangedEvent) -> bool:
-    """True if a job that is done did not run, though it may have waited for what it depends on."""
+    """True if a job that is done did not run, though it may have waited for its dependencies."""
     if event.submittime is None or event.endtime is None:
         return event.starttime is None
     return event.starttime is None and event.endtime <= event.submittime

@@ -88,8 +88,8 @@ class RunContext:
         """
         if current_job.get() is not None:
             raise ExperimentInJob(
-                f"experiment {xp.name!r} was opened inside a job, which imported the script that opens it: "
-                f'put the experiment under `if __name__ == "__main__":`'
+                f"experiment {xp.name!r} was opened inside a job: execute() opens none, and in a script, "
+                f'which its jobs import, put it under `if __name__ == "__main__":`'
             )
         check_agreement(xp, others)
         self.is_left = False
@@ -128,7 +128,8 @@ class RunContext:
                 has_told.append(True)
                 title, group = f"{xp.name}: a job failed", f"{xp.name}/{xp.run_id}"
                 text = f"{event.task_id} {event.job_id[:8]}: {event.message or ''}"
-                notifier.tell(notify.Notice("first_failure", title, text, group, "running", 1))
+                page = run.monitor_url()
+                notifier.tell(notify.Notice("first_failure", title, text, group, "running", 1, page))
 
         has_told: list[bool] = []
         run.subscribe(hear)
@@ -284,7 +285,7 @@ class RunOpening(NamedTuple):
         return run
 
     def _record_environment(self, run: RunPaths) -> Mapping[str, Any]:
-        """Write what is known of the surroundings of a run; what the records of its jobs say of that."""
+        """Write the surroundings of a run; returns the part for the records of its jobs."""
         forget()
         state = capture(self.project_paths, process_environment(), self.settings.environment.allow)
         files = self.scheduler.machine.files
@@ -297,7 +298,7 @@ class RunOpening(NamedTuple):
 
 
 class Interrupts:
-    """Counts the signals of a person who has had enough, from the outermost open experiment on."""
+    """Counts the signals of an impatient person, from the outermost open experiment on."""
 
     def __init__(self, stop: Callable[[], str], say: Callable[[str], None]) -> None:
         """`stop` has nothing more started, and says what still runs."""

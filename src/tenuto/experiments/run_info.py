@@ -1,4 +1,4 @@
-"""A run as a script reads it, also years later: what it did, the configs that it kept, its events.
+"""A run as a script reads it, also years later: its jobs, the configs that it kept, its events.
 Needs nothing of the process that runs the experiment, and no code of its tasks but to load configs.
 """
 
@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.errors import JournalError, NotFound, ParameterError
-from tenuto.experiments.result_rows import Cells, Finished, result_rows
 from tenuto.experiments.run_record import RunState, run_of
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.result_table import result_of
+from tenuto.jobs.result_table import Cells, Finished, result_of, result_rows
 from tenuto.lifecycle.events import JobStateChangedEvent, RunCompletedEvent
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
@@ -104,6 +103,10 @@ def load_xp_info(workdir: Path | str | Workspace, name: str, run_id: str | None 
     of its runs; by default the last.
     """
     workspace = Workspace.named(workdir, load_settings())
+    if not workspace.path.is_dir():
+        raise NotFound(
+            f"there is no workspace at {workspace.path}; `tenuto doctor` shows those of the settings"
+        )
     view = views.WorkspaceView(workspace.layout, this_machine())
     run = view.run(name if run_id is None else f"{name}/{run_id}")
     return ExperimentInfo(run, tuple(view.jobs(run)), view.commits(run), view)
@@ -132,7 +135,7 @@ def newest_saved(machine: Machine, layout: Layout, experiment: str, name: str) -
 
 
 def load_submitted(place: Path) -> Any:
-    """What is kept in a directory; tasks that it came from, or depends on, are submitted as transient."""
+    """The configs kept in a directory; tasks that it came from, or depends on, are submitted as transient."""
     value = load(place)
     for _, root in configs_in(value):
         for node in list(postorder(root, lambda node: node._state.job is not None)):
@@ -212,7 +215,7 @@ class RunEvents:
         }
 
     def read(self) -> list[JournalEntry]:
-        """What is new since the last call."""
+        """The new events since the last call."""
         entries: list[JournalEntry] = []
         while found := self._run.read(_MOST):
             entries += found
@@ -221,9 +224,9 @@ class RunEvents:
     def follow(
         self, *, poll_s: float = POLL_S, until: Callable[[], bool] = lambda: False
     ) -> Iterator[JournalEntry]:
-        """What there is, and what comes, until the run is over (also if it was killed), or until told."""
+        """The events so far and later ones, until the run is over (also if it was killed), or until told."""
         while True:
-            is_over = until() or not self._is_live()  # asked first: what comes after it is read below
+            is_over = until() or not self._is_live()  # asked first: later events are read below
             entries = self.read()
             yield from entries
             if is_over or any(isinstance(entry.event, RunCompletedEvent) for entry in entries):

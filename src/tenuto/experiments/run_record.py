@@ -8,13 +8,14 @@ import itertools
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import Enum, unique
 from typing import NamedTuple
 
 from tenuto.errors import ExperimentLocked, WorkspaceError
 from tenuto.lifecycle.events import CarbonMetricsData
+from tenuto.lifecycle.states import JobState
 from tenuto.workspace.carbon import metrics_of, plain_metrics
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.layout import Layout, name_of_directory
@@ -127,8 +128,11 @@ class RunStatus(NamedTuple):
     message: str | None = None
     carbon: CarbonMetricsData | None = None
     """What its jobs used while it was open, as far as that was measured."""
-    script: str = ""
-    """The file of the program that runs it; empty at a prompt."""
+    command: tuple[str, ...] = ()
+    """What starts it again, in `directory`; empty at a prompt."""
+    directory: str = ""
+    counts: Mapping[JobState, int] = {}
+    """How many jobs are in which state; of a run that is open, when it wrote this last."""
 
     def encode(self) -> bytes:
         fields = {
@@ -137,6 +141,7 @@ class RunStatus(NamedTuple):
             "started": self.started.isoformat(),
             "ended": self.ended.isoformat() if self.ended else None,
             "carbon": plain_metrics(self.carbon) if self.carbon else None,
+            "counts": {state.name.lower(): number for state, number in sorted(self.counts.items())},
         }
         return json.dumps(fields, indent=1).encode()
 
@@ -163,10 +168,20 @@ def read_run_status(files: Files, run: RunPaths) -> RunStatus | None:
             failed=int(fields.get("failed", 0)),
             message=fields.get("message"),
             carbon=metrics_of(fields["carbon"]) if fields.get("carbon") else None,
-            script=str(fields.get("script") or ""),
+            command=tuple(map(str, fields.get("command") or ())),
+            directory=str(fields.get("directory") or ""),
+            counts=_counts(fields.get("counts")),
         )
     except (OSError, WorkspaceError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+
+
+def _counts(said: object) -> Mapping[JobState, int]:
+    """The counts of a status; none where they cannot be read, for they can be made anew."""
+    try:
+        return {JobState[name.upper()]: int(number) for name, number in said.items()}  # type: ignore[attr-defined]
+    except (AttributeError, KeyError, ValueError, TypeError):
+        return {}
 
 
 def read_tags(files: Files, run: RunPaths) -> tuple[str, ...]:

@@ -5,7 +5,9 @@ Reads only, and survives whatever lies on the disk; jobs are not looked at.
 from __future__ import annotations
 
 import json
+import os
 import shlex
+from collections.abc import Mapping
 from datetime import datetime
 from itertools import chain
 from typing import Any, NamedTuple
@@ -25,6 +27,7 @@ from tenuto.jobs.key import JobKey
 from tenuto.jobs.row import group_key
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.owner_names import Door, OwnerName
+from tenuto.lifecycle.states import JobState
 from tenuto.workspace.carbon import plain_metrics
 from tenuto.workspace.jobslist import lines_about
 from tenuto.workspace.layout import Layout, name_of_directory
@@ -54,8 +57,11 @@ class RunView(NamedTuple):
     message: str | None = None
     carbon: CarbonMetricsData | None = None
     """What its jobs used, as far as that was measured; known when it has ended."""
-    script: str = ""
-    """The file of the program that ran it, as far as that is known."""
+    command: tuple[str, ...] = ()
+    """What starts it again in its directory, as far as that is known."""
+    directory: str = ""
+    counts: Mapping[JobState, int] = {}
+    """How many jobs were in which state when its process wrote that last."""
     tags: tuple[str, ...] = ()
     """Words that a person gave it; a tagged run is not pruned."""
 
@@ -163,7 +169,9 @@ class RunsView:
             failed=status.failed if ended else None,
             message=CRASHED if crashed else status.message,
             carbon=status.carbon,
-            script=status.script,
+            command=status.command,
+            directory=status.directory,
+            counts=status.counts,
             tags=tags,
         )
 
@@ -201,9 +209,8 @@ class RunsView:
                 continue
             directory = self.layout.experiment(experiment_id)
             run_ids = [one for one in entries(self._files, directory) if parse_run_id(one)]
-            if any(self._has(experiment_id, run_id, key) for run_id in run_ids):
-                asked = self.runs(experiment_id)
-                found += [run for run in asked if self._has(experiment_id, run.run_id, key)]
+            if have := {run_id for run_id in run_ids if self._has(experiment_id, run_id, key)}:
+                found += [run for run in self.runs(experiment_id) if run.run_id in have]
         return sorted(found, key=lambda run: (run.live, by_age(run)), reverse=True)
 
     def _has(self, experiment_id: str, run_id: str, key: JobKey) -> bool:
@@ -253,9 +260,12 @@ def _iso(instant: datetime | None) -> str | None:
 
 def take_up(run: RunView) -> str:
     """The command that takes a run up again: what is done is reused."""
-    if run.script and run.script.endswith(".py"):
-        return f"tenuto run {shlex.quote(run.script)}"
-    return f"tenuto run FILE (the script or file of {run.experiment_id})"
+    if not run.command:
+        return f"tenuto run FILE (the script or file of {run.experiment_id})"
+    command = shlex.join(run.command)
+    if run.directory in ("", os.getcwd()):
+        return command
+    return f"cd {shlex.quote(run.directory)} && {command}"
 
 
 def run_group(run: RunView) -> str:

@@ -26,7 +26,7 @@ class Sweep(list[T], Generic[T]):
 def sweep(*values: T) -> list[T]:
     """Declares an option with several values: ``options(lr=sweep(0.1))`` takes ``-c lr=0.1,0.01``.
 
-    `values`: what it has by default, all of one type, one at least.
+    `values`: its defaults, all of one type, one at least.
     """
     if not values:
         raise ParameterError(f"sweep() needs a value at least, at {caller()}: as in sweep(0.1)")
@@ -63,7 +63,7 @@ class GivenOptions:
     """What the command line says: texts by name, and which names the script has declared so far."""
 
     def __init__(self, given: Iterable[str]) -> None:
-        """`given`: each ``name=value``; `InvalidOption` for what is none."""
+        """`given`: each ``name=value``; `InvalidOption` for a text of another form."""
         self._texts: dict[str, str] = {}
         self._declared: set[str] = set()
         for one in given:

@@ -70,7 +70,7 @@ class WebService(Service):
             )
 
     def serve(self, listening: socket.socket) -> None:
-        """Serves what comes to a listening socket, in a thread of its own, until `shutdown` is called."""
+        """Serves a listening socket, in a thread of its own, until `shutdown` is called."""
         if self.app is None:
             raise ServiceError(
                 f"{type(self).__name__} has nothing to serve: give it an app, or override serve()"

@@ -1,5 +1,5 @@
 """A workspace as a person names it: a path, a name from the settings, or the one last used from a directory.
-Makes its root, for the owner alone or for a group, and words what is wrong with its disk.
+Makes its root, for the owner alone or for a group, and words the problems of its disk.
 Shares no workspace that holds something.
 """
 
@@ -30,16 +30,25 @@ class Workspace:
 
     def __init__(self, path: Path | str) -> None:
         """`path`: of the directory, which need not exist yet; ``~`` is the home of the user."""
-        self.path = Path(os.path.abspath(expanded(path)))
+        own = Path(expanded(path))
+        self.path = Path(os.path.abspath(own if own.is_absolute() else working_directory() / own))
         self.layout = Layout(str(self.path))
 
     @classmethod
     def named(cls, given: Path | str | Workspace | None, settings: Settings) -> Workspace:
-        """A workspace as it is; the one that the settings call so; or a path."""
+        """A workspace as it is; the workspace that the settings call so; or a path."""
         return given if isinstance(given, Workspace) else cls(settings.workspace(given))
 
     def __repr__(self) -> str:
         return f"Workspace({str(self.path)!r})"
+
+
+def working_directory() -> Path:
+    """The working directory; `DirectoryUnusable` if it was removed."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise DirectoryUnusable("the working directory was removed: go to one that is there") from None
 
 
 def make_root(files: Files, root: str, group: str | None) -> None:
@@ -117,7 +126,7 @@ def _file(directory: Path) -> str:
     return f"{state_directory()}/workspaces/{digest}"
 
 
-# -- what is wrong with a disk, and what a person can do about it ------------------------------------
+# -- the problems of a disk, and their remedies ------------------------------------
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
@@ -154,7 +163,7 @@ def worded_error(error: OSError, directory: str) -> str:
 
 
 def _disk(path: str) -> str:
-    """The disk that a path lies on, by where it is mounted, and what it has left."""
+    """The disk that a path lies on, by where it is mounted, and its free space."""
     known = _existing(path)
     mounted = known
     while not os.path.ismount(mounted) and mounted != "/":

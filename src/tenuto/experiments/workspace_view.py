@@ -5,24 +5,169 @@ Reads only. It needs no scheduler, and survives whatever lies on the disk.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tenuto.errors import InvalidName, TenutoError
 from tenuto.experiments.runs import RunsView, RunView, by_age, run_group
-from tenuto.experiments.standing import concerning, is_settled, standings, with_tokens
-from tenuto.jobs.directories import job_keys
+from tenuto.jobs.directories import entries, job_keys
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.row import Row
-from tenuto.jobs.sight import Depth, Sight
-from tenuto.jobs.view import JobDetail, JobsView
+from tenuto.jobs.view import REMOVED, Depth, JobsView, Sight, StoredDetail
 from tenuto.lifecycle.owner_names import Door, OwnerName, run_owner
-from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.workspace.attempt_files import read_launch
-from tenuto.workspace.jobslist import JobLine, lines_about, listed_jobs, newest_listed, read_jobs
+from tenuto.workspace.jobslist import (
+    JobLine,
+    last_listed,
+    lines_about,
+    listed_jobs,
+    names_listed,
+    read_jobs,
+    start_of_last,
+)
 from tenuto.workspace.layout import JobPaths, is_job_id
-from tenuto.workspace.ports import FileKind, Files
+from tenuto.workspace.ports import FileKind, Files, Machine
 from tenuto.workspace.run_paths import RunPaths
+from tenuto.workspace.token_files import TokenFiles, TokenPlace, TokenState, waiting_text
+
+
+def is_settled(line: JobLine, sight: Sight, *, live: bool) -> bool:
+    """Whether the directory alone says where a job stands in its run."""
+    return sight.state is not JobState.UNSCHEDULED and not (live and _failed_before(sight, line))
+
+
+def concerning(
+    lines: Sequence[JobLine], wanted: Collection[str], look: Callable[[JobLine], Sight], *, live: bool
+) -> list[JobLine]:
+    """The lines that decide where some jobs stand, in their order; each of them is looked at.
+
+    A job that was not started stands where those leave it that it depends on; of a transient one the jobs
+    that depend on it count as well.
+    """
+    by_id = {line.job_id: line for line in lines}
+    dependents: dict[str, list[str]] = {}
+    if any(by_id[one].transient is not TransientMode.NONE for one in wanted if one in by_id):
+        for line in lines:
+            for other in line.depends_on:
+                dependents.setdefault(other, []).append(line.job_id)
+    found: set[str] = set()
+    pending = [one for one in wanted if one in by_id]
+    while pending:
+        job_id = pending.pop()
+        if job_id in found:
+            continue
+        found.add(job_id)
+        line = by_id[job_id]
+        sight = look(line)
+        if not is_settled(line, sight, live=live):
+            pending += [other for other in line.depends_on if other in by_id]
+        if line.transient is not TransientMode.NONE and sight.state is not JobState.DONE:
+            pending += dependents.get(job_id, ())  # also of one that failed: a need passes through it
+    return [line for line in lines if line.job_id in found]
+
+
+def standings(lines: Sequence[JobLine], seen: Mapping[str, Sight], *, live: bool) -> dict[str, Sight]:
+    """What a run makes of the directories of its jobs: which wait, which are ready, which were stranded.
+
+    A scheduler keeps this in memory; from outside it follows from what each job depends on.
+    """
+    needed = _needed(lines, seen)
+    tasks = {line.job_id: line.task_id for line in lines}
+    standing: dict[str, Sight] = {}
+    for line in lines:
+        standing[line.job_id] = standing_of(
+            line, seen[line.job_id], standing, tasks, live=live, needed=line.job_id in needed
+        )
+    return standing
+
+
+def standing_of(
+    line: JobLine,
+    sight: Sight,
+    standing: Mapping[str, Sight],
+    tasks: Mapping[str, str],
+    *,
+    live: bool,
+    needed: bool,
+) -> Sight:
+    """What a run makes of the directory of one job, once it is known where those stand that it depends on."""
+    if live and _failed_before(sight, line):
+        reason = sight.reason.name if sight.reason else "FAILED"
+        sight = sight._replace(
+            state=JobState.UNSCHEDULED,
+            reason=None,
+            message=f"to be run again; it failed before ({reason})",
+        )
+    if sight.state is not JobState.UNSCHEDULED:
+        return sight
+    dependencies = [(other, standing[other]) for other in line.depends_on if other in standing]
+    for other, found in dependencies:
+        if found.state is JobState.ERROR and found.reason is not JobFailureStatus.DELETED:
+            reason = found.reason.name if found.reason else "FAILED"
+            stranded = found.reason is JobFailureStatus.DEPENDENCY and found.message
+            message = stranded or f"{tasks[other]} {other[:12]} failed ({reason})"
+            return sight._replace(state=JobState.ERROR, reason=JobFailureStatus.DEPENDENCY, message=message)
+    if not live:
+        # A job that was listed has a directory, with its lock, even if it was never started.
+        if not sight.is_there and not sight.alarm and line.transient is TransientMode.NONE:
+            return sight._replace(state=JobState.ERROR, reason=JobFailureStatus.DELETED, message=REMOVED)
+        return sight._replace(message=sight.message or "the run ended before it was started")
+    if not needed:
+        return sight._replace(message="transient, and no job needs it yet")
+    waits_for = [other for other, found in dependencies if found.state is not JobState.DONE]
+    if not waits_for:
+        return sight._replace(state=JobState.READY, message=sight.message or "waits for a free slot")
+    more = f" and {len(waits_for) - 1} more" if len(waits_for) > 1 else ""
+    return sight._replace(
+        state=JobState.WAITING,
+        message=sight.message or f"waits for {tasks[waits_for[0]]} {waits_for[0][:12]}{more}",
+    )
+
+
+def _failed_before(sight: Sight, line: JobLine) -> bool:
+    """Whether a failure is older than the wish to run the job, which then is only waiting for its turn."""
+    return sight.state is JobState.ERROR and sight.decided is not None and sight.decided < line.submittime
+
+
+def _needed(lines: Sequence[JobLine], seen: Mapping[str, Sight]) -> set[str]:
+    """Jobs that run for their own sake, or because such a job that is not done depends on them."""
+    needed: set[str] = set()
+    for line in reversed(lines):  # what depends on a job was submitted after it
+        if line.transient is TransientMode.NONE:
+            needed.add(line.job_id)
+        if line.job_id in needed and seen[line.job_id].state is not JobState.DONE:
+            needed.update(line.depends_on)
+    return needed
+
+
+def with_tokens(
+    machine: Machine, lines: Sequence[JobLine], standing: Mapping[str, Sight]
+) -> dict[str, Sight]:
+    """The same sights, where jobs that have all but their tokens wait for these."""
+    found = dict(standing)
+    states: dict[tuple[str, str], TokenState] = {}
+    for line in lines:
+        if not line.tokens or standing[line.job_id].state is not JobState.READY:
+            continue
+        files = tokens_of(machine, line)
+        for token, amount in sorted(line.tokens.items()):
+            key = (files.place.directory, token)
+            try:
+                state = states[key] = states.get(key) or files.state(token)
+            except (OSError, TenutoError):
+                continue  # what cannot be looked at says nothing
+            if state.free_count < amount:
+                message = waiting_text(token, amount, state)
+                sight = standing[line.job_id]
+                found[line.job_id] = sight._replace(state=JobState.WAITING, message=message)
+                break
+    return found
+
+
+def tokens_of(machine: Machine, line: JobLine) -> TokenFiles:
+    """The files of the tokens that a job needs."""
+    return TokenFiles(machine, TokenPlace(line.token_directory or "/nonexistent"))
 
 
 def owner_of(files: Files, paths: JobPaths) -> OwnerName | None:
@@ -42,6 +187,8 @@ def is_of_no_run(owner: OwnerName | None) -> bool:
 
 _JOBS_LIST_LIMIT = 1 << 30
 """Some three million jobs; a larger file was not written by Tenuto, and reading it would take minutes."""
+MOST_COUNTED = 20_000
+"""Jobs of a run that are looked at one by one to be counted."""
 _FEW = 16
 """Jobs that are searched for in a list; for more of them the whole list is decoded."""
 
@@ -91,6 +238,14 @@ class WorkspaceView(RunsView, JobsView):
             pass  # the next look goes on from here
         return ListedPart(self._sound(list(found.values())), offset, bad_lines)
 
+    def start_of_last(self, run: RunView, most: int) -> int:
+        """Where the last jobs of the list of a run begin, about `most` of them."""
+        paths = self._list_of(run)
+        try:
+            return start_of_last(self._files, paths, most) if paths is not None else 0
+        except OSError:
+            return 0
+
     def _sound(self, lines: Sequence[JobLine]) -> list[JobLine]:
         """Of what a list says the jobs of this workspace, under the names that they have now."""
         if self.moved.read():
@@ -121,7 +276,9 @@ class WorkspaceView(RunsView, JobsView):
         return None if size is None or size.size > _JOBS_LIST_LIMIT else paths
 
     def counts(self, run: RunView) -> Counter[JobState]:
-        """How many jobs of a run are in which state; made to be fast."""
+        """How many jobs of a run are in which state: of very many jobs as its process has written it."""
+        if sum(run.counts.values()) > MOST_COUNTED:
+            return Counter(run.counts)
         lines = self.lines(run)
         seen = {}
         for line in lines:
@@ -144,21 +301,33 @@ class WorkspaceView(RunsView, JobsView):
         """
         rows: list[Row] = []
         known: set[bytes] = set()
-        for run in self.find_runs(None):
+        runs = self.find_runs(None)
+        for run in runs:
             paths = self._list_of(run)
+            total = sum(run.counts.values())
+            is_counted = len(runs) == 1 and total > MOST_COUNTED and not run.live
             try:
-                found = newest_listed(self._files, paths, most, known) if paths is not None else None
+                last = last_listed(self._files, paths, most, known) if paths is not None else None
+                names = names_listed(self._files, paths) if paths is not None and not is_counted else set()
             except OSError:
                 return None
-            if found is None or len(self._sound(found.jobs)) != len(found.jobs):
+            newest = self._newest_rows(run, last) if last is not None and names is not None else None
+            if newest is None or names is None:
                 return None
-            seen = [(line, self.look(JobKey(line.task_id, line.job_id))) for line in found.jobs]
-            if all(is_settled(line, sight, live=run.live) for line, sight in seen):
-                rows += [self.listed_row(line, sight, run) for line, sight in seen]
-            else:
-                rows += self._some_jobs(run, {line.job_id for line in found.jobs})
-            known |= found.names
+            if is_counted:
+                return newest, total
+            rows += newest
+            known |= names
         return rows, len(known)
+
+    def _newest_rows(self, run: RunView, lines: list[JobLine]) -> list[Row] | None:
+        """Some jobs of a run; None where a list has something that only `jobs` understands."""
+        if len(self._sound(lines)) != len(lines):
+            return None
+        seen = [(line, self.look(JobKey(line.task_id, line.job_id))) for line in lines]
+        if all(is_settled(line, sight, live=run.live) for line, sight in seen):
+            return [self.listed_row(line, sight, run) for line, sight in seen]
+        return self._some_jobs(run, {line.job_id for line in lines})
 
     def failed_jobs(self, name: str | None) -> dict[JobKey, int]:
         """The failed jobs of a run, or of the last run of each experiment, and the attempts that failed.
@@ -274,7 +443,12 @@ class WorkspaceView(RunsView, JobsView):
         return owner_of(self._files, self.layout.job(*key))
 
     def jobs_of_no_run(self) -> dict[str, dict[JobKey, JobState]]:
-        """The jobs of searches and services that no run lists, by the names of their owners."""
+        """The jobs of searches and services that no run lists, by the names of their owners.
+
+        None are looked for among very many jobs, unless a door other than experiments has written events.
+        """
+        if self._is_of_experiments_alone():
+            return {}
         listed = self.listed()
         found: dict[str, dict[JobKey, JobState]] = {}
         for key in self.job_keys():
@@ -282,6 +456,12 @@ class WorkspaceView(RunsView, JobsView):
             if owner is not None and is_of_no_run(owner):
                 found.setdefault(str(owner), {})[key] = self.look(key, Depth.STATE).state
         return dict(sorted(found.items()))
+
+    def _is_of_experiments_alone(self) -> bool:
+        """Whether runs with very many jobs are here, and no owner of another door has kept a journal."""
+        largest = max((sum(run.counts.values()) for run in self.find_runs(None)), default=0)
+        doors = {Door.SERVICE.value, Door.SEARCH.value}
+        return largest > MOST_COUNTED and not doors.intersection(entries(self._files, self.layout.events))
 
     # One job
 
@@ -298,7 +478,7 @@ class WorkspaceView(RunsView, JobsView):
         found = self._some_jobs(runs[0], {key.job_id}) if runs else []
         return next((job for job in found if job.job_key == key), None) or self.job_alone(key)
 
-    def detail(self, key: JobKey) -> JobDetail:
+    def detail(self, key: JobKey) -> StoredDetail:
         """Everything about one job, as its newest run sees it."""
         alone, runs = super().detail(key), self.runs_of(key)
         if not runs:

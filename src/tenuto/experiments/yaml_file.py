@@ -67,8 +67,10 @@ def read_experiment(path: str | Path, overrides: Iterable[str] = ()) -> Experime
 
 
 def _as_ours(content: dict[str, Any]) -> dict[str, Any]:
-    """What a file of experimaestro's form says, by our keys: what is not one of its own is a parameter."""
-    module = f"{content['file']}.py" if "file" in content else content["module"]
+    """A file of experimaestro's form, by our keys: a key that is not one of its own is a parameter."""
+    module = content.get("module")
+    if "file" in content:
+        module = f"{str(content['file']).removesuffix('.py')}.py"
     ours: dict[str, Any] = {key: content[key] for key in ("pre_experiment", "workspace") if key in content}
     named = {"name": content["id"]} if "id" in content else {}
     rest = {key: value for key, value in content.items() if key not in {*ours, "file", "module"}}

@@ -1,65 +1,22 @@
-"""Directories read with care: a link could lead anywhere, and any of them may go meanwhile."""
+"""Directories read with care, and the files in them: a link could lead anywhere, and any may go meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from enum import Enum, unique
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tenuto.jobs.key import JobKey
-from tenuto.workspace.layout import Layout, is_job_id, name_of_directory
+from tenuto.jobs.source import ActedAs
+from tenuto.workspace.layout import JobPaths, Layout, is_job_id, name_of_directory
 from tenuto.workspace.lines import read_lines, seal
 from tenuto.workspace.ports import FileKind, Files, FileStat
 
 
-@unique
-class Outcome(Enum):
-    """What became of an action on one job."""
-
-    ASKED = "asked to stop"
-    RETRIED = "run again"
-    DELETED = "deleted"
-    MOVED = "moved"
-    PACKED = "packed"
-    UNPACKED = "unpacked"
-    WOULD_KILL = "would be killed"
-    WOULD_RETRY = "would be run again"
-    WOULD_DELETE = "would be deleted"
-    WOULD_MOVE = "would be moved"
-    WOULD_PACK = "would be packed"
-    WOULD_UNPACK = "would be unpacked"
-    STALE = "another attempt by now"
-    NOT_RUNNING = "not running"
-    STARTING = "is being started"
-    ELSEWHERE = "runs on another machine"
-    IN_USE = "in use"
-    GONE = "gone already"
-    REFUSED = "refused"
-
-    @property
-    def acts(self) -> bool:
-        """Whether something was done, or would be."""
-        return self in (
-            Outcome.ASKED,
-            Outcome.RETRIED,
-            Outcome.DELETED,
-            Outcome.MOVED,
-            Outcome.PACKED,
-            Outcome.UNPACKED,
-            Outcome.WOULD_MOVE,
-            Outcome.WOULD_PACK,
-            Outcome.WOULD_UNPACK,
-            Outcome.WOULD_KILL,
-            Outcome.WOULD_RETRY,
-            Outcome.WOULD_DELETE,
-        )
-
-
 class JobActed(NamedTuple):
-    """One job, and what was done to it."""
+    """One job, and the outcome of an action on it."""
 
     key: JobKey
-    outcome: Outcome
+    outcome: ActedAs
     detail: str = ""
     attempt: int = 0
     size: int = 0
@@ -75,7 +32,7 @@ def stale(key: JobKey, seen: Seen, attempt: int) -> JobActed | None:
     wanted = seen.get(key, attempt)
     if wanted == attempt:
         return None
-    return JobActed(key, Outcome.STALE, f"attempt {attempt} is the current one, not {wanted}", attempt)
+    return JobActed(key, ActedAs.STALE, f"attempt {attempt} is the current one, not {wanted}", attempt)
 
 
 _MOST_ENTRIES = 200_000
@@ -105,13 +62,19 @@ def subdirectories(files: Files, path: str) -> list[str]:
         return []
 
 
-def job_keys(files: Files, path: str) -> Iterator[JobKey]:
-    """The jobs that a directory has an entry for, as `TASK/ID`."""
+def job_keys(
+    files: Files, path: str, begins: Callable[[str], str | None] = lambda task_id: ""
+) -> Iterator[JobKey]:
+    """The jobs that a directory has an entry for, as `TASK/ID`.
+
+    `begins`: how the ids that are wanted begin, of each task; None for a task of which none is.
+    """
     for directory in subdirectories(files, path):
         task_id = name_of_directory(directory)
-        if task_id is not None:
+        beginning = begins(task_id) if task_id is not None else None
+        if task_id is not None and beginning is not None:
             for name in entries(files, f"{path}/{directory}"):
-                if is_job_id(name):
+                if name.startswith(beginning) and is_job_id(name):
                     yield JobKey(task_id, name)
 
 
@@ -137,7 +100,7 @@ class MovedJobs:
         return [one for one in self.read() if one != key and self.present(one) == key]
 
     def read(self) -> dict[JobKey, JobKey]:
-        """By former key, the one that followed; read again when a job was moved since.
+        """By former key, the present one; read again when a job was moved since.
 
         A line is written before its job is moved: it holds once no directory is left under the former key.
         """
@@ -149,7 +112,7 @@ class MovedJobs:
                 self._now = {key: now for key, now in lines.items() if not self._is_there(key)}
                 self._seen = found if len(self._now) == len(lines) else None
         except OSError:
-            pass  # what is known so far holds
+            pass  # the lines read so far hold
         return self._now
 
     def _is_there(self, key: JobKey) -> bool:
@@ -186,3 +149,61 @@ def directory_size(files: Files, path: str) -> int:
             elif found is not None:
                 size += found.size
     return size
+
+
+# -- the files of a job's directory ----------------------------------------------------------------------
+
+
+_DEEPEST = 40
+
+
+class JobFile(NamedTuple):
+    """One file."""
+
+    path: str
+    """From the job's directory on."""
+    kind: FileKind
+    size: int
+    made_by_task: bool
+    """False for what Tenuto keeps there."""
+
+
+def job_files(files: Files, paths: JobPaths) -> Iterator[JobFile]:
+    """The files of a job, a folder's after the files beside it; `OSError` without a directory."""
+    own = {path.removeprefix(f"{paths.directory}/") for path in _kept(paths)}
+    folders = [""]
+    while folders:
+        folder = folders.pop(0)
+        try:
+            names = files.list(f"{paths.directory}/{folder}".rstrip("/"))
+        except OSError:
+            if not folder:
+                raise
+            continue  # removed meanwhile, or closed to this user
+        for name in names:
+            path = f"{folder}{name}"
+            found = files.stat(f"{paths.directory}/{path}")
+            if found is None:
+                continue
+            if found.kind is FileKind.DIRECTORY:
+                if path.count("/") < _DEEPEST:
+                    folders.append(f"{path}/")
+                continue
+            root = path.partition("/")[0]
+            kept = root in own or any(root.startswith(f"{one}.") for one in own)  # x.out.1, x.done.corrupt-1
+            yield JobFile(path, found.kind, found.size, not kept)
+
+
+def _kept(paths: JobPaths) -> tuple[str, ...]:
+    return (
+        paths.private,
+        paths.params,
+        paths.script,
+        paths.out,
+        paths.err,
+        paths.done,
+        paths.failed,
+        paths.pid,
+        paths.lock,
+        paths.locks,
+    )

@@ -6,19 +6,94 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tenuto.jobs.job_graph import GraphNode, layers
+from tenuto.jobs.row import Row
 from tenuto.jobs.text import UNKNOWN, fit, safe, truncate, width
 from tenuto.lifecycle.states import JobState
 from tenuto.light import late
+from tenuto.tasks.tags import tag_words
 
 if TYPE_CHECKING:
     import html
 else:
     html = late("html")
+
+
+class GraphNode(NamedTuple):
+    """A job, or all jobs of one task."""
+
+    name: str
+    """Unique in its graph."""
+    title: str
+    detail: str
+    states: Mapping[JobState, int]
+    needs: tuple[str, ...] = ()
+    """The names of the nodes that it waits for."""
+
+    @property
+    def state(self) -> JobState:
+        """The state to colour it by: of several, the state that a person should know of first."""
+        order = (JobState.ERROR, JobState.RUNNING, JobState.SCHEDULED, JobState.READY, JobState.WAITING)
+        return next((state for state in order if self.states.get(state)), max(self.states))
+
+
+def job_nodes(jobs: Sequence[Row]) -> list[GraphNode]:
+    """A node for each job, in the order the jobs were submitted."""
+    known = {job.id for job in jobs}
+    return [
+        GraphNode(
+            job.id,
+            job.task,
+            tag_words(job.tags) or job.name,
+            {job.state: 1},
+            tuple(one for one in job.depends_on if one in known),
+        )
+        for job in jobs
+    ]
+
+
+def task_nodes(jobs: Sequence[Row]) -> list[GraphNode]:
+    """A node for each task, which waits for the tasks of the jobs that its own wait for."""
+    task_of = {job.id: job.task for job in jobs}
+    states: dict[str, Counter[JobState]] = {}
+    needs: dict[str, dict[str, None]] = {}
+    for job in jobs:
+        states.setdefault(job.task, Counter())[job.state] += 1
+        needed = (task_of[one] for one in job.depends_on if one in task_of)
+        needs.setdefault(job.task, {}).update(dict.fromkeys(needed))
+    return [
+        GraphNode(
+            task, task, _counted(counts), dict(counts), tuple(one for one in needs[task] if one != task)
+        )
+        for task, counts in states.items()
+    ]
+
+
+def _counted(counts: Mapping[JobState, int]) -> str:
+    total = sum(counts.values())
+    told = ", ".join(f"{number} {state.name.lower()}" for state, number in sorted(counts.items()))
+    return f"{total} {'job' if total == 1 else 'jobs'}: {told}"
+
+
+def layers(nodes: Sequence[GraphNode]) -> list[list[GraphNode]]:
+    """Sorts the nodes by the number of nodes before them: nodes that wait for nothing come first.
+
+    Tasks may wait for each other in a circle (jobs cannot): the rest is then one last layer.
+    """
+    left = {node.name: node for node in nodes}
+    found: list[list[GraphNode]] = []
+    while left:
+        free = [node for node in left.values() if not any(one in left for one in node.needs)]
+        layer = free or list(left.values())
+        found.append(layer)
+        for node in layer:
+            del left[node.name]
+    return found
+
 
 # -- tables ------------------------------------------------------------------------------------------
 
@@ -34,7 +109,7 @@ class Column(NamedTuple):
     least: int = 0
     """The cells down to which it may be cut; 0: it is not cut."""
     rank: int = 0
-    """In a narrow window the columns of the highest rank are left out first; those of rank 0 stay."""
+    """In a narrow window the columns of the highest rank are left out first; columns of rank 0 stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +162,7 @@ def table_lines(
 
 
 def fitting(columns: Sequence[Column], natural: Sequence[int], room: int | None) -> list[int]:
-    """The width of each column so that all fit the room; 0 for one that is left out."""
+    """The width of each column so that all fit the room; 0 for a column left out."""
     widths = list(natural)
     if room is None:
         return widths
@@ -105,7 +180,7 @@ def fitting(columns: Sequence[Column], natural: Sequence[int], room: int | None)
             range(len(columns)), key=lambda place: (columns[place].rank if widths[place] else 0, place)
         )
         if columns[last].rank and widths[last]:
-            widths[last] = 0  # what is left may be wide again
+            widths[last] = 0  # the other columns may be wide again
             widths = [natural[place] if cells else 0 for place, cells in enumerate(widths)]
             continue
         widest = max(range(len(columns)), key=lambda place: widths[place])
@@ -139,7 +214,7 @@ _LOG_FROM = 50.0
 """From this ratio of the largest to the smallest on, an axis of positive numbers is logarithmic."""
 
 
-class Point(NamedTuple):
+class PlotPoint(NamedTuple):
     """One job."""
 
     x: float
@@ -211,7 +286,7 @@ class _Axis(NamedTuple):
         return " (log)" if self.is_log else ""
 
 
-def scatter(points: Sequence[Point], x_name: str, y_name: str, columns: int) -> list[str]:
+def scatter(points: Sequence[PlotPoint], x_name: str, y_name: str, columns: int) -> list[str]:
     """A point for each job, larger where several lie on one place."""
     across, up = _Axis.of([point.x for point in points]), _Axis.of([point.y for point in points])
     top, bottom = f"{up.high:.4g}", f"{up.low:.4g}"

@@ -53,7 +53,7 @@ class ComparedValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
+class Term:
     """One field against one value."""
 
     field: str
@@ -109,7 +109,7 @@ class Or:
         return any(part.matches(fields) for part in self.parts)
 
 
-Filter: TypeAlias = Compare | Not | And | Or
+Filter: TypeAlias = Term | Not | And | Or
 Item = TypeVar("Item")
 
 
@@ -123,7 +123,7 @@ def predicate(tree: Filter, readers: Mapping[str, Read[Item]]) -> Callable[[Item
     `readers` has one for each name of the tree. A text, or a word of an enum, is compared once.
     """
     match tree:
-        case Compare():
+        case Term():
             return _remembering(tree, readers[tree.field])
         case Not():
             inner = predicate(tree.inner, readers)
@@ -136,7 +136,7 @@ def predicate(tree: Filter, readers: Mapping[str, Read[Item]]) -> Callable[[Item
             return lambda item: any(part(item) for part in parts)
 
 
-def _remembering(asked: Compare, read: Read[Item]) -> Callable[[Item], bool]:
+def _remembering(asked: Term, read: Read[Item]) -> Callable[[Item], bool]:
     verdicts: dict[Any, bool] = {}
 
     def holds(item: Item) -> bool:
@@ -156,7 +156,7 @@ def _remembering(asked: Compare, read: Read[Item]) -> Callable[[Item], bool]:
 def names(tree: Filter) -> Iterator[str]:
     """The fields that a filter asks for."""
     match tree:
-        case Compare():
+        case Term():
             yield tree.field
         case Not():
             yield from names(tree.inner)
@@ -168,7 +168,7 @@ def names(tree: Filter) -> Iterator[str]:
 def values(tree: Filter, field: str) -> set[str]:
     """The words that a filter compares a field with."""
     match tree:
-        case Compare():
+        case Term():
             return {tree.value.text} if tree.field == field else set()
         case Not():
             return values(tree.inner, field)
@@ -208,7 +208,7 @@ def compiled_pattern(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern)
 
 
-def _compare(asked: Compare, value: Any) -> bool:
+def _compare(asked: Term, value: Any) -> bool:
     if isinstance(value, tuple):  # names of one thing
         every = all if asked.operator == "!=" else any
         return every(_compare(asked, one) for one in value)
@@ -223,7 +223,7 @@ def _compare(asked: Compare, value: Any) -> bool:
             return value is not None and _ordered(_ORDER[order], asked.value, value)
 
 
-def _equal(asked: Compare, value: Any) -> bool:
+def _equal(asked: Term, value: Any) -> bool:
     given = asked.value
     is_word = given.form is Form.WORD
     if value is None:
@@ -379,7 +379,7 @@ class _Reader:
         self.skip()
         found = _OPERATOR.match(self.text, self.at)
         if found is None and self.words:
-            return Compare(ANY, "~", named)
+            return Term(ANY, "~", named)
         if found is None:
             self.refuse(f"expected one of = != < <= > >= ~ after {field!r}")
         self.at = found.end()
@@ -388,7 +388,7 @@ class _Reader:
         value = self.regular_expression() if found[0] == "~" else None
         value = value or self.word_or_string("a value")
         self.check_choice(field, found[0], value, start)
-        return Compare(field, found[0], value)
+        return Term(field, found[0], value)
 
     def word_or_string(self, expected: str) -> ComparedValue:
         self.skip()

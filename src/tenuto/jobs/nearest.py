@@ -5,12 +5,12 @@ Reads stored parameters as plain JSON: no class is looked up, and no code that a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
-from tenuto.jobs.difference import Changed, changed
 from tenuto.jobs.directories import is_real_directory
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.parameters import Stored, read_stored, stored_in
+from tenuto.jobs.parameters import Changed, Stored, changed, read_stored, stored_in
 from tenuto.scheduler.jobs import Job
 from tenuto.tasks.base import brief
 from tenuto.workspace.layout import Layout, is_job_id
@@ -19,6 +19,8 @@ from tenuto.workspace.ports import Files
 MOST_EARLIER = 200
 """So many earlier jobs of a task are read, the newest, however many there are."""
 MOST_COMPARISONS = 20_000
+MOST_TIMED = 10_000
+"""Of so many jobs of a task it is asked which are the newest; of more, some."""
 _DEEPEST = 8
 
 
@@ -41,7 +43,7 @@ class JobComparison:
     """Compares jobs of one workspace by their stored parameters, each read once."""
 
     def __init__(self, files: Files, layout: Layout, planned: Iterable[Job] = ()) -> None:
-        """`planned`: jobs that may not be stored yet; their parameters are those of their submission."""
+        """`planned`: jobs that may not be stored yet; their parameters are their submission's."""
         self._files = files
         self._layout = layout
         self._planned = {JobKey(job.task_id, job.job_id): job for job in planned}
@@ -126,7 +128,7 @@ def newest(files: Files, layout: Layout, task_id: str, done_by: float | None = N
     except OSError:
         return []
     timed: list[tuple[bool, float, str]] = []
-    for name in filter(is_job_id, names):
+    for name in islice(filter(is_job_id, names), MOST_TIMED):
         paths = layout.job(task_id, name)
         found = files.stat(paths.directory if done_by is None else paths.done)
         if found is not None:

@@ -10,20 +10,25 @@ import re
 import subprocess
 import tempfile
 import threading
+from base64 import b64encode
 from queue import SimpleQueue
 from shlex import split
+from shutil import which
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenuto.clock import SystemClock
 from tenuto.errors import InvalidValue
-from tenuto.light import late
+from tenuto.light import late, pattern
+from tenuto.settings import process_environment
+from tenuto.settings.declaration import HIDDEN_URL, Unfit
 from tenuto.settings.tree import NotifySettings
 from tenuto.settings.urls import HiddenUrl
 
 if TYPE_CHECKING:
+    import urllib.parse as urls
     import urllib.request as requests
 else:
-    requests = late("urllib.request")
+    requests, urls = late("urllib.request"), late("urllib.parse")
 
 TRIES = 3
 EACH_S = 10.0
@@ -33,6 +38,11 @@ APART_S = 60.0
 """Between two notices of one kind about one group."""
 CLOSE_S = 35.0
 _MOST_READ = 65_536
+_SCHEME = pattern(r"[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
+_SLACK = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+"""What Slack takes for a link or a mention."""
+_KEPT = "%:/?#[]@!$&'()*+,;=~"
+"""Characters with a meaning in an address; all others that are not plain are quoted."""
 
 log = logging.getLogger("tenuto.notify")
 
@@ -53,8 +63,14 @@ def given_on_command_line(text: str | None) -> NotifySettings | None:
     """The settings that ``--notify`` means: an address, or a command with ``{title}`` and ``{text}``."""
     if text is None:
         return None
-    if text.startswith(("http://", "https://")):
-        return NotifySettings(url=HiddenUrl(text))
+    if _SCHEME.match(text):
+        try:
+            return NotifySettings(url=HIDDEN_URL.take(text))
+        except Unfit:
+            shown = HiddenUrl(text)
+            raise InvalidValue(
+                f"--notify: {shown} is no address for a POST: give http(s)://HOST/..."
+            ) from None
     try:
         words = tuple(split(text))
     except ValueError as error:
@@ -62,6 +78,10 @@ def given_on_command_line(text: str | None) -> NotifySettings | None:
     if not words:
         raise InvalidValue(
             "--notify takes an address, https://..., or a command: 'notify-send {title} {text}'"
+        )
+    if which(words[0], path=process_environment().get("PATH")) is None:
+        raise InvalidValue(
+            f"--notify: there is no command {words[0]!r:.100} here: install it, or give its path"
         )
     return NotifySettings(command=words)
 
@@ -158,20 +178,34 @@ def _post(settings: NotifySettings, notice: Notice) -> str | None:
     assert settings.url is not None
     where = shown_target(settings)
     if settings.format == "slack":
-        body: dict[str, object] = {"text": f"*{notice.title}*\n{notice.text}"}
+        words = f"*{notice.title}*\n{notice.text}"
+        body: dict[str, object] = {"text": words.translate(_SLACK)}
     else:
         names = ("title", "text", "group", "state", "failed", "url")
         body = {name: getattr(notice, name) for name in names}
-    request = requests.Request(
-        settings.url.reveal(), json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
-    )
+    address, headers = _address(settings.url.reveal())
     try:
+        request = requests.Request(address, json.dumps(body).encode(), headers, method="POST")
         with requests.urlopen(request, timeout=EACH_S) as answer:
             answer.read(1)
+            if answer.geturl() != address:  # followed by a GET, which tells nothing
+                return f"{where} leads elsewhere: give the address that it leads to"
     except Exception as error:  # noqa: BLE001  whatever a network does, a driver goes on
-        code = getattr(error, "code", None)
-        return f"{where} answered {code}" if code else f"{where} cannot be reached: {type(error).__name__}"
+        code, reason = getattr(error, "code", None), getattr(error, "reason", error)
+        cause = getattr(reason, "strerror", None) or type(reason).__name__
+        return f"{where} answered {code}" if code else f"{where} cannot be reached: {cause}"
     return None
+
+
+def _address(url: str) -> tuple[str, dict[str, str]]:
+    """An address as it is asked for, and the headers: a user and a password go there, as in `curl`."""
+    headers = {"Content-Type": "application/json"}
+    scheme, _, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    user, at, host = host.rpartition("@")
+    if at:
+        headers["Authorization"] = f"Basic {b64encode(urls.unquote(user).encode()).decode()}"
+    return urls.quote(f"{scheme}://{host}{slash}{path}", safe=_KEPT), headers
 
 
 def run_notice(name: str, run_id: str, state: str, done: int, failed: int, message: str | None) -> Notice:

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from tenuto.errors import TenutoError
-from tenuto.jobs.directories import JobActed, Outcome, Seen, entries, job_keys, stale
+from tenuto.jobs.directories import JobActed, Seen, entries, job_keys, stale
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.removal import Keepers, impossible, lock_job
+from tenuto.jobs.source import ActedAs
 from tenuto.jobs.view import JobsView
 from tenuto.workspace import job_directory, packs, trash
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.layout import directory_name
 from tenuto.workspace.ports import DESCENDANTS_BYTE, LockHandle
-from tenuto.workspace.records import LaunchRecord
 
 _AT_ONCE = 200
 """Jobs whose locks are held while their records are written, and synced once for all of them."""
@@ -34,7 +34,7 @@ def pack(
 ) -> list[JobActed]:
     """Packs jobs that ended; without `really` only says which.
 
-    Spared are those that are `used`, locked, or were tried again since they were `seen`; one that left a
+    Spared is a job that is `used`, locked, or was tried again since it was `seen`; a job that left a
     large file, or much else than files, stays where it is, too. `patience_s`: how long locks are waited for.
     """
     acted: list[JobActed] = []
@@ -59,7 +59,7 @@ def pack(
         with contextlib.suppress(OSError, TenutoError):  # an index is never needed
             for path in touched:
                 packs.keep_index(view.machine, path)
-        _unlink(view, {one.key for one in acted if one.outcome is Outcome.PACKED})
+        _unlink(view, {one.key for one in acted if one.outcome is ActedAs.PACKED})
         trash.empty(view.machine, view.layout)
     return acted
 
@@ -77,9 +77,9 @@ def unpack(view: JobsView, keys: Iterable[JobKey], *, really: bool) -> list[JobA
             acted.append(impossible(key, error, "unpacked"))
             continue
         acted.append(
-            JobActed(key, Outcome.IN_USE, "it is locked")
+            JobActed(key, ActedAs.IN_USE, "it is locked")
             if is_locked
-            else JobActed(key, Outcome.UNPACKED if really else Outcome.WOULD_UNPACK)
+            else JobActed(key, ActedAs.UNPACKED if really else ActedAs.WOULD_UNPACK)
         )
     return acted
 
@@ -90,28 +90,28 @@ def _record(
     """The record of a job, whose lock the caller has; or why it is not packed."""
     machine, paths = view.machine, view.layout.job(*key)
     if key in reasons:
-        return JobActed(key, Outcome.IN_USE, reasons[key])
+        return JobActed(key, ActedAs.IN_USE, reasons[key])
     try:
         if packs.is_packed(machine.files, paths.directory):
             if lock is not None:  # a packer was killed before it took the directory away
                 trash.discard(machine, view.layout, paths.directory)
-            return JobActed(key, Outcome.GONE, "it is packed already")
+            return JobActed(key, ActedAs.GONE, "it is packed already")
         found = job_directory.look(machine, paths, ask=view.inquiry)
-        derived, launch = found.derived, found.evidence.launch
+        derived = found.derived
         is_held = machine.locks.is_locked(paths.lock, DESCENDANTS_BYTE) or (
             lock is None and machine.locks.is_locked(paths.lock)
         )
         if derived.action is not Action.KEEP or derived.marker is None or is_held:
             state = derived.state.name.lower()
-            return JobActed(key, Outcome.IN_USE, "something of it runs" if is_held else f"it is {state}")
+            return JobActed(key, ActedAs.IN_USE, "something of it runs" if is_held else f"it is {state}")
         if (other := stale(key, seen, derived.attempt)) is not None:
             return other
-        if isinstance(launch, LaunchRecord) and launch.aside:
-            return JobActed(key, Outcome.REFUSED, "what it had before is kept until it is done again")
+        if machine.files.stat(paths.aside) is not None:
+            return JobActed(key, ActedAs.REFUSED, "what it had before is kept until it is done again")
         made = packs.record_of(machine.files, paths, int(machine.clock.now().timestamp() * 1e9))
     except (OSError, TenutoError) as error:
         return impossible(key, error, "packed")
-    return made if isinstance(made, bytes) else JobActed(key, Outcome.REFUSED, f"it stays: {made}")
+    return made if isinstance(made, bytes) else JobActed(key, ActedAs.REFUSED, f"it stays: {made}")
 
 
 def _packed(view: JobsView, path: str, made: Mapping[JobKey, bytes], really: bool) -> list[JobActed]:
@@ -123,7 +123,7 @@ def _packed(view: JobsView, path: str, made: Mapping[JobKey, bytes], really: boo
     except (OSError, TenutoError) as error:
         return [impossible(key, error, "packed") for key in made]
     for key, record in made.items():
-        outcome = Outcome.PACKED if really else Outcome.WOULD_PACK
+        outcome = ActedAs.PACKED if really else ActedAs.WOULD_PACK
         try:
             if really:
                 trash.discard(view.machine, view.layout, view.layout.job(*key).directory)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import LauncherNotFound, RequirementError
 from tenuto.jobs.submission import Placement
+from tenuto.launchers.devices import fitting_devices
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.nodes import NODES, TASKS
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.requirements import Alternative, Requirement
 from tenuto.launchers.selection import Finder, limits_with, thread_variables
-from tenuto.launchers.this_host import fitting_devices
 from tenuto.scheduler.decisions import Allowance
 from tenuto.scheduler.tokens import GpuToken, TokenDependency
 from tenuto.settings import process_environment
@@ -43,7 +43,7 @@ class Placer(NamedTuple):
     ) -> Placement:
         """The place of one task.
 
-        `given`: the requirement of its submission, or None; `launcher`: the one that a script chose; `set_`:
+        `given`: the requirement of its submission, or None; `launcher`: the script's choice; `set_`:
         variables of the experiment; `is_own`: it chose the launcher for this submission, so that what the
         launcher says wins over the class of the task. Raises `LauncherNotFound` if nothing satisfies the
         requirement.

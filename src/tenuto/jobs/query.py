@@ -11,8 +11,10 @@ from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
+from tenuto.errors import FilterError
 from tenuto.jobs.filters import ANY, Filter, Read, names, parse_filter, predicate, values
 from tenuto.jobs.row import Row
+from tenuto.jobs.text import safe
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 
@@ -94,7 +96,7 @@ def row_fields(row: Row, now: datetime) -> dict[str, Any]:
 
 
 def read_question(filter: str, *, regex: bool = False, words: bool = False) -> Filter | None:
-    """The tree of a filter; `FilterError` points at the character. `regex`: of a person who is trusted."""
+    """The tree of a filter; `FilterError` points at the character. `regex`: of a trusted person."""
     return parse_filter(filter, choices=CHOICES, regex=regex, words=words) if filter.strip() else None
 
 
@@ -138,6 +140,8 @@ def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Par
     asked = {*(names(tree) if tree is not None else ()), *([name] if name else [])}
     tags = {tag for row in every for tag in row.tags} if asked - _OURS else set()
     own = set() if tree is not None and not values(tree, "kind") <= KINDS else {"kind"}
+    if tree is not None and not own:
+        _check_kind(question.filter, values(tree, "kind") - KINDS, every, parameters)
     readers = {one: _reader(one, tags, now, parameters, own) for one in asked}
     found = every if tree is None else list(filter(predicate(tree, readers), every))
     if name:
@@ -147,13 +151,22 @@ def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Par
     return Matches(len(every), found)
 
 
+def _check_kind(text: str, words: Collection[str], rows: Iterable[Row], parameters: Parameters) -> None:
+    """Refuses a kind of job that there is not, unless jobs have a tag or a parameter of that name."""
+    if not any("kind" in row.tags or "kind" in parameters(row.key) for row in rows):
+        at, known = text.find("kind"), ", ".join(sorted(KINDS))
+        raise FilterError(
+            f"{safe(text)}\n{' ' * at}^ kind is never {min(words)!r}; it is one of {known}", text, at
+        )
+
+
 _OURS = {
     *("state", "task", "id", "reason", "message", "experiment", "run", "attempt", "progress", "key"),
     *("submitted", "started", "ended", "duration", ANY),
 }
 """Fields that are never a tag of a person's own."""
 FIELDS = (*_OF_A_ROW, *_AT_AN_INSTANT)
-"""What a filter may ask of any job; besides, its tags, its parameters and what it gave."""
+"""What a filter may ask of any job; besides, its tags, its parameters and its result."""
 
 
 def _tag(row: Row, name: str) -> Any:

@@ -1,26 +1,33 @@
-"""The removal of jobs' directories: under their locks, by one rename, and never while a job is used.
-The caller says which jobs, and which of them are in use.
+"""What ends a job: the stop of its runner, from any process; the removal of its directory, by one rename.
+A removal happens under the job's lock, and never while a job is used: the caller says which are.
 """
 
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
+from typing import NamedTuple
 
 from tenuto.errors import TenutoError
-from tenuto.jobs.directories import JobActed, Outcome, Seen, directory_size, is_real_directory, stale
-from tenuto.jobs.job_files import job_files
+from tenuto.jobs.directories import JobActed, Seen, directory_size, is_real_directory, job_files, stale
 from tenuto.jobs.key import JobKey
+from tenuto.jobs.source import ActedAs
 from tenuto.jobs.text import counted
 from tenuto.jobs.validity import note_dropped
 from tenuto.jobs.view import JobsView
-from tenuto.lifecycle.states import JobState
+from tenuto.launchers.instructions import GRACE_S, Instructions
+from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace import job_directory, journal, packs, trash
+from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.derive import derive_state
 from tenuto.workspace.derive_table import Action
-from tenuto.workspace.ports import LockHandle
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.markers import Marker, read_markers
+from tenuto.workspace.ports import LockHandle, Machine, ProcessHandle
+from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord, StopRecord
 
 _AT_ONCE = 100
 """Jobs whose locks are held while the lists of all runs are read."""
@@ -44,7 +51,7 @@ def delete(
 ) -> list[JobActed]:
     """Deletes the directories of jobs; without `really` only says what would happen.
 
-    What runs, what another process has locked, what is `used`, and what has been tried again since it was
+    A job that runs, is locked by another process, is `used`, or has been tried again since it was
     `seen` is spared.
     """
     wanted = list(keys)
@@ -63,15 +70,15 @@ def drop_files(
     """Deletes what tasks that are done left in their directories; result, parameters, logs and record stay.
 
     The record names the files, so that the job stays valid; it is run again if a job that runs depends on it.
-    The same jobs are spared as by `delete`, and those that are not done.
+    The same jobs are spared as by `delete`, and unfinished jobs.
     """
     acted: list[JobActed] = []
     for key in keys:
         with contextlib.ExitStack() as held:
             lock = lock_job(view, key, held, 0.0, unpacks=really)
             reasons = used({key: None if isinstance(lock, JobActed) else lock})
-            if key in reasons and not (isinstance(lock, JobActed) and lock.outcome is Outcome.GONE):
-                acted.append(JobActed(key, Outcome.IN_USE, reasons[key]))
+            if key in reasons and not (isinstance(lock, JobActed) and lock.outcome is ActedAs.GONE):
+                acted.append(JobActed(key, ActedAs.IN_USE, reasons[key]))
             elif isinstance(lock, JobActed):
                 acted.append(lock)
             else:
@@ -85,19 +92,19 @@ def _drop(view: JobsView, key: JobKey, really: bool, seen: Seen) -> JobActed:
     try:
         derived = job_directory.look(view.machine, paths, ask=view.inquiry).derived
         if derived.state is not JobState.DONE:
-            return JobActed(key, Outcome.REFUSED, "it is not done: its files may be all there is of it")
+            return JobActed(key, ActedAs.REFUSED, "it is not done: its files may be all there is of it")
         if (other := _stale(view, key, seen, derived.attempt)) is not None:
             return other
         if files.stat(paths.task_outputs) is not None:
             return JobActed(
-                key, Outcome.REFUSED, "jobs use outputs that it handed over, and would not wait for it"
+                key, ActedAs.REFUSED, "jobs use outputs that it handed over, and would not wait for it"
             )
         results = f"{paths.script_name}.result-"
         made = [
             one for one in job_files(files, paths) if one.made_by_task and not one.path.startswith(results)
         ]
         if not made:
-            return JobActed(key, Outcome.GONE, "it left no files")
+            return JobActed(key, ActedAs.GONE, "it left no files")
         size = sum(one.size for one in made)
         if really:
             roots = sorted({one.path.partition("/")[0] for one in made})
@@ -108,7 +115,7 @@ def _drop(view: JobsView, key: JobKey, really: bool, seen: Seen) -> JobActed:
     except (OSError, TenutoError) as error:
         return impossible(key, error)
     detail = f"{counted(len(made), 'file')}; its result stays"
-    return JobActed(key, Outcome.DELETED if really else Outcome.WOULD_DELETE, detail, size=size)
+    return JobActed(key, ActedAs.DELETED if really else ActedAs.WOULD_DELETE, detail, size=size)
 
 
 def remove(
@@ -147,13 +154,13 @@ def lock_job(
 
     try:
         if not is_real_directory(machine.files, paths.directory):
-            return JobActed(key, Outcome.GONE, "it has no directory")
+            return JobActed(key, ActedAs.GONE, "it has no directory")
         while (lock := taken()) is None and machine.clock.monotonic() < give_up:
             time.sleep(_LOOK_AGAIN_S)
     except (OSError, TenutoError) as error:
         return impossible(key, error)
     if lock is None:
-        return JobActed(key, Outcome.IN_USE, "it is locked: it runs, or is about to")
+        return JobActed(key, ActedAs.IN_USE, "it is locked: it runs, or is about to")
     held.callback(lock.close)
     return lock
 
@@ -162,10 +169,10 @@ def _remove(
     view: JobsView, key: JobKey, lock: LockHandle | JobActed, reasons: Mapping[JobKey, str], seen: Seen
 ) -> JobActed:
     machine, paths = view.machine, view.layout.job(*key)
-    if isinstance(lock, JobActed) and lock.outcome is Outcome.GONE:
+    if isinstance(lock, JobActed) and lock.outcome is ActedAs.GONE:
         return lock
     if key in reasons:
-        return JobActed(key, Outcome.IN_USE, reasons[key])
+        return JobActed(key, ActedAs.IN_USE, reasons[key])
     if isinstance(lock, JobActed):
         return lock
     try:
@@ -173,17 +180,17 @@ def _remove(
         # job may have no process here at all.
         derived = derive_state(job_directory.read_evidence(machine, paths, lock=lock, ask=view.inquiry))
         if _in_use(derived.action):
-            return JobActed(key, Outcome.IN_USE, derived.message or f"it is {derived.state.name.lower()}")
+            return JobActed(key, ActedAs.IN_USE, derived.message or f"it is {derived.state.name.lower()}")
         if (other := _stale(view, key, seen, derived.attempt)) is not None:
             return other
         # Before the rename: from then on another scheduler may run the job, and write events.
         journal.discard(machine.files, view.layout.job_journal(*key))
         packs.forget_job(machine, paths)
         if trash.discard(machine, view.layout, paths.directory) is None:
-            return JobActed(key, Outcome.GONE)
+            return JobActed(key, ActedAs.GONE)
     except (OSError, TenutoError) as error:
         return impossible(key, error)
-    return JobActed(key, Outcome.DELETED)
+    return JobActed(key, ActedAs.DELETED)
 
 
 def _stale(view: JobsView, key: JobKey, seen: Seen, attempt: int) -> JobActed | None:
@@ -195,24 +202,139 @@ def _stale(view: JobsView, key: JobKey, seen: Seen, attempt: int) -> JobActed | 
 def _would_delete(view: JobsView, key: JobKey, used: Mapping[JobKey, str], seen: Seen) -> JobActed:
     machine, paths = view.machine, view.layout.job(*key)
     if key in used:
-        return JobActed(key, Outcome.IN_USE, used[key])
+        return JobActed(key, ActedAs.IN_USE, used[key])
     if not is_real_directory(machine.files, paths.directory):
-        return JobActed(key, Outcome.GONE, "it has no directory")
+        return JobActed(key, ActedAs.GONE, "it has no directory")
     try:
         found = job_directory.look(machine, paths, ask=view.inquiry)
         if _in_use(found.derived.action) or machine.locks.is_locked(paths.lock):
-            return JobActed(key, Outcome.IN_USE, f"it is {found.derived.state.name.lower()}")
+            return JobActed(key, ActedAs.IN_USE, f"it is {found.derived.state.name.lower()}")
         if (other := _stale(view, key, seen, found.derived.attempt)) is not None:
             return other
     except (OSError, TenutoError) as error:
         return impossible(key, error)
-    return JobActed(key, Outcome.WOULD_DELETE)
+    return JobActed(key, ActedAs.WOULD_DELETE)
 
 
 def impossible(key: JobKey, error: Exception, what: str = "deleted") -> JobActed:
     """What becomes of a job whose files refuse it."""
-    return JobActed(key, Outcome.IN_USE, f"it cannot be {what}: {error}")
+    return JobActed(key, ActedAs.IN_USE, f"it cannot be {what}: {error}")
 
 
 def _in_use(action: Action) -> bool:
     return action in (Action.WATCH, Action.SWEEP)
+
+
+class Killing(NamedTuple):
+    """A job that was asked to stop, with a handle on its runner to wait by; the caller closes it."""
+
+    acted: JobActed
+    runner: ProcessHandle | None = None
+    grace_s: float = GRACE_S
+    """How long the runner lets it end by itself."""
+    elsewhere: JobPaths | None = None
+    """The job, if its runner is on another host: then its marker tells of the end."""
+
+
+def kill(
+    view: JobsView, key: JobKey, message: str, *, attempt: int | None = None, really: bool = True
+) -> Killing:
+    """Asks the runner of a job to end it: the wish is written down first, then the runner is told.
+
+    `attempt`: what the person saw running; a later attempt is left alone. Without `really` nothing is done.
+    """
+    machine, paths = view.machine, view.layout.job(*key)
+    if not is_real_directory(machine.files, paths.directory):
+        return Killing(JobActed(key, ActedAs.GONE, "it has no directory"))
+    found = job_directory.look(machine, paths, ask=view.inquiry)
+    launch, pid = found.evidence.launch, found.evidence.pid
+    now = found.derived.attempt
+    if attempt is not None and (other := stale(key, {key: attempt}, now)):
+        return Killing(other)
+    if isinstance(launch, LaunchRecord) and launch.external and found.derived.action is Action.WATCH:
+        if attempt is not None and attempt != now:
+            return Killing(JobActed(key, ActedAs.STALE, f"attempt {now} runs, not {attempt}", now))
+        if not really:
+            return Killing(JobActed(key, ActedAs.WOULD_KILL, f"attempt {now}, by {launch.launcher}", now))
+        return _kill_elsewhere(view, key, launch, message)
+    if not found.derived.state.running():
+        return Killing(JobActed(key, ActedAs.NOT_RUNNING, f"it is {found.derived.state.name.lower()}", now))
+    if (
+        not isinstance(pid, PidRecord)
+        or not isinstance(launch, LaunchRecord)
+        or pid.attempt != launch.attempt
+    ):
+        return Killing(JobActed(key, ActedAs.STARTING, "its runner is not known yet: try again", now))
+    # The handle is of exactly that process. If the attempt ends meanwhile the signal is lost, and a
+    # wish that names an ended attempt is never heard.
+    runner = machine.processes.open(pid.identity)
+    if runner is None:
+        where = f"kill it on {pid.identity.host}" if pid.identity.host != machine.processes.own().host else ""
+        outcome = ActedAs.ELSEWHERE if where else ActedAs.NOT_RUNNING
+        return Killing(JobActed(key, outcome, where or "its runner has just ended", now))
+    if not really:
+        runner.close()
+        return Killing(JobActed(key, ActedAs.WOULD_KILL, f"attempt {now}", now))
+    try:
+        runner.send_signal(0)  # asks only for the right to send one
+    except PermissionError:
+        runner.close()
+        told = f"process {pid.identity.pid} is another user's: only that user can stop it"
+        return Killing(JobActed(key, ActedAs.REFUSED, told, now))
+    stop = StopRecord(pid.attempt, JobFailureStatus.CANCELLED, machine.clock.now(), message)
+    try:
+        job_directory.request_stop(machine.files, paths, stop)
+        is_told = runner.send_signal(signal.SIGTERM)
+    except FileNotFoundError:  # its runner has just tidied the directory up
+        is_told = False
+    if not is_told:
+        runner.close()
+        return Killing(JobActed(key, ActedAs.NOT_RUNNING, "it has just ended", now))
+    acted = JobActed(key, ActedAs.ASKED, f"attempt {now}, process {pid.identity.pid}", now)
+    return Killing(acted, runner, _grace_s(launch))
+
+
+def _kill_elsewhere(view: JobsView, key: JobKey, launch: LaunchRecord, message: str) -> Killing:
+    """Ends an attempt that a cluster has: an attempt that has not begun is revoked and marked at once."""
+    machine, paths = view.machine, view.layout.job(*key)
+    stop = StopRecord(launch.attempt, JobFailureStatus.CANCELLED, machine.clock.now(), message)
+    job_directory.request_stop(machine.files, paths, stop)
+    is_revoked = claim(machine, paths, launch.nonce, Claimer.SCHEDULER)
+    view.inquiry.clusters.stop(paths, launch)
+    if is_revoked:
+        _mark(view, key, launch, stop)
+        return Killing(
+            JobActed(key, ActedAs.ASKED, f"attempt {launch.attempt}, before it began", launch.attempt)
+        )
+    acted = JobActed(key, ActedAs.ASKED, f"attempt {launch.attempt}, by {launch.launcher}", launch.attempt)
+    return Killing(acted, None, _grace_s(launch), paths)
+
+
+def _mark(view: JobsView, key: JobKey, launch: LaunchRecord, stop: StopRecord) -> None:
+    """Writes the marker of an attempt that no runner will ever begin, unless a scheduler is about to."""
+    machine, paths = view.machine, view.layout.job(*key)
+    lock = job_directory.take_lock(machine, paths)
+    if lock is None:
+        return
+    with contextlib.closing(lock):
+        current = job_directory.read_launch(machine.files, paths)
+        if current is None or current.nonce != launch.nonce or has_ended(machine, paths, launch.attempt):
+            return
+        now = machine.clock.now()
+        marker = Marker(launch.attempt, launch.nonce, reason=stop.reason, message=stop.message, endtime=now)
+        standing = Standing(JobState.ERROR, stop.reason, stop.message, endtime=now)
+        status = StatusRecord(key.job_id, key.task_id, standing, launch.attempt, launch.retry_count)
+        job_directory.finish(machine.files, paths, marker, status)
+
+
+def has_ended(machine: Machine, paths: JobPaths, attempt: int) -> bool:
+    """True if an attempt has left its marker."""
+    found = read_markers(machine.files, paths)
+    return any(isinstance(one, Marker) and one.attempt == attempt for one in found)
+
+
+def _grace_s(launch: LaunchRecord) -> float:
+    try:
+        return Instructions.of(launch).limits.grace_s
+    except (ValueError, TypeError, KeyError):
+        return GRACE_S

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tenuto.errors import JournalError, LauncherNotFound, SerializationError, TenutoError
-from tenuto.jobs.directories import JobActed, Outcome, Seen, is_real_directory, stale
+from tenuto.jobs.directories import JobActed, Seen, is_real_directory, stale
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.parameters import read_stored
+from tenuto.jobs.source import ActedAs
 from tenuto.jobs.validity import renewed_record
 from tenuto.jobs.view import JobsView
 from tenuto.launchers.instructions import Command, Instructions
@@ -98,7 +99,7 @@ class Retrying:
 
 
 class PreparedRetries(NamedTuple):
-    """What will be run again, causes before what depends on them, and what cannot."""
+    """The jobs that will be run again, causes before their dependents, and the refused jobs."""
 
     jobs: list[Job]
     refused: list[JobActed]
@@ -154,7 +155,7 @@ def submit(scheduler: Scheduler, jobs: Iterable[Job], owner: Retrying) -> list[J
 
 
 class Retries:
-    """Runs failed jobs again, as a monitor wishes; from any thread. What is about to run is not submitted."""
+    """Runs failed jobs again, as a monitor wishes; from any thread. A job about to run is not submitted."""
 
     def __init__(self, view: JobsView, settings: Settings) -> None:
         self._view = view
@@ -170,7 +171,7 @@ class Retries:
         with self._lock:
             busy = [key for key in seen if key in self._under_way]
             acted = [
-                JobActed(key, Outcome.STARTING, "it is about to be run again", seen[key]) for key in busy
+                JobActed(key, ActedAs.STARTING, "it is about to be run again", seen[key]) for key in busy
             ]
             wanted = {key: attempt for key, attempt in seen.items() if key not in busy}
             if not wanted:
@@ -181,7 +182,7 @@ class Retries:
             prepared = prepare(self._view, wanted, scheduler, self._launcher, seen=wanted)
             acted += prepared.refused
             keys = [JobKey(job.task_id, job.job_id) for job in prepared.jobs]
-            outcome = Outcome.WOULD_RETRY if dry_run else Outcome.RETRIED
+            outcome = ActedAs.WOULD_RETRY if dry_run else ActedAs.RETRIED
             acted += [JobActed(key, outcome, f"attempt {wanted[key] + 1}", wanted[key]) for key in keys]
             if not dry_run:
                 self._under_way.update({key: wanted[key] for key in keys})
@@ -197,7 +198,7 @@ class Retries:
 class _CannotRun(Exception):
     """A job cannot be run from its directory."""
 
-    def __init__(self, why: str, outcome: Outcome = Outcome.REFUSED, acted: JobActed | None = None) -> None:
+    def __init__(self, why: str, outcome: ActedAs = ActedAs.REFUSED, acted: JobActed | None = None) -> None:
         super().__init__(why)
         self.outcome = outcome
         self.acted = acted
@@ -245,7 +246,7 @@ def _job(
 ) -> Job:
     machine, paths = view.machine, view.layout.job(*key)
     if not is_real_directory(machine.files, paths.directory):
-        raise _CannotRun("its directory was removed: run the experiment again", Outcome.GONE)
+        raise _CannotRun("its directory was removed: run the experiment again", ActedAs.GONE)
     try:
         found = job_directory.look(machine, paths, ask=view.inquiry).derived
         if (other := stale(key, seen, found.attempt)) is not None:
@@ -253,7 +254,7 @@ def _job(
         if found.state is JobState.DONE:
             raise _CannotRun("it is done")
         if found.state.running() and not found.unsure:  # of that the scheduler watches the beats
-            raise _CannotRun("it is running already", Outcome.IN_USE)
+            raise _CannotRun("it is running already", ActedAs.IN_USE)
         launch = job_directory.read_launch(machine.files, paths)
         params = machine.files.read(paths.params, MAX_BYTES)
         loads(params, PARAMS_FILE)

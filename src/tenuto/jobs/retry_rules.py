@@ -85,7 +85,7 @@ def held_rules(rules: RetryRules, launcher: Launcher, name: str) -> RetryRules:
 
 
 def needs_used(files: Files, layout: Layout, task_id: str) -> Allowance:
-    """The median of what done jobs of a task used, and a third more; of those that ended last."""
+    """The median use of the last done jobs of a task, and a third more."""
     done = [
         read_markers(files, layout.job(*key)).done for key in newest(files, layout, task_id)[:MOST_LEARNED]
     ]
@@ -98,7 +98,7 @@ def needs_used(files: Files, layout: Layout, task_id: str) -> Allowance:
 
 
 def begun_with(rules: RetryRules, needs: Allowance, used: Allowance) -> Allowance:
-    """The needs of a first attempt, where they may grow: what was used, but never beyond the bound.
+    """The needs of a first attempt, where they may grow: the usual use, but never beyond the bound.
 
     A need as small as most machines have it is never cut: a job that took 20 ms may take a second next time.
     """

@@ -308,7 +308,7 @@ def plain_row(row: Row, now: datetime) -> PlainRow:
 def plain_group(
     group: Group, counts: Mapping[JobState, int], known: int, eta_s: float | None, *, is_loaded: bool
 ) -> PlainGroup:
-    """A group; of one that was not looked at, the counts are what its own record says."""
+    """A group; the counts of an unread group are its own record's."""
     total = known if is_loaded else group.total or 0
     counted = {state.name.lower(): counts.get(state, 0) for state in JobState}
     failed = group.failed
@@ -324,7 +324,7 @@ def plain_group(
         "experiment": group.name if is_run else None,
         "run": group.run or None,
         "state": group.state,
-        "live": group.live,
+        "live": group.live and group.take_up is None,
         "started": iso(group.started),
         "ended": iso(group.ended),
         "host": group.host or None,

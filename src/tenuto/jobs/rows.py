@@ -1,8 +1,11 @@
-"""Rows of jobs: from a job of this process, and from events.
+"""Rows of jobs: from a job of this process, and from events; as a table in a notebook.
 Pure: no row looks at a directory.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
 
 from tenuto.jobs.row import Row, row_key
 from tenuto.launchers.results import readable
@@ -15,7 +18,9 @@ from tenuto.lifecycle.events import (
 )
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
-from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.jobs import Job, state_html
+from tenuto.tasks.html import table
+from tenuto.tasks.tags import tag_words
 
 
 def identity_row(job: Job, group: str = "") -> Row:
@@ -84,3 +89,29 @@ def without_progress(row: Row) -> Row:
     if row.progress is None and row.eta_at is None and row.progress_desc is None:
         return row
     return row._replace(progress=None, progress_desc=None, eta_at=None)
+
+
+# -- a table of jobs in a notebook -----------------------------------------------------------------------
+
+
+_MOST_JOBS = 20
+
+
+def jobs_html(title: str, rows: Sequence[Row]) -> str:
+    """Rows as a table: how many are in which state, failures first, and not too many of them."""
+    counts = Counter(row.state for row in rows)
+    said = ", ".join(f"{counts[state]} {state.name.lower()}" for state in JobState if counts[state])
+    order = {JobState.ERROR: 0, JobState.RUNNING: 1, JobState.SCHEDULED: 1}
+    shown = sorted(rows, key=lambda row: order.get(row.state, 2))[:_MOST_JOBS]
+    lines: list[tuple[object, ...]] = [
+        (state_html(row.state, row.reason), row.task, row.id[:12], _tags(row), row.message or "")
+        for row in shown
+    ]
+    if len(rows) > len(shown):
+        lines.append(("", f"and {len(rows) - len(shown)} more", "", "", ""))
+    head = ("state", "task", "job", "tags", "") if lines else ()
+    return str(table(f"{title}: {said or 'no jobs'}", lines, head))
+
+
+def _tags(row: Row) -> str:
+    return tag_words(row.tags)

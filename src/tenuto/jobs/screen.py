@@ -2,7 +2,7 @@
 It knows nothing of jobs.
 
 Rich has such a display too; after the window was made narrower it leaves remains of the old lines behind,
-since it counts the rows that it drew, not those that the terminal made of them.
+since it counts the rows that it drew, not the rows that the terminal made of them.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Screen:
         return self._color
 
     def draw(self, lines: Sequence[ScreenLine]) -> None:
-        """Replaces the lines; those that do not fit are cut."""
+        """Replaces the lines; the rest that does not fit is cut."""
         with self._lock:
             size = self.size
             # Three cells stay free at the end of a line: there the terminal echoes a ^C.
@@ -149,7 +149,7 @@ def let_go_of(stream: TextIO) -> None:
 
 
 class Above:
-    """Writes for a standard stream while a screen is shown: what is printed goes above the lines."""
+    """Writes for a standard stream while a screen is shown: printed text goes above the lines."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -157,7 +157,7 @@ class Above:
         self._lock = threading.RLock()
 
     def write(self, text: str) -> int:
-        """Keeps what has no line end yet; of what was written over, as bars are, only the last."""
+        """Keeps the unfinished line; of a line written over, as bars are, only the last state."""
         with self._lock:
             if "\r" in self._begun and text[:1] not in ("\r", "\n"):
                 self._begun = ""  # another writer; the bar is written again with its next step
@@ -174,7 +174,7 @@ class Above:
             self.write(line)
 
     def flush(self) -> None:
-        """Shows what has no line end: it may be a question to a person; but no bar that is unfinished."""
+        """Shows the unfinished line: it may be a question to a person; but no unfinished bar."""
         with self._lock:
             if "\r" in self._begun:
                 return
@@ -194,7 +194,7 @@ class PrintingAbove:
     """Has `sys.stdout` and `sys.stderr` print above a screen, as far as they lead to a terminal.
 
     The streams stay the objects that they are, and only write in another way: a handler of `logging` keeps
-    the stream that it was made with. What it wrote into another was drawn over, and moved the lines.
+    the stream that it was made with. Text written into another stream was drawn over, and moved the lines.
     """
 
     def __init__(self, screen: Screen) -> None:

@@ -20,7 +20,7 @@ CHUNK_ROWS = 500
 
 
 def newest_first(rows: Iterable[Row]) -> list[Row]:
-    """Rows by when they were asked for; one that no group lists counts by its start."""
+    """Rows by when they were asked for; a row that no group lists counts by its start."""
 
     def age(row: Row) -> float:
         known = row.submitted or row.started or row.ended
@@ -90,14 +90,20 @@ class Target(NamedTuple):
 
 @unique
 class ActedAs(Enum):
-    """What became of an action on one target."""
+    """What became of an action on one job, or on a group."""
 
     ASKED = "asked"
     RETRIED = "retried"
     DELETED = "deleted"
+    MOVED = "moved"
+    PACKED = "packed"
+    UNPACKED = "unpacked"
     WOULD_KILL = "would_kill"
     WOULD_RETRY = "would_retry"
     WOULD_DELETE = "would_delete"
+    WOULD_MOVE = "would_move"
+    WOULD_PACK = "would_pack"
+    WOULD_UNPACK = "would_unpack"
     STALE = "stale"
     NOT_RUNNING = "not_running"
     STARTING = "starting"
@@ -105,6 +111,33 @@ class ActedAs(Enum):
     IN_USE = "in_use"
     GONE = "gone"
     REFUSED = "refused"
+
+    @property
+    def acts(self) -> bool:
+        """Whether something was done, or would be."""
+        is_done = self in (ActedAs.ASKED, ActedAs.RETRIED, ActedAs.DELETED, ActedAs.MOVED)
+        return is_done or self in (ActedAs.PACKED, ActedAs.UNPACKED) or self.value.startswith("would_")
+
+    @property
+    def words(self) -> str:
+        """The outcome for people."""
+        return _WORDS.get(self, self.value.replace("_", " "))
+
+
+_WORDS = {
+    ActedAs.ASKED: "asked to stop",
+    ActedAs.RETRIED: "run again",
+    ActedAs.WOULD_KILL: "would be killed",
+    ActedAs.WOULD_RETRY: "would be run again",
+    ActedAs.WOULD_DELETE: "would be deleted",
+    ActedAs.WOULD_MOVE: "would be moved",
+    ActedAs.WOULD_PACK: "would be packed",
+    ActedAs.WOULD_UNPACK: "would be unpacked",
+    ActedAs.STALE: "another attempt by now",
+    ActedAs.STARTING: "is being started",
+    ActedAs.ELSEWHERE: "runs on another machine",
+    ActedAs.GONE: "gone already",
+}
 
 
 class Acted(NamedTuple):
@@ -120,9 +153,11 @@ class Driver(NamedTuple):
     """The process that starts the jobs of a group."""
 
     is_at_work: bool | None = None
-    """None where no process has to be: a service is waited for, whatever becomes of its server."""
+    """None where it is not known."""
     take_up: str = ""
     """The command that starts it again."""
+    has_payloads: bool | None = None
+    """Whether jobs run without it; None: as their rows say."""
 
 
 class Log(Protocol):
@@ -167,7 +202,7 @@ class Source(Protocol):
         ...
 
     def driver(self, group: str) -> Driver:
-        """The process that starts what waits in a group."""
+        """The process that starts the waiting jobs of a group."""
         ...
 
     def stamp(self, group: str) -> object:
@@ -212,7 +247,7 @@ class Source(Protocol):
     def detail(self, key: str) -> Detail: ...
 
     def parameters(self, key: str) -> Mapping[str, Any]:
-        """The parameters of a job and what it returned, for a filter that names one; empty where none are."""
+        """The parameters and the result of a job, for a filter that names one; empty where none are."""
         ...
 
     def why(self, key: str) -> Why: ...

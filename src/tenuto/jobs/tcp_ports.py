@@ -19,7 +19,7 @@ _LISTENS = "0A"
 def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
     """A socket that listens there, on a free port for 0; `PortTaken` names the process that has it.
 
-    What is written to its connections is sent at once. The kernel would wait for the receiver's word on the
+    Its connections send each write at once. The kernel would wait for the receiver's word on the
     piece before, up to 40 ms, and asyncio forbids that only on sockets that were made with a protocol.
     """
     try:
@@ -57,7 +57,7 @@ def _holder(port: int) -> str:
 
 
 def _opened(pid: int) -> Iterator[str]:
-    """What a process has open; descriptors come and go meanwhile, as the one that lists them does."""
+    """The open files of a process; descriptors come and go meanwhile, as that of the listing does."""
     for descriptor in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):
             yield os.readlink(f"/proc/{pid}/fd/{descriptor}")

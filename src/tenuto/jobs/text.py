@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # -- outside strings ---------------------------------------------------------------------------------
 # A name, a tag or a line of a log may hold anything: colours, a new window title, a write to the clipboard
-# (OSC 52), a link that leads elsewhere (OSC 8), a carriage return that overwrites what was said before,
+# (OSC 52), a link that leads elsewhere (OSC 8), a carriage return that overwrites earlier text,
 # bidirectional controls that reorder it. All of them need a control or a format character, so each of those
 # is shown by its code instead. The two joiners stay: Persian and emoji need them, and they move nothing.
 

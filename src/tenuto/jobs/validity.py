@@ -1,5 +1,5 @@
-"""Whether what was made before is what running it now would give: one record, one check, asked everywhere.
-It reads records and compares; the scheduler runs again what is not valid, and nothing is removed here.
+"""Whether a stored result is what a run would give now: one record, one check, asked everywhere.
+It reads records and compares; the scheduler runs invalid jobs again, and nothing is removed here.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from tenuto.jobs.directories import MovedJobs
 from tenuto.jobs.key import JobKey
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import sha256
-from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.work import TaskWork
+from tenuto.scheduler.jobs import Job, TaskWork
 from tenuto.tasks.base import caller, class_name
 from tenuto.tasks.code import changed_files, classes_of, file_digests, inside
 from tenuto.tasks.deprecation import former_keys
@@ -29,9 +28,10 @@ from tenuto.tasks.live import live_class, partial_folder
 from tenuto.tasks.location import known_file, nameless_source, shown_file
 from tenuto.tasks.methods import caches
 from tenuto.tasks.schema import schema_of
+from tenuto.tasks.seeds import seed_of
 from tenuto.tasks.serialization import PARAMS_FILE, document, loads
 from tenuto.tasks.stored_values import ChangedValue, compared, defaults_digest, have_same_values
-from tenuto.workspace.attempt_files import read_made_of
+from tenuto.workspace.attempt_files import led_to, read_made_of
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.markers import Marker, read_markers, write_marker
@@ -64,15 +64,15 @@ class MadeFrom(NamedTuple):
 
     key: str
     life: str
-    """Names what was in its directory: another one after it was made again. Empty: it is not there."""
+    """Names the content of its directory: another name after it was made again. Empty: it is not there."""
     code: str = ""
     result: str = ""
-    """The digest of what it returned; empty where that is not known."""
+    """The digest of its result; empty where that is not known."""
 
     def is_same(self, other: MadeFrom) -> bool:
         """True for the same thing, and for one made again by the same code with the same result.
 
-        Of what is prepared or cached no result is known, and one that is not there would be made again, if
+        Of prepared and cached files no result is known, and missing ones would be made again, if
         need be: then the code tells.
         """
         if not other.life or self.key.startswith(_SHARED):
@@ -88,7 +88,7 @@ class MadeOf(NamedTuple):
     code: str = ""
     files: Mapping[str, str] = {}
     sources: Mapping[str, MadeFrom | None] = {}
-    """By key; None for one that is not known yet, since it is being made."""
+    """By key; None while a thing is being made."""
     defaults: str | None = None
     """The digest of the values that equal a default."""
     values: Callable[[], Mapping[str, Any] | None] = dict
@@ -122,10 +122,10 @@ class CheckedReuse(NamedTuple):
 
     finding: Validness
     what: tuple[str, ...] = ()
-    """The files that changed, or what was made again since."""
+    """The files that changed, or the things that were made again since."""
     changed: tuple[ChangedValue, ...] = ()
     newer: frozenset[str] = frozenset()
-    """The keys of what was made again since, whatever else was found."""
+    """The keys of all things made again since, whatever else was found."""
 
     def __str__(self) -> str:
         if self.finding is Validness.CODE:
@@ -140,7 +140,7 @@ class CheckedReuse(NamedTuple):
 def check(stored: MadeOf, wanted: MadeOf) -> CheckedReuse:
     """The one check: is something that was made before what would be made now?
 
-    Values first, then code, then what it was made from. A part that is not known says nothing.
+    Values first, then code, then its sources. An unknown part says nothing.
     """
     if wanted.task is not None and stored.defaults is not None and stored.defaults != wanted.defaults:
         written = stored.values()
@@ -188,7 +188,7 @@ class ChangedCode(NamedTuple):
 
 
 class Validity:
-    """Asks the check for one experiment: of jobs in every state, of what is prepared, cached and shared."""
+    """Asks the check for one experiment: of jobs in every state, of prepared, cached and shared files."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Validity:
         reruns: Callable[[Job], bool] | None = None,
         checks_outputs: bool = True,
     ) -> None:
-        """`rerun_changed`: what was made of other code, or from something older, is made again, and what
+        """`rerun_changed`: things of other code, or made from something older, are made again, and what
         depends on it. `reruns`: tells which jobs a person wants to be run again. `checks_outputs`: a job
         whose declared outputs are gone is run again.
         """
@@ -216,11 +216,11 @@ class Validity:
         self._again: set[str] = set()
         """The jobs that are run again, for whatever reason: what depends on them follows."""
         self._anew: set[str] = set()
-        """Those of them that begin with empty partials, too, whatever made these."""
+        """The jobs that begin with empty partials, too, whatever made these."""
         self._emptied: set[str] = set()
         """The partials that were set aside: jobs that share one go on from each other."""
         self.older: dict[str, CheckedReuse] = {}
-        """By partial, what speaks against one that is gone on from all the same."""
+        """By partial, the doubt about a partial that is continued all the same."""
         self._doubts: dict[str, CheckedReuse] = {}
         """By key, what speaks against jobs that were reused all the same."""
         self._moved: dict[str, MovedJobs] = {}
@@ -257,7 +257,7 @@ class Validity:
         return True
 
     def judged(self, job: Job, marker: Marker) -> CheckedReuse:
-        """What the check says of a job that was found done, or of one that ended in this process."""
+        """The check's answer for a job that was found done, or that ended in this process."""
         if not isinstance(job.work, TaskWork):
             return _VALID
         record = read_made_of(self._files, job.paths, marker)
@@ -329,6 +329,8 @@ class Validity:
         record["defaults"] = defaults_digest(job.work.task)
         if sources:
             record["made_from"] = sources
+        if (seed := seed_of(job.work.task)) is not None:
+            record["seed"] = seed  # a program tells nothing of the one that it was given
         return {**record, **self.where, "run": job.owners[0].id if job.owners else None}
 
     def wanted(self, job: Job, *, defaults: bool = False) -> MadeOf:
@@ -342,7 +344,7 @@ class Validity:
         for config in inside(task):
             origin = config._state.origin
             if origin is not None and config._state.is_there and isinstance(origin._state.job, Job):
-                made_by = origin._state.job  # it runs, perhaps: what it handed over stays
+                made_by = origin._state.job  # it runs, perhaps: the files it handed over stay
                 sources[_key(made_by)] = MadeFrom(_key(made_by), made_by.life or "", "")
             for key in shared_keys(config):
                 if key in self._shared:
@@ -405,12 +407,12 @@ class Validity:
         for name, size in outputs.items():
             if isinstance(dropped, list) and name in dropped:
                 continue
-            found = self._files.stat(f"{job.paths.directory}/{name}")
-            if found is None or (size is not None and found.kind is FileKind.FILE and found.size != size):
+            found = led_to(self._files, f"{job.paths.directory}/{name}")
+            if found is None or (size is not None and (found.kind, found.size) != (FileKind.FILE, size)):
                 yield name
 
     def _values_once(self, job: Job, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The stored parameters of a job; None if those of such a job were found to say the same."""
+        """The stored parameters of a job; None if an equal job was found to have the same."""
         assert isinstance(job.work, TaskWork)
         key = type(job.work.task), str(record.get("defaults")), defaults_digest(job.work.task)
         if key not in self._judged:
@@ -491,7 +493,7 @@ class Validity:
 
 
 def refuse(name: str, did: str, changed: tuple[ChangedValue, ...]) -> None:
-    """Raise `DefaultChanged` for what was made with other values than are asked for."""
+    """Raise `DefaultChanged` for a result of other values than are asked for."""
     raise DefaultChanged(
         f"{name} {did}, which was a default then: {'; '.join(map(str, changed[:5]))}, at {caller()}. The old "
         f"results stay those of the old value if you write {changed[0].remedy()}; to run all anew, add a "
@@ -512,7 +514,7 @@ def _upstream(job: Job) -> Iterator[Job]:
 
 
 def _source(job: Job) -> MadeFrom | None:
-    """What a job is, as a source; None while it is not known what it will be."""
+    """A job as a source; None while its result is not known."""
     marker = job.marker
     if marker is not None and marker.reason is None and marker.nonce != job.rerun_of:
         return source_of(_key(job), marker)
@@ -572,7 +574,7 @@ def is_of_other_code(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 
 class StoredValidity:
-    """The check of jobs that are made of stored parameters, as those of a search are."""
+    """The check of jobs that are made of stored parameters, as jobs of a search are."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -582,7 +584,7 @@ class StoredValidity:
     def is_valid(self, job: Job, marker: Marker) -> bool:
         """True if the result of a job that was found done can be reused, False if it is to be run again.
 
-        Raises `DefaultChanged` for the result of other values than those that are stored.
+        Raises `DefaultChanged` for the result of other values than the stored ones.
         """
         params = job.work.params(job.layout, job.paths)
         now, then = json.loads(params), marker.record.get("defaults")
@@ -627,7 +629,7 @@ class StoredValidity:
 
 
 def renewed_record(files: Files, layout: Layout, record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The record of an attempt for one that follows now: what it is made from is as it is now."""
+    """The record of an attempt for one that follows now: its sources are as they are now."""
     made = []
     for one in MadeOf.of(record, dict).sources.values():
         assert one is not None
@@ -643,7 +645,7 @@ _MOST_DROPPED = 20
 
 
 def note_dropped(files: Files, paths: JobPaths, roots: Sequence[str]) -> None:
-    """Have the record of a job that is done name what is removed from its directory: it stays valid.
+    """Have the record of a done job name the files removed from its directory: it stays valid.
 
     Under the lock of the job, which the caller has. Declared outputs are all named, other files as far as
     a marker has room for them.
@@ -739,7 +741,7 @@ def _is_there(files: Files, script: str) -> bool:
     try:
         return files.stat(script) is not None
     except OSError:
-        return False  # what cannot be looked at cannot be run either
+        return False  # an unreadable script cannot be run either
 
 
 def _claimed(files: Files, path: str) -> tuple[str, str] | None:
@@ -782,7 +784,7 @@ class SharedRecord(NamedTuple):
 
     @classmethod
     def read(cls, files: Files, path: str) -> SharedRecord | None:
-        """The record at a path; None without one that can be used."""
+        """The record at a path; None without a usable one."""
         try:
             found = json.loads(files.read(path, _LARGEST_RECORD))
         except (OSError, TenutoError, ValueError):
@@ -803,7 +805,7 @@ class SharedThings:
     def check(self, task: Any, layout: Layout, *, really: bool) -> None:
         """Check caches and partials of a task and of the configs in it; `DefaultChanged` refuses one.
 
-        With `really`, what is new is recorded, and caches of other code are cleared if that is asked for.
+        With `really`, new things are recorded, and caches of other code are cleared if that is asked for.
         """
         for config in inside(task):
             cls = live_class(type(config))
@@ -823,7 +825,7 @@ class SharedThings:
         return found
 
     def remembered(self, config: Any, kind: str, life: str) -> None:
-        """Have jobs that use a config be made from what is there now."""
+        """Have jobs that use a config be made from its present files."""
         key = next(one for one in shared_keys(config) if one.startswith(kind))
         self._validity.note_shared(MadeFrom(key, life, file_digests.code(classes_of(config)).digest))
 

@@ -1,31 +1,171 @@
 """The jobs of a workspace as a reader sees them, in any process at any time, whatever door they came by.
-Reads only. It needs no scheduler, and survives whatever lies on the disk.
+Reads only, by as deep a look as its caller needs; needs no scheduler, and raises for nothing that it finds.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
+from enum import Enum, unique
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from tenuto.errors import TenutoError
 from tenuto.jobs.directories import MovedJobs, job_keys
 from tenuto.jobs.job_progress import last_progress
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.parameters import Stored, read_stored
 from tenuto.jobs.result_table import ResultReader, flat_result, result_of
 from tenuto.jobs.row import Row, row_key
-from tenuto.jobs.sight import REMOVED, Depth, Sight, look
 from tenuto.launchers.clusters import Clusters
+from tenuto.launchers.results import readable
 from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.states import JobState
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.workspace import job_directory
 from tenuto.workspace.attempt_files import read_made_of
 from tenuto.workspace.carbon import Measured, read_carbon
 from tenuto.workspace.derive import ClusterReport, Evidence
+from tenuto.workspace.job_directory import Ask
 from tenuto.workspace.layout import JobPaths, Layout, is_job_id, name_of_directory
 from tenuto.workspace.markers import Marker
-from tenuto.workspace.ports import Machine
-from tenuto.workspace.records import LaunchRecord
+from tenuto.workspace.ports import FileKind, Machine
+from tenuto.workspace.records import LaunchRecord, PidRecord, read_record
+
+REMOVED = "its directory was removed"
+
+
+class Sight(NamedTuple):
+    """What a list shows of a job."""
+
+    state: JobState
+    reason: JobFailureStatus | None = None
+    message: str | None = None
+    attempt: int = 0
+    requested: datetime | None = None
+    """When the current attempt was asked for; unknown where only a marker was read."""
+    starttime: datetime | None = None
+    endtime: datetime | None = None
+    marker: Marker | None = None
+    result: Any = None
+    """What a job that is done gave, as plain JSON; None also for a result too large for its marker."""
+    has_large_result: bool = False
+    alarm: str | None = None
+    is_there: bool = True
+    """False if the job has no directory."""
+    evidence: Evidence | None = None
+    """The evidence; only at that depth."""
+    where: str = ""
+    """The machine that runs or ran the current attempt; not known where only a marker was read."""
+
+    @property
+    def decided(self) -> datetime | None:
+        """The last instant that the directory knows of the current attempt."""
+        return self.endtime or self.starttime or self.requested
+
+
+_ABSENT = Sight(JobState.UNSCHEDULED, is_there=False)
+
+
+@unique
+class Depth(Enum):
+    """How much of a directory is read."""
+
+    STATE = "state"
+    """As few files as possible, to count thousands of jobs. Markers are not opened, so the state can be wrong
+    where a crash left the marker of an older attempt. Only `state` is filled in."""
+    ROW = "row"
+    """What a list shows: one marker for a job that is done, all the evidence for any other."""
+    EVIDENCE = "evidence"
+    """All the evidence, for every job."""
+
+
+def look(machine: Machine, paths: JobPaths, depth: Depth = Depth.ROW, ask: Ask | None = None) -> Sight:
+    """What the directory of a job shows; `ask`: called for an attempt that a cluster has."""
+    try:
+        kind = _kind(machine, paths.directory)
+        if kind is None:
+            return _ABSENT
+        if kind is not FileKind.DIRECTORY:
+            return _ABSENT._replace(alarm=f"{paths.directory} is a {kind.value}, not a directory")
+        if depth is Depth.STATE and (state := _state(machine, paths)) is not None:
+            return Sight(state)
+        if depth is not Depth.EVIDENCE and machine.files.stat(paths.failed) is None:
+            done = read_record(machine.files, paths.done, Marker.decode)
+            if isinstance(done, Marker) and done.reason is None:
+                return _by_marker(JobState.DONE, done)
+        sight = _settled(job_directory.look(machine, paths, ask=ask))
+        return sight if depth is Depth.EVIDENCE else sight._replace(evidence=None)
+    except (OSError, TenutoError) as error:
+        return Sight(JobState.UNSCHEDULED, alarm=f"it cannot be looked at: {error}")
+
+
+def _state(machine: Machine, paths: JobPaths) -> JobState | None:
+    """The state of a job by its file names alone; None where they do not tell."""
+    if _kind(machine, paths.failed) is FileKind.FILE:
+        return JobState.ERROR
+    if _kind(machine, paths.done) is FileKind.FILE:
+        return JobState.DONE
+    if machine.files.stat(paths.launch) is None and not machine.locks.is_locked(paths.lock):
+        # A runner that ended well between the two looks has removed its launch record.
+        return JobState.DONE if _kind(machine, paths.done) is FileKind.FILE else JobState.UNSCHEDULED
+    return None
+
+
+def _settled(found: job_directory.Settled) -> Sight:
+    evidence, derived, _ = found
+    pid = evidence.pid if isinstance(evidence.pid, PidRecord) else None
+    launch = evidence.launch if isinstance(evidence.launch, LaunchRecord) else None
+    sight = Sight(
+        derived.state,
+        derived.reason,
+        derived.message,
+        derived.attempt,
+        requested=launch.requested if launch else None,
+        starttime=pid.started if pid and pid.attempt == derived.attempt else None,
+        alarm=derived.alarm,
+        evidence=evidence,
+        where=_where(launch, pid, derived.attempt),
+    )
+    if derived.marker is None:
+        if launch is not None and launch.withdrawn and derived.state is JobState.ERROR:
+            # The machine refused the start, and nothing was run: no failure, and no try.
+            return sight._replace(state=JobState.UNSCHEDULED, reason=None, message=None)
+        return sight
+    marked = _by_marker(derived.state, derived.marker)
+    return marked._replace(
+        message=derived.message,
+        alarm=derived.alarm,
+        requested=sight.requested,
+        evidence=evidence,
+        where=sight.where,
+    )
+
+
+def _where(launch: LaunchRecord | None, pid: PidRecord | None, attempt: int) -> str:
+    if pid is not None and pid.attempt == attempt:
+        return sys.intern(pid.identity.host)  # one string for the rows of a machine
+    return sys.intern(launch.host) if launch is not None and launch.attempt == attempt else ""
+
+
+def _by_marker(state: JobState, marker: Marker) -> Sight:
+    return Sight(
+        state,
+        marker.reason,
+        marker.message,
+        marker.attempt,
+        starttime=marker.starttime,
+        endtime=marker.endtime,
+        marker=marker._replace(launch={}) if marker.launch else marker,  # a list keeps very many
+        result=readable(marker.result) if state is JobState.DONE else None,
+        has_large_result=marker.result_stored and state is JobState.DONE,
+    )
+
+
+def _kind(machine: Machine, path: str) -> FileKind | None:
+    found = machine.files.stat(path)
+    return None if found is None else found.kind
+
 
 PATIENCE_S = 2.0
 
@@ -49,7 +189,7 @@ class Inquiry:
 _MOST_LOGS = 1000
 
 
-class JobDetail(NamedTuple):
+class StoredDetail(NamedTuple):
     """Everything about one job."""
 
     job: Row
@@ -68,7 +208,7 @@ class JobDetail(NamedTuple):
     record: Mapping[str, Any] = {}
     """What its result was made of."""
     carbon: Mapping[int, Measured] = {}
-    """attempt -> what it used."""
+    """attempt -> its use."""
     max_retries: int = 0
     """How often a resumable job is restarted when its time is up."""
 
@@ -103,7 +243,14 @@ class JobsView:
         """
         task, _, identity = name.rstrip("/").rpartition("/")
         task = task.rpartition("/")[2]
-        keys = list(self.job_keys())
+        moved = self.moved.read()
+
+        def begins(task_id: str) -> str | None:
+            if task:
+                return identity if _is_task(task_id, task) else None
+            return "" if _is_task(task_id, identity) else identity
+
+        keys = [key for key in job_keys(self._files, self.layout.jobs, begins) if key not in moved]
         found = _named(keys, task, identity) or _named(list(self.moved.read()), task, identity)
         return list(dict.fromkeys(map(self.moved.present, found)))
 
@@ -119,7 +266,7 @@ class JobsView:
         return look(self.machine, self.layout.job(*key), depth, ask=self.inquiry)
 
     def job(self, key: JobKey) -> Row:
-        """One job; a door adds what it knows of it."""
+        """One job; a door adds its own fields."""
         return self.job_alone(key)
 
     def job_alone(self, key: JobKey) -> Row:
@@ -165,8 +312,8 @@ class JobsView:
         returned = result_of(files, self.layout.job(*row.job_key), row)
         return {**ResultReader(files, self.layout).parameters(row.job_key), **flat_result(returned)}
 
-    def detail(self, key: JobKey) -> JobDetail:
-        """Everything about one job; a door adds what it knows of it."""
+    def detail(self, key: JobKey) -> StoredDetail:
+        """Everything about one job; a door adds its own fields."""
         paths = self.layout.job(*key)
         job, stored, sight = (
             self.job_alone(key),
@@ -176,7 +323,7 @@ class JobsView:
         evidence = sight.evidence
         if evidence is not None and sight.state is job.state:
             job = job._replace(started=sight.starttime or job.started)
-        return JobDetail(
+        return StoredDetail(
             job=job,
             stored=stored,
             dependencies=tuple(self.job_alone(one) for one in dict.fromkeys(stored.upstream.values())),
@@ -211,12 +358,12 @@ class JobsView:
 
 def _named(keys: list[JobKey], task: str, identity: str) -> list[JobKey]:
     if task:
-        by_id = [key for key in keys if _is_task(key, task) and key.job_id.startswith(identity)]
+        by_id = [key for key in keys if _is_task(key.task_id, task) and key.job_id.startswith(identity)]
         return [key for key in by_id if key.job_id == identity] or by_id
     by_id = [key for key in keys if key.job_id.startswith(identity)]
     exact = [key for key in by_id if key.job_id == identity]
-    return exact or by_id + [key for key in keys if _is_task(key, identity) and key not in by_id]
+    return exact or by_id + [key for key in keys if _is_task(key.task_id, identity) and key not in by_id]
 
 
-def _is_task(key: JobKey, name: str) -> bool:
-    return key.task_id == name or key.task_id.endswith(f".{name}") or key.task_id.rpartition(".")[2] == name
+def _is_task(task_id: str, name: str) -> bool:
+    return task_id == name or task_id.endswith(f".{name}") or task_id.rpartition(".")[2] == name

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import MOST_EARLIER, JobComparison, Nearest, newest
 from tenuto.jobs.validity import MadeFrom, MadeOf, source_of
-from tenuto.jobs.view import JobDetail, JobsView
+from tenuto.jobs.view import JobsView, StoredDetail
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.requirements import size_text, time_text
 from tenuto.launchers.warm.remedies import remedy_of
@@ -24,19 +24,19 @@ from tenuto.workspace.layout import is_job_id
 class JobExplanation(NamedTuple):
     """The answer to `why`."""
 
-    detail: JobDetail
+    detail: StoredDetail
     because: tuple[str, ...]
     """Sentences on its state, the most important first."""
     nearest: Nearest | None
     reuse: str
     """A sentence on why it was run at all."""
     code: tuple[str, ...]
-    """Sentences on code that differs from what was run."""
+    """Sentences on code that differs from the code that was run."""
     next_steps: tuple[str, ...]
 
 
-def explain(view: JobsView, detail: JobDetail) -> JobExplanation:
-    """Why a job is in its state, as far as directories tell; a door adds what it knows."""
+def explain(view: JobsView, detail: StoredDetail) -> JobExplanation:
+    """Why a job is in its state, as far as directories tell; a door adds its own sentences."""
     nearest, reuse = _nearest(view, detail)
     return JobExplanation(
         detail,
@@ -48,7 +48,7 @@ def explain(view: JobsView, detail: JobDetail) -> JobExplanation:
     )
 
 
-def _because(detail: JobDetail) -> Iterator[str]:
+def _because(detail: StoredDetail) -> Iterator[str]:
     job = detail.job
     if job.alarm:
         yield job.alarm
@@ -84,8 +84,8 @@ def _because(detail: JobDetail) -> Iterator[str]:
         yield f"this is attempt {job.attempt}"
 
 
-def _story(detail: JobDetail) -> list[str]:
-    """What became of the attempts before this one, and what it may use; empty for the first."""
+def _story(detail: StoredDetail) -> list[str]:
+    """How the attempts before this one ended, and its allowance; empty for the first."""
     launch, job = detail.launch, detail.job
     if launch is None or not launch.earlier or launch.attempt != job.attempt:
         return []
@@ -117,7 +117,7 @@ def _story(detail: JobDetail) -> list[str]:
     return [*told, f"attempt {launch.attempt}: {grown}{job.state.name.lower()}"]
 
 
-def _where(view: JobsView, detail: JobDetail) -> Iterator[str]:
+def _where(view: JobsView, detail: StoredDetail) -> Iterator[str]:
     """Under which id a cluster's own tools show the attempt: another job's, if that one's process ran it."""
     launch, job = detail.launch, detail.job
     if launch is None or not launch.external or launch.attempt != job.attempt:
@@ -132,7 +132,7 @@ def _where(view: JobsView, detail: JobDetail) -> Iterator[str]:
             yield f"job {waiting} of {launch.launcher} is to run it"
 
 
-def _next_steps(detail: JobDetail) -> Iterator[str]:
+def _next_steps(detail: StoredDetail) -> Iterator[str]:
     short = detail.job.name
     if detail.job.state is JobState.ERROR:
         stranded = [one for one in detail.dependencies if one.state is JobState.ERROR]
@@ -150,7 +150,7 @@ def _next_steps(detail: JobDetail) -> Iterator[str]:
 # Reuse
 
 
-def _nearest(view: JobsView, detail: JobDetail) -> tuple[Nearest | None, str]:
+def _nearest(view: JobsView, detail: StoredDetail) -> tuple[Nearest | None, str]:
     own = detail.stored
     if own.problem is not None:
         return None, f"its parameters are not known: {own.problem}"
@@ -180,7 +180,7 @@ def _nearest(view: JobsView, detail: JobDetail) -> tuple[Nearest | None, str]:
 # Code
 
 
-def _code(view: JobsView, detail: JobDetail, nearest: Nearest | None) -> Iterator[str]:
+def _code(view: JobsView, detail: StoredDetail, nearest: Nearest | None) -> Iterator[str]:
     own = MadeOf.of(detail.record, dict)
     reused = "; an identity counts parameters, not code, so the result is reused all the same"
     for file, digest in own.files.items():
@@ -200,7 +200,7 @@ def _code(view: JobsView, detail: JobDetail, nearest: Nearest | None) -> Iterato
 
 
 def _source_now(view: JobsView, key: str) -> MadeFrom | None:
-    """What a job that another was made from is now; None for what is no job, or is not done."""
+    """A job that another was made from, as it is now; None without a job that is done."""
     task_id, _, job_id = key.rpartition("/")
     if ":" in key or not is_job_id(job_id):
         return None

@@ -7,10 +7,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tenuto.errors import LauncherNotFound, SettingsError
-from tenuto.launchers.plugins import load_plugin
 from tenuto.launchers.protocols import Process
 from tenuto.light import late
 from tenuto.settings import SLURM, load_settings
@@ -19,8 +18,11 @@ from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.records import LaunchRecord
 
 if TYPE_CHECKING:
+    import importlib.metadata as metadata
+
     from tenuto.launchers.cluster import follower
 else:
+    metadata = late("importlib.metadata")
     follower = late("tenuto.launchers.cluster.follower")
 
 logger = logging.getLogger("tenuto.launchers")
@@ -30,9 +32,9 @@ class Cluster(Protocol):
     """What one system knows of the attempts that were handed over to it. No call waits for the system."""
 
     def report(self, paths: JobPaths, launch: LaunchRecord) -> ClusterReport:
-        """What is known of an attempt now.
+        """The state of an attempt now.
 
-        `ENDED` is said only if the system confirmed the end, or the fence has passed; what is not known yet
+        `ENDED` is said only if the system confirmed the end, or the fence has passed; an unknown state
         is `NOTHING`, and never an end.
         """
         ...
@@ -50,7 +52,7 @@ Loader = Callable[[], Cluster]
 
 
 _LOADERS: dict[str, Loader] = {}
-"""name of a launcher -> how its cluster is had, besides those of the settings"""
+"""name of a launcher -> how its cluster is had, besides the clusters of the settings"""
 
 
 def plug_in(name: str, loader: Loader) -> None:
@@ -135,3 +137,30 @@ def _loaded(name: str) -> Cluster | None:
         "jobs of launcher %s cannot be asked for: %s", name, problem, extra={"action": "cluster_unknown"}
     )
     return None
+
+
+# Launchers that other distributions bring, by entry points; `tenuto.testing` has contract suites for them.
+
+GROUP = "tenuto.launchers"
+
+
+def plugin_names() -> list[str]:
+    """The names of the launchers that are installed besides our own."""
+    return sorted({point.name for point in metadata.entry_points(group=GROUP)})
+
+
+def load_plugin(name: str) -> Any:
+    """What an entry point leads to: called with the settings, it makes a launcher.
+
+    Of an external launcher's, its attribute `cluster`, called without arguments, gives the `Cluster` that
+    answers for its attempts. Raises `LauncherNotFound` if there is none of that name, or it cannot be loaded.
+    """
+    for point in metadata.entry_points(group=GROUP, name=name):
+        try:
+            return point.load()
+        except Exception as error:
+            raise LauncherNotFound(
+                f"the launcher {name!r} ({point.value}) cannot be loaded: {error}"
+            ) from error
+    installed = ", ".join(plugin_names()) or "none"
+    raise LauncherNotFound(f"there is no launcher {name!r}; installed besides our own: {installed}")

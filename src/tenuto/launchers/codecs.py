@@ -26,7 +26,7 @@ class Codec(NamedTuple):
     """How the values of one library are kept."""
 
     name: str
-    """The library, and for all but its first codec what it keeps, as in ``polars.series``."""
+    """The library, and for all but its first codec the type, as in ``polars.series``."""
     kinds: tuple[str, ...]
     """The names of its classes."""
     suffix: str
@@ -34,7 +34,7 @@ class Codec(NamedTuple):
     """Writes a value to a path; `TypeError` or `ValueError` for one that would not come back as it was."""
     read: Callable[[str], Any]
     is_there: Callable[[], bool] = lambda: True
-    """Whether what it needs besides the library is installed."""
+    """Whether its other requirements are installed."""
 
 
 def codecs_for(value: object, *, pickles: bool) -> list[Codec]:

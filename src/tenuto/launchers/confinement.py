@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum, unique
 from fnmatch import fnmatchcase
 from glob import glob
@@ -24,6 +25,8 @@ INSIDE = "/work"
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt")
 _GPU_DEVICES = ("/dev/nvidia*", "/dev/dri", "/dev/kfd", "/dev/dxg")
 _TRY_S = 10.0
+COMMON = ("/tmp", "/var/tmp", "/dev/shm")
+"""The places that every user may write to, which a payload with a uid alone shares with others."""
 RESOLVER = "/run/systemd/resolve"
 
 
@@ -44,7 +47,7 @@ class Guest(NamedTuple):
     """Its own uid; None: the node's."""
     network: bool = False
     paths: tuple[str, ...] = ()
-    """Places that it may read, besides those of the system."""
+    """Places that it may read, besides the system's."""
     gpus: bool = False
     """Whether it sees the devices of GPUs."""
     processes: int | None = None
@@ -90,7 +93,7 @@ class Private(NamedTuple):
     def hidden_in(self, place: str, *, by_others: bool) -> tuple[list[str], list[str]]:
         """The directories and the files to be hidden in a place, by their names in it.
 
-        ``by_others``: a payload with a uid of its own sees it, and cannot hide what it cannot reach.
+        ``by_others``: a payload with a uid of its own sees it, and cannot hide a place that it cannot reach.
         """
         real = os.path.realpath(place)
         directories: list[str] = []
@@ -135,7 +138,7 @@ def passed_on(variables: Mapping[str, str], patterns: Sequence[str]) -> dict[str
 
 
 def _below(above: str, path: str) -> str | None:
-    """What is left of a path below another one: empty for the same, None if it is not below."""
+    """The rest of a path below another one: empty for the same, None if it is not below."""
     if path == above:
         return ""
     return path[len(above.rstrip("/")) :] if path.startswith(above.rstrip("/") + "/") else None
@@ -215,9 +218,9 @@ class Sandbox(NamedTuple):
 
 
 def bwrap(guest: Guest, private: Private = NOTHING) -> list[str]:
-    """The arguments of bubblewrap: everything of its own but what it may read, and its directory.
+    """The arguments of bubblewrap: its own places, those that it may read, and its directory.
 
-    What is private to the service is hidden in each place that is shown; a place that is shown later, below
+    Files private to the service are hidden in each place that is shown; a place that is shown later, below
     one that is hidden, is there.
     """
     line = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session"]
@@ -402,6 +405,20 @@ def trial(sandbox: Sandbox, data: str, paths: Sequence[str] = ()) -> str | None:
         return said or f"exit code {ended.returncode}"
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def clear_common(uid: int) -> None:
+    """Removes what the processes of a uid, which have ended, left in the places that all users share."""
+    for place in COMMON:
+        with suppress(OSError), os.scandir(place) as found:
+            for entry in found:
+                with suppress(OSError):  # another user may remove it, too
+                    if entry.stat(follow_symlinks=False).st_uid != uid:
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+                    else:
+                        os.unlink(entry.path)
 
 
 def hand_over(work: str, uid: int) -> None:

@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from math import inf
-from signal import SIGKILL
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tenuto.errors import LaunchRefused
@@ -23,6 +22,7 @@ from tenuto.launchers.local import LocalProcess, Readable, find_local, sweep_loc
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.terms import BARE, ENTRY, SIGNALS
 from tenuto.launchers.warm.fork_safety import MEMORY_LIMIT
+from tenuto.launchers.warm.helper import bury, retire, watched
 from tenuto.launchers.warm.needs import LEAN, Needs, ProcessVariables, Surroundings
 from tenuto.launchers.warm.parent import (
     Answer,
@@ -30,10 +30,10 @@ from tenuto.launchers.warm.parent import (
     ParentGone,
     WarmParent,
     changed_variables,
+    retire_all,
     said_ready,
 )
 from tenuto.launchers.warm.remedies import Reasons
-from tenuto.launchers.warm.retirement import bury, retire, retire_all
 from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS, MessageTooLong
 from tenuto.workspace.job_directory import read_pid
 from tenuto.workspace.json_bytes import to_json
@@ -93,9 +93,12 @@ class DirectLauncher:
             raise
         finally:
             os.close(said_ready)
-        return LocalProcess(
-            self.name, self._handle(pid, ready), order.launch.attempt, ready=ready, child=True
-        )
+        try:
+            handle = watched(self._machine, pid)
+        except OSError:
+            os.close(ready)
+            raise
+        return LocalProcess(self.name, handle, order.launch.attempt, ready=ready, child=True)
 
     def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> LocalProcess | None:
         return find_local(self._machine, self.name, launch, pid)
@@ -140,21 +143,9 @@ class DirectLauncher:
             setsigdef=SIGNALS,
         )
 
-    def _handle(self, pid: int, ready: int) -> PidfdHandle:
-        try:
-            fd = os.pidfd_open(pid)
-        except OSError:  # no descriptor left: a runner that cannot be watched must not run
-            os.close(ready)
-            with suppress(ProcessLookupError, ChildProcessError):
-                os.kill(pid, SIGKILL)
-                os.waitpid(pid, 0)
-            raise
-        own = self._machine.processes.own()
-        return PidfdHandle(self._machine.processes.identify(pid) or own._replace(pid=pid, start_time=0), fd)
-
 
 # The handle of a runner that ended before the launcher could open it.
-# It was heard of only through what it wrote.
+# Only its records told of it.
 
 
 class EndedHandle:
@@ -212,13 +203,8 @@ class _Unfit(NamedTuple):
         return time.monotonic() < self.until and self.changed == needs.changed()
 
 
-class ForkingLauncher:
-    """Starts each runner by a fork."""
-
-    name: str
-    external = False
-    lock_path: str | None = None
-    limits: Limits | None = None
+class ForkingLauncher(DirectLauncher):
+    """Starts each runner by a fork; by an interpreter of its own where that cannot be."""
 
     def __init__(
         self,
@@ -235,11 +221,7 @@ class ForkingLauncher:
 
         `shares_slots`: the slots are those of a workspace on this machine, whichever process uses them.
         """
-        self._machine = machine or this_machine()
-        self._python = python or sys.executable
-        self._direct = DirectLauncher(self._machine, slots=slots, python=python)
-        self._direct.name = self.name
-        self.slots = self._direct.slots
+        super().__init__(machine, slots=slots, python=python)
         self.shares_slots = shares_slots
         self.is_in_job = STAMP in os.environ
         """This process was started by a job, which holds a slot meanwhile."""
@@ -253,14 +235,6 @@ class ForkingLauncher:
         self._is_closed = False
         self._reasons = Reasons()
         self._unfit: dict[Needs, _Unfit] = {}
-
-    @property
-    def pool(self) -> object:
-        return self
-
-    def adapted(self, alternative: Alternative) -> Self:
-        """This launcher: the limits of a job on this machine go with the job."""
-        return self
 
     async def start(self, order: StartOrder) -> LocalProcess:
         environment = self._surroundings.now()
@@ -279,7 +253,7 @@ class ForkingLauncher:
             started = await self._started_from(LEAN, order, environment, why_fresh)
             if isinstance(started, LocalProcess):
                 return started
-        return await self._direct.start(order)
+        return await super().start(order)
 
     async def _started_from(
         self, needs: Needs, order: StartOrder, environment: ProcessVariables, why_fresh: str | None
@@ -305,17 +279,11 @@ class ForkingLauncher:
         return why
 
     def remarks(self) -> list[str]:
-        """What was not forked and why, one sentence for each, for the summary of a run."""
+        """The jobs that were not forked and why, one sentence for each, for the summary of a run."""
         return self._reasons.said()
 
     def _cannot_fork(self, order: StartOrder) -> bool:
         return self._is_closed or len(order.tokens) + 3 > MOST_DESCRIPTORS
-
-    def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> LocalProcess | None:
-        return find_local(self._machine, self.name, launch, pid)
-
-    async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
-        return await sweep_local(self._machine, paths, launch)
 
     def warm_up(self) -> None:
         """Starts the parent that commands are forked from: for a server, whose first job then need not wait.
@@ -328,7 +296,7 @@ class ForkingLauncher:
                 self._parent(LEAN)
 
     def close(self) -> None:
-        """Ends the parents. What is still started here is started without."""
+        """Ends the parents. Later jobs start here without."""
         self._is_closed = True
         retire_all(self._parents)
         give_up = time.monotonic() + _ENDS_S
@@ -424,7 +392,7 @@ class ForkingLauncher:
     ) -> LocalProcess | _NotForked:
         said = answer.content
         if "pid" in said:
-            handle = self._handle(parent, said["pid"], answer.pidfd)
+            handle = self._forked(parent, said["pid"], answer.pidfd)
             return LocalProcess(self.name, handle, order.launch.attempt, ready=ready, word=word)
         if "errno" in said:
             raise OSError(said["errno"], said["problem"])
@@ -438,7 +406,7 @@ class ForkingLauncher:
             return _NotForked(said["unfit"])
         return _NotForked(f"changes while it is imported ({said['stale']})", with_another_parent=True)
 
-    def _handle(self, parent: WarmParent, pid: int, pidfd: int | None) -> ProcessHandle:
+    def _forked(self, parent: WarmParent, pid: int, pidfd: int | None) -> ProcessHandle:
         identity = self._own._replace(pid=pid, start_time=0)
         if pidfd is not None:
             return PidfdHandle(identity, pidfd)
@@ -454,7 +422,7 @@ class ForkingLauncher:
     async def _after_its_death(
         self, parent: WarmParent, order: StartOrder, ready: int, word: Readable
     ) -> LocalProcess | _NotForked:
-        """The parent died with the order in its hands: the other end of `ready` tells what it did."""
+        """The parent died with the order in its hands: the other end of `ready` tells its answer."""
         self._drop(parent)
         if await said_ready(ready, word):
             word.close()
@@ -474,7 +442,7 @@ class ForkingLauncher:
         found = find_local(self._machine, self.name, order.launch, pid)
         return found or LocalProcess(self.name, EndedHandle(pid.identity if pid else self._own), attempt)
 
-    # What is said once.
+    # The remarks that are made once.
 
     def _note_unfit(self, needs: Needs, why: str, for_s: float = inf, *, spares_help: bool = False) -> None:
         self._unfit[needs] = _Unfit(why, needs.changed(), time.monotonic() + for_s, spares_help)

@@ -61,7 +61,7 @@ class CarbonPlan(NamedTuple):
 class Confinement(NamedTuple):
     """What a command is kept from; applied in the payload, before it becomes the command.
 
-    A confined command has the variables that it is given and no others, gains no privileges by what it runs,
+    A confined command has the variables that it is given and no others, gains no privileges by its programs,
     leaves no core file, and ends with its runner whatever user it runs as.
     """
 
@@ -74,7 +74,7 @@ class Confinement(NamedTuple):
     """The user that it runs as; another one only if the runner is root's."""
     gid: int | None = None
     groups: tuple[int, ...] | None = None
-    """None: with a uid of its own it has none, else those of the runner."""
+    """None: with a uid of its own it has none, else the runner's."""
     passed: tuple[str, ...] | None = None
     """Variables of the runner that it has, where they are set: a cluster says by them what a job got."""
 
@@ -102,7 +102,7 @@ class Command(NamedTuple):
 
     @classmethod
     def decode(cls, written: Mapping[str, Any]) -> "Command":
-        written = {**written}  # what is no mapping raises `TypeError` here
+        written = {**written}  # a value that is no mapping raises `TypeError` here
         confinement = written.get("confinement")
         if confinement is not None and "groups" in confinement:
             confinement = {**confinement, "groups": tuple(confinement["groups"])}

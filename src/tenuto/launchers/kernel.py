@@ -30,7 +30,7 @@ def fork_quietly() -> int:
     Only for a process of a single thread, and a child that runs nothing but Tenuto.
     """
     pid = _call("fork")
-    return os.fork() if pid is None or pid < 0 else pid  # the second try says what is wrong
+    return os.fork() if pid is None or pid < 0 else pid  # the second try names the error
 
 
 def become_subreaper() -> bool:
@@ -56,7 +56,7 @@ def close_all_but(kept: set[int]) -> None:
             try:
                 os.close(fd)
             except OSError:
-                continue  # the one that listed the directory
+                continue  # the descriptor that listed the directory
 
 
 def is_unlinked(fd: int) -> bool:

@@ -51,7 +51,7 @@ def find_leftovers(
     """The processes that an attempt left, seen from outside.
 
     The stamp finds what the lock cannot: programs started with all descriptors closed, as `subprocess` does.
-    Logs and session find what was given another environment besides. Without `launch` only the lock and the
+    Logs and session find processes with another environment besides. Without `launch` only the lock and the
     logs are asked. `members`: pids that are known to be of the attempt.
     """
     pids = {*machine.locks.holders(paths.lock, DESCENDANTS_BYTE), *members, *_writers(paths)}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tenuto.light import NamedTuple, pattern
 from tenuto.workspace.json_bytes import from_json, to_json
+from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Files
 from tenuto.workspace.records import Fields
 
@@ -25,6 +26,10 @@ class Order(NamedTuple):
     script_name: str
     nonce: str
 
+    @property
+    def paths(self) -> JobPaths:
+        return JobPaths(self.directory, self.script_name)
+
 
 class Header(NamedTuple):
     """What holds for all runners of a submission."""
@@ -33,7 +38,7 @@ class Header(NamedTuple):
     bell: str | None = None
     """The file into which runners write that they began and ended."""
     job: tuple[str, ...] = ()
-    """Variables of a runner's environment whose values, joined by `_`, are the cluster's id of its job."""
+    """Variables of a runner's environment whose values are the cluster's id of its job; see `task`."""
     reuse_s: float = 0.0
     """How long after its start a runner takes further orders of the submission."""
     orders: int = 0
@@ -44,11 +49,16 @@ class Header(NamedTuple):
     """Of a pilot: how long it has."""
     idle_s: float = 0.0
     """Of a pilot: how long after its last order it ends."""
+    task: str = "{job}_{index}"
+    """How the cluster writes the id of a task, whose index is the last of the values."""
 
     @property
     def own_job(self) -> str | None:
         """The cluster's id of the job that this process is."""
-        return "_".join(filter(None, map(os.environ.get, self.job))) or None
+        *job, last = [""] + [value for name in self.job if (value := os.environ.get(name))]
+        if len(job) < 2:
+            return last or None
+        return self.task.replace("{job}", "_".join(job[1:])).replace("{index}", last)
 
 
 class ManifestUnreadable(ValueError):
@@ -85,6 +95,7 @@ def read_header(files: Files, path: str) -> tuple[Header, int, int]:
             fields.integer("slots", default=0),
             fields.optional_number("time_s") or 0.0,
             fields.optional_number("idle_s") or 0.0,
+            fields.optional_text("task") or Header(0.0).task,
         )
         return header, fields.integer("first", least=1), fields.integer("width", least=1)
     except (ValueError, TypeError) as error:
@@ -113,7 +124,7 @@ def setup_path(path: str, index: int | str) -> str:
 
 
 class SetupFailure(NamedTuple):
-    """What is known of a setup that failed."""
+    """The facts about a setup that failed."""
 
     message: str
     """The last line that it said, and its exit code."""
@@ -121,7 +132,7 @@ class SetupFailure(NamedTuple):
 
 
 def setup_failure(files: Files, path: str) -> SetupFailure:
-    """Why a setup failed; the script around it has added the exit code to what it said, as the last line."""
+    """Why a setup failed; the script around it has added the exit code to its output, as the last line."""
     try:
         found = files.stat(path)
         said = files.read_range(path, max(found.size - _MOST_SAID, 0), _MOST_SAID) if found else b""

@@ -65,7 +65,7 @@ class OutputsWriter:
 
 
 def read_outputs(files: Files, paths: JobPaths, offset: int = 0) -> tuple[list[TaskOutput], int]:
-    """The outputs from `offset` on, and where to go on next time. What is torn or garbled is skipped."""
+    """The outputs from `offset` on, and where to go on next time. Torn or garbled lines are skipped."""
     outputs = []
     try:
         for line in read_lines(files, paths.task_outputs, offset):
@@ -119,7 +119,7 @@ def way_to(wanted: Any, root: Any) -> tuple[str | int, ...] | None:
 
 
 def plain(value: Any) -> Any:
-    """An argument of an output as JSON data; `TypeError` for what is not plain.
+    """An argument of an output as JSON data; `TypeError` for a value that is not plain.
 
     Plain are values, lists, mappings, dataclasses and NamedTuples of plain values. Nothing is pickled: any
     program can read the arguments of an output, and reading them runs nothing.

@@ -1,4 +1,4 @@
-"""What a launcher is, and what it hands back: the seam between the scheduler and whatever runs a job.
+"""A launcher, and the values that it hands back: the seam between the scheduler and whatever runs a job.
 Starts nothing itself; each launcher has its own module, and one contract suite covers them all.
 """
 
@@ -32,7 +32,7 @@ class StartOrder(NamedTuple):
     tokens: tuple[LockHandle, ...] = ()
     """One handle for each unit of a token; of an external launcher's job the scheduler keeps them."""
     params: bytes | None = None
-    """What lies in `params.json`, if the starter of the attempt has it at hand."""
+    """The content of `params.json`, if the starter of the attempt has it at hand."""
     behind: int = 0
     """How many jobs of the scheduler wait for a slot, a token or another job."""
 
@@ -55,7 +55,7 @@ class Process(Protocol):
     async def confirmed(self) -> bool:
         """True once the runner has written its pid record; False if it ended before it could.
 
-        Raises `OSError` if the machine refused the runner what it needs: nothing was run, and it ends.
+        Raises `OSError` if the machine refused the runner a resource: nothing was run, and it ends.
         """
         ...
 
@@ -119,7 +119,7 @@ class Launcher(Protocol):
     async def start(self, order: StartOrder) -> Process:
         """Start a runner.
 
-        Raises `LaunchRefused` for what can never work, and `OSError` for what may work later (no process, no
+        Raises `LaunchRefused` if it can never work, and `OSError` if it may work later (no process, no
         descriptor, no memory left); in both cases nothing was started.
         """
         ...

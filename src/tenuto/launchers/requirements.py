@@ -5,7 +5,7 @@ Starts and chooses nothing; `selection` finds a launcher for a requirement.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -59,7 +59,7 @@ class Gpus:
 @guarded_by(RequirementError)
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One way to satisfy a requirement; None is what it leaves open.
+    """One way to satisfy a requirement; None leaves a quantity open.
 
     Of a job with several tasks `cores` are those of each task, `memory_bytes` and `gpus` those of each node.
     """
@@ -206,7 +206,7 @@ def read_alternatives(text: str) -> tuple[Alternative, ...]:
 
 
 def refuse(text: str, position: int, problem: str) -> NoReturn:
-    """Raises the error: the text, and below it a pointer with what was expected."""
+    """Raises the error: the text, and below it a pointer with the expected words."""
     before, after = _plain(text[:position]), _plain(text[position:])
     before = before if len(before) <= _SHOWN else "..." + before[3 - _SHOWN :]
     after = after if len(after) <= _SHOWN else after[: _SHOWN - 3] + "..."
@@ -240,62 +240,43 @@ class RequirementReader:
             self.refuse("expected '&', '|' or the end")
 
     def alternative(self) -> Alternative:
-        said: dict[str, object] = {}
+        said: dict[str, Any] = {}
         self.term(said)
         while self.next.text == "&":
             self.take()
             self.term(said)
-        return Alternative(**said)  # type: ignore[arg-type]
+        return Alternative(**said)
 
-    def term(self, said: dict[str, object]) -> None:
+    def term(self, said: dict[str, Any]) -> None:
         word = self.next
         if word.text == "duration":
-            self.once(said, "duration_s", "duration")
-            self.expect("=")
-            said["duration_s"] = self.time()
+            self.value(said, "duration_s", self.time)
         elif word.text == "cpu":
             self.take()
-            self.expect("(")
-            self.argument(said)
-            while self.next.text == ",":
-                self.take()
-                self.argument(said)
-            self.expect(")", "expected ',' or ')'")
+            self.inside(self.argument, said)
         elif word.text in KINDS:
             self.once(said, "gpus", "GPUs")
             said["gpus"] = self.gpus(word.text)
         elif word.text in ("nodes", "tasks"):
-            self.once(said, word.text, word.text)
-            self.expect("=")
-            at = self.next
-            said[word.text] = self.count()
+            at = self.value(said, word.text, self.count)
             nodes, tasks = said.get("nodes"), said.get("tasks")
-            if isinstance(nodes, int) and isinstance(tasks, int) and tasks % nodes:
+            if nodes is not None and tasks is not None and tasks % nodes:
                 self.refuse(f"tasks={tasks} is no multiple of nodes={nodes}", at)
         else:
             self.refuse(f"expected {_TERM}")
 
-    def argument(self, said: dict[str, object]) -> None:
+    def argument(self, said: dict[str, Any]) -> None:
         if self.next.text == "cores":
-            self.once(said, "cores", "cores")
-            self.expect("=")
-            said["cores"] = self.count()
+            self.value(said, "cores", self.count)
         elif self.next.text == "mem":
-            self.once(said, "memory_bytes", "mem")
-            self.expect("=")
-            said["memory_bytes"] = self.size()
+            self.value(said, "memory_bytes", self.size)
         else:
             self.refuse("expected cores= or mem=")
 
     def gpus(self, kind: str) -> Gpus:
         said: dict[str, Any] = {}
         if self.next.text == "(":
-            self.take()
-            self.each(said)
-            while self.next.text == ",":
-                self.take()
-                self.each(said)
-            self.expect(")", "expected ',' or ')'")
+            self.inside(self.each, said)
         if self.next.text == "*":
             self.take()
             said["count"] = self.count()
@@ -303,15 +284,28 @@ class RequirementReader:
 
     def each(self, said: dict[str, Any]) -> None:
         if self.next.text == "mem":
-            self.once(said, "memory_bytes", "mem")
-            self.expect("=")
-            said["memory_bytes"] = self.size()
+            self.value(said, "memory_bytes", self.size)
         elif self.next.text == "type":
-            self.once(said, "type", "type")
-            self.expect("=")
-            said["type"] = self.name()
+            self.value(said, "type", self.name)
         else:
             self.refuse("expected mem= or type=")
+
+    def inside(self, one: Callable[[dict[str, Any]], None], said: dict[str, Any]) -> None:
+        """Reads what stands in parentheses, with commas between."""
+        self.expect("(")
+        one(said)
+        while self.next.text == ",":
+            self.take()
+            one(said)
+        self.expect(")", "expected ',' or ')'")
+
+    def value(self, said: dict[str, Any], key: str, read: Callable[[], Any]) -> Lexeme:
+        """Reads a word, `=` and what it is; returns where that began."""
+        self.once(said, key, self.next.text)
+        self.expect("=")
+        at = self.next
+        said[key] = read()
+        return at
 
     def name(self) -> str:
         found = _TYPE.match(self.text, self.next.position)
@@ -367,7 +361,7 @@ class RequirementReader:
         self.take()
         return found
 
-    def once(self, said: dict[str, object], key: str, name: str) -> None:
+    def once(self, said: dict[str, Any], key: str, name: str) -> None:
         if key in said:
             self.refuse(f"{name} said twice; separate alternatives by '|'")
         self.take()

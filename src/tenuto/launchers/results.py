@@ -1,4 +1,4 @@
-"""What `execute()` returned, as JSON from which each value comes back as what it was, or not at all.
+"""The result of `execute()`, as JSON from which each value comes back with its type, or not at all.
 Plain JSON stands for itself; all else is an object with one key that starts with ``$``, as in `tasks.values`.
 Every form is of one exact class: a subclass has no form, since its value would come back as another.
 """
@@ -168,7 +168,7 @@ def _is_made_of_attributes(cls: type) -> bool:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """What makes up an object of a dataclass: fields, and what else was set, but for cached properties."""
+    """The parts of an object of a dataclass: fields, and other attributes, but for cached properties."""
     kind = type(value)
     found = {}
     for name in (*_slots(kind), *getattr(value, "__dict__", ())):
@@ -185,7 +185,7 @@ def _slots(kind: type) -> Iterable[str]:
 
 
 def _leaf(value: Any) -> Any:
-    """The form of what holds nothing else; None for what has none."""
+    """The form of a value that holds no other; None for a value without a form."""
     form = _leaf_form(value)
     if form is None:
         return None
@@ -284,7 +284,7 @@ class _Kind(NamedTuple):
 def decoded(raw: Any, directory: str, depth: int = 0) -> Any:
     """The value that a JSON form stands for, as it was; files are read from `directory`.
 
-    `ValueError` or `OSError` for what is no such form, or of a class or file that is gone.
+    `ValueError` or `OSError` for a document of another form, or of a class or file that is gone.
     """
     if depth > _DEEPEST:
         raise ValueError(f"a result is nested more than {_DEEPEST} deep")
@@ -327,7 +327,7 @@ def readable(raw: Any, depth: int = 0) -> Any:
 
 
 def opened(raw: Any) -> Any:
-    """The outermost level of a form as plain JSON; what it holds is still in its forms."""
+    """The outermost level of a form as plain JSON; the values in it still have their forms."""
     kind = _kind_of(raw) if isinstance(raw, dict) else None
     return raw if kind is None else kind.plain(next(iter(raw.values())), lambda item: item)
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tenuto.errors import LauncherNotFound, RequirementError, SettingsError
+from tenuto.launchers.clusters import load_plugin, plugin_names
+from tenuto.launchers.devices import this_host
 from tenuto.launchers.instructions import Limits
-from tenuto.launchers.plugins import load_plugin, plugin_names
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.requirements import Alternative, Host, Requirement, about_size, unfit
 from tenuto.launchers.spawn import SpawnLauncher
-from tenuto.launchers.this_host import this_host
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.light import importlib_util, late
 from tenuto.settings import SLURM, Settings, load_settings, user_directory
@@ -285,7 +285,7 @@ class Chosen(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What came of looking for a launcher."""
+    """The outcome of the search for a launcher."""
 
     chosen: Chosen | None
     tried: tuple[Tried, ...]

@@ -1,1 +1,1 @@
-"""What can happen to a job: states, transitions, events. Pure; imports nothing of Tenuto but `errors`."""
+"""The course of a job: states, transitions, events. Pure; imports nothing of Tenuto but `errors`."""

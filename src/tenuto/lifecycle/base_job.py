@@ -130,7 +130,7 @@ class BaseJob:
         """A hook: the owners of the job have more or less to wait for."""
 
     def _reset_final_state(self) -> None:
-        """A hook: the job runs again after a final state, so what it knows of that one no longer holds."""
+        """A hook: the job runs again after a final state, so its knowledge of that state no longer holds."""
 
     def _changed(self, before: Standing, now: datetime, attempt: int | None) -> None:
         """A hook: the job moved on at `now`."""

@@ -43,9 +43,9 @@ class SearchState(Enum):
     RUNNING = "RUNNING"
     """Candidates are made, sent and evaluated."""
     PAUSED = "PAUSED"
-    """No candidate is made or claimed; those that run go on."""
+    """No candidate is made or claimed; running ones continue."""
     DRAINING = "DRAINING"
-    """It ends: what runs is waited for and told."""
+    """It ends: running candidates are waited for and told."""
     ENDED = "ENDED"
     """Nothing is in flight, and everything was told."""
 

@@ -1,4 +1,4 @@
-"""The names of owners: which door an owner came through, and what it is called there.
+"""The names of owners: the door of an owner, and its name there.
 Holds no owner: what an owner does is in `scheduler.owners`.
 """
 

@@ -1,3 +1,3 @@
-"""One window on all doors: what is shown of jobs, and which of them.
+"""One window on all doors: the fields of jobs to show, and which jobs.
 Sees a door only through its `source`.
 """

@@ -39,7 +39,7 @@ def by_task(rows: Iterable[Row]) -> Drawing:
 
 
 def around(rows: Iterable[Row], key: str, depth: int) -> Drawing:
-    """One job, and what it needs and what needs it up to a distance."""
+    """One job, and the jobs that it needs or that need it, up to a distance."""
     by_id = {row.id: row for row in rows}
     centre = next((row for row in by_id.values() if row.key == key), None)
     if centre is None:
@@ -123,7 +123,7 @@ def _drawn(
 def _order(
     nodes: Sequence[str], placed: Mapping[str, int], edges: Iterable[tuple[str, str]]
 ) -> dict[str, int]:
-    """The place of each node in its layer: near the middle of what it needs."""
+    """The place of each node in its layer: near the middle of the jobs it needs."""
     needs: dict[str, list[str]] = {}
     for source, target in edges:
         needs.setdefault(target, []).append(source)

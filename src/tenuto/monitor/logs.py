@@ -1,4 +1,4 @@
-"""Parts of logs as the provider gives them: the tail, or what comes after an offset.
+"""Parts of logs as the provider gives them: the tail, or the text after an offset.
 Reads at most 1 MiB at a time; the text is as written, without NULs.
 """
 
@@ -27,7 +27,7 @@ def read_log(
     if stream not in STREAMS:
         raise BadQuestion(f"{stream!r:.40} is no stream: it is out or err")
     log = source.log(key, stream, earlier)
-    size, has_ended = log.size(), log.ended()  # asked in this order: what is printed between is read later
+    size, has_ended = log.size(), log.ended()  # asked in this order: text printed between is read later
     if start is None:
         wanted = min(max(TAIL_BYTES if tail is None else tail, 0), MOST_BYTES)
         offset = max(size - wanted, 0)

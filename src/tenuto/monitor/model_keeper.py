@@ -1,5 +1,5 @@
 """One thread that keeps the model true: it loads groups, and reads the feeds of the doors into it.
-It decides nothing of what is shown; a source that fails is tried again, and harms no other.
+It decides nothing about the display; a source that fails is tried again, and harms no other.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class ModelKeeper:
                 feed.close()
 
     def _turn(self) -> None:
-        """Open what is not open, look for groups, load one chunk, read the feeds, and end the tick."""
+        """Open closed sources, look for groups, load one chunk, read the feeds, and end the tick."""
         self._open_feeds()
         if self._clock.monotonic() >= self._groups_due:
             self._groups_due = self._clock.monotonic() + GROUPS_S
@@ -281,7 +281,7 @@ class _Isolated:
 
 
 def newest_first(groups: Iterable[Group]) -> list[Group]:
-    """Groups by when they began; those that do not say come last, in their order."""
+    """Groups by when they began; the others come last, in their order."""
     return sorted(groups, key=lambda group: group.started.timestamp() if group.started else 0.0, reverse=True)
 
 
@@ -313,7 +313,7 @@ class Rates:
             self._ends = {known: count for known, count in self._ends.items() if known >= oldest}
 
     def forget(self, group: str) -> None:
-        """Drop what is known of a group."""
+        """Drop the facts about a group."""
         self._took = {key: took for key, took in self._took.items() if key[0] != group}
 
     def ended_per_s(self, now: datetime) -> float:

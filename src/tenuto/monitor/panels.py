@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.errors import NotFound
-from tenuto.jobs.importance import importance
+from tenuto.jobs.parameters import importance
 from tenuto.jobs.row import Group, Result, Row
 from tenuto.jobs.source import Source
 from tenuto.lifecycle.owner_names import Door

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, islice, zip_longest
 from math import isfinite
@@ -18,7 +18,7 @@ from tenuto.errors import BadQuestion, MonitorUnavailable, NotAllowed, NotFound
 from tenuto.jobs import model
 from tenuto.jobs.causes import FailureGroup, grouped
 from tenuto.jobs.query import Answers, Question, find
-from tenuto.jobs.row import Group, Row, plain_group, plain_row
+from tenuto.jobs.row import Group, PlainGroup, Row, plain_group, plain_row
 from tenuto.jobs.source import Acted, Action, Source, Target
 from tenuto.lifecycle.events import Event
 from tenuto.lifecycle.states import JobState
@@ -97,14 +97,15 @@ class LocalProvider:
             rows = [row for group in followed for row in self._model.rows(group.group)]
             groups = [self._plain_group(group) for group in followed]
         running = _in_turn([row for row in rows if row.state is JobState.RUNNING], MOST_RUNNING)
-        alarms = [row for row in rows if row.alarm][:MOST_ALARMS]
+        alarms: list[shapes.Alarm] = [*_unattended(groups)]
+        alarms += ({"key": row.key, "text": row.alarm} for row in rows if row.alarm)
         overview: shapes.Overview = {
             **stamp,
             "groups": groups,
             "running": [plain_row(row, now) for row in running],
             "failures": [_plain_failure(one, now) for one in grouped(rows)[:MOST_FAILURES]],
             "tokens": self._panels.tokens() or [],
-            "alarms": [{"key": row.key, "text": row.alarm or ""} for row in alarms],
+            "alarms": alarms[:MOST_ALARMS],
             "jobs_per_s": self._following.rates.ended_per_s(now),
         }
         self._overview = (stamp["seq"], overview)
@@ -117,6 +118,11 @@ class LocalProvider:
             shown = found[offset : offset + limit]
             plain = [self._plain_group(group) for group in shown]
             return {**self._stamp(), "groups": plain, "total": len(found), "offset": offset}
+
+    def has_group(self, name: str) -> bool:
+        """Whether there is a run, a service or a search of that key."""
+        with self._lock:
+            return self._model.group(name) is not None
 
     def jobs(
         self,
@@ -279,7 +285,7 @@ class LocalProvider:
         since: float | None = None,
         limit: int = 200,
     ) -> shapes.Metrics:
-        """Curves of the jobs with these keys, or of those of a group that a filter matches."""
+        """Curves of the jobs with these keys, or of a group's jobs that a filter matches."""
         if len(keys) > MOST_ROWS:
             raise BadQuestion(f"ask for {MOST_ROWS} jobs at most at once")
         rows = self._asked_rows(keys, group, filter)
@@ -491,7 +497,8 @@ class LocalProvider:
 
     def _plain_group(self, group: Group) -> shapes.Group:
         name = group.group
-        eta_s = self._following.rates.left_s(self._model, name) if group.live else None
+        is_at_work = group.live and group.take_up is None
+        eta_s = self._following.rates.left_s(self._model, name) if is_at_work else None
         known = self._model.size(name)
         return plain_group(group, self._model.states(name), known, eta_s, is_loaded=known > 0)
 
@@ -538,6 +545,20 @@ def _plain_curve(name: str, points: Sequence[MetricPoint], most: int, since: flo
         "min": min(finite, default=None),
         "max": max(finite, default=None),
     }
+
+
+def _unattended(groups: Sequence[PlainGroup]) -> Iterator[shapes.Alarm]:
+    """The groups that no driver is at work for though jobs are left; of an experiment its newest run."""
+    newest: dict[tuple[str, str], PlainGroup] = {}
+    for group in groups:
+        name = group["kind"], group["name"]
+        known = newest.get(name)
+        if known is None or (group["started"] or "") > (known["started"] or ""):
+            newest[name] = group
+    for group in newest.values():
+        if group["take_up"] is not None:
+            shown = group["group"].partition(":")[2]
+            yield {"key": "", "text": f"{shown}: its driver is gone, and jobs are left: {group['take_up']}"}
 
 
 def _in_turn(rows: Iterable[Row], most: int) -> list[Row]:

@@ -11,6 +11,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import signature
 from typing import Any, cast
 from urllib.parse import urlencode, urlsplit
 
@@ -23,11 +24,11 @@ from tenuto.errors import (
     NotFound,
 )
 from tenuto.monitor import shapes
-from tenuto.monitor.state_provider import Listener
+from tenuto.monitor.state_provider import Listener, StateProvider
 
 TIMEOUT_S = 30.0
 STREAM_S = 60.0
-"""A stream says something every 15 s; one that is silent for so long is cut."""
+"""A stream says something every 15 s; a stream silent for so long is cut."""
 
 
 class RemoteProvider:
@@ -71,119 +72,26 @@ class RemoteProvider:
             self.login(code)
             return True
 
-    # Questions
+    # Questions, with the arguments of the protocol: each is one request (`_question`)
 
-    def about(self) -> shapes.About:
-        return cast(shapes.About, self._get("/api/about"))
-
-    def overview(self) -> shapes.Overview:
-        return cast(shapes.Overview, self._get("/api/overview"))
-
-    def groups(self, kind: str | None = None, offset: int = 0, limit: int = 100) -> shapes.Groups:
-        return cast(shapes.Groups, self._get("/api/groups", kind=kind, offset=offset, limit=limit))
-
-    def jobs(
-        self,
-        group: str | None = None,
-        filter: str = "",
-        sort: str = "",
-        offset: int = 0,
-        limit: int = 100,
-    ) -> shapes.Jobs:
-        asked = {"group": group, "filter": filter, "sort": sort, "offset": offset, "limit": limit}
-        return cast(shapes.Jobs, self._get("/api/jobs", **asked))
-
-    def job(self, key: str) -> shapes.JobDetail:
-        return cast(shapes.JobDetail, self._get("/api/job", key=key))
-
-    def why(self, key: str) -> shapes.Why:
-        return cast(shapes.Why, self._get("/api/why", key=key))
-
-    def log(
-        self,
-        key: str,
-        stream: str = "out",
-        earlier: int = 0,
-        tail: int | None = None,
-        start: int | None = None,
-        limit: int | None = None,
-    ) -> shapes.LogPart:
-        asked = {
-            "key": key,
-            "stream": stream,
-            "earlier": earlier,
-            "tail": tail,
-            "from": start,
-            "limit": limit,
-        }
-        return cast(shapes.LogPart, self._get("/api/log", **asked))
-
-    def graph(self, group: str, around: str | None = None, depth: int = 2) -> shapes.Graph:
-        return cast(shapes.Graph, self._get("/api/graph", group=group, around=around, depth=depth))
-
-    def timeline(
-        self,
-        groups: Sequence[str] = (),
-        start: int | None = None,
-        end: int | None = None,
-        width: int = 400,
-        by: str = "slot",
-    ) -> shapes.Timeline:
-        asked = {"group": list(groups), "from": start, "to": end, "width": width, "by": by}
-        return cast(shapes.Timeline, self._get("/api/timeline", **asked))
-
-    def history(self, group: str, points: int = 100) -> shapes.History:
-        return cast(shapes.History, self._get("/api/history", group=group, points=points))
-
-    def results(
-        self,
-        group: str,
-        task: str | None = None,
-        offset: int = 0,
-        limit: int = 1000,
-        importance: str | None = None,
-    ) -> shapes.Results:
-        asked = {"group": group, "task": task, "offset": offset, "limit": limit, "importance": importance}
-        return cast(shapes.Results, self._get("/api/results", **asked))
-
-    def metrics(
-        self,
-        keys: Sequence[str] = (),
-        group: str | None = None,
-        filter: str = "",
-        names: Sequence[str] = (),
-        points: int = 1000,
-        since: float | None = None,
-        limit: int = 200,
-    ) -> shapes.Metrics:
-        asked: dict[str, Any] = {
-            "key": list(keys),
-            "group": group,
-            "filter": filter,
-            "name": list(names),
-            "points": points,
-            "since": since,
-            "limit": limit,
-        }
-        return cast(shapes.Metrics, self._get("/api/metrics", **asked))
-
-    def tokens(self) -> shapes.Tokens:
-        return cast(shapes.Tokens, self._get("/api/tokens"))
-
-    def queue(self) -> shapes.Queue:
-        return cast(shapes.Queue, self._get("/api/queue"))
-
-    def nodes(self) -> shapes.Nodes:
-        return cast(shapes.Nodes, self._get("/api/nodes"))
-
-    def archive(self, group: str) -> shapes.Archive:
-        return cast(shapes.Archive, self._get("/api/archive", group=group))
-
-    def carbon(self, group: str | None = None) -> shapes.Carbon:
-        return cast(shapes.Carbon, self._get("/api/carbon", group=group))
-
-    def cleanup(self) -> shapes.Cleanup:
-        return cast(shapes.Cleanup, self._get("/api/cleanup"))
+    about: Callable[..., shapes.About]
+    overview: Callable[..., shapes.Overview]
+    groups: Callable[..., shapes.Groups]
+    jobs: Callable[..., shapes.Jobs]
+    job: Callable[..., shapes.JobDetail]
+    why: Callable[..., shapes.Why]
+    log: Callable[..., shapes.LogPart]
+    graph: Callable[..., shapes.Graph]
+    timeline: Callable[..., shapes.Timeline]
+    history: Callable[..., shapes.History]
+    results: Callable[..., shapes.Results]
+    metrics: Callable[..., shapes.Metrics]
+    tokens: Callable[..., shapes.Tokens]
+    queue: Callable[..., shapes.Queue]
+    nodes: Callable[..., shapes.Nodes]
+    archive: Callable[..., shapes.Archive]
+    carbon: Callable[..., shapes.Carbon]
+    cleanup: Callable[..., shapes.Cleanup]
 
     # Acting, and changes
 
@@ -276,6 +184,27 @@ class RemoteProvider:
             ) from error
         finally:
             connection.close()
+
+
+_AS_SENT = {"groups": "group", "keys": "key", "names": "name", "start": "from", "end": "to"}
+"""Arguments whose names are others in a query: there they are repeated, or are words of Python."""
+
+
+def _question(name: str) -> Callable[..., Any]:
+    """The method that asks a server what the protocol calls so."""
+    takes = signature(getattr(StateProvider, name))
+
+    def ask(self: RemoteProvider, *given: Any, **named: Any) -> Any:
+        bound = takes.bind(self, *given, **named)
+        bound.apply_defaults()
+        _, *asked = bound.arguments.items()
+        return self._get(f"/api/{name}", **{_AS_SENT.get(one, one): value for one, value in asked})
+
+    return ask
+
+
+for _name in RemoteProvider.__annotations__:
+    setattr(RemoteProvider, _name, _question(_name))
 
 
 class _Stream:

@@ -26,7 +26,7 @@ Group = PlainGroup
 
 
 class About(Stamp):
-    """What is watched."""
+    """The watched source."""
 
     version: str
     workspace: str
@@ -147,7 +147,7 @@ class JobDetail(Job, Stamp):
     carbon: dict[str, Any] | None
     commands: list[str]
     lineage: list[dict[str, Any]]
-    """Of a candidate: what it descends from, the nearest first, and what each changed of its parent."""
+    """Of a candidate: its ancestors, the nearest first, and the changes of each of its parent."""
 
 
 class Why(TypedDict):
@@ -301,7 +301,7 @@ class JobCurves(TypedDict):
     tags: dict[str, str]
     where: str
     names: list[str]
-    """All metrics of the job, also those that were not asked for."""
+    """All metrics of the job, also other metrics."""
     curves: list[Curve]
 
 
@@ -311,7 +311,7 @@ class Metrics(Stamp):
     names: list[str]
     """The metrics of all these jobs."""
     jobs: list[JobCurves]
-    """Those that logged something."""
+    """The jobs that logged something."""
     total: int
     """How many of the jobs that were asked for logged something; `jobs` has the first ones."""
 

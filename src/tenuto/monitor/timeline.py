@@ -133,7 +133,7 @@ class Placed(NamedTuple):
 
 
 class DrawnGroup(NamedTuple):
-    """What is drawn of one group."""
+    """The drawing of one group."""
 
     lines: int
     bars: list[list[Any]]
@@ -189,7 +189,7 @@ def draw_group(
     width: int,
     most: int = MOST_BARS,
 ) -> DrawnGroup:
-    """What is in sight between two instants: bars and waits, or bins if there are more than `most`."""
+    """The jobs in sight between two instants: bars and waits, or bins if there are more than `most`."""
     in_sight = [bar for bar in bars if bar.start <= end and (bar.end or now) >= start]
     if len(in_sight) > most:
         return DrawnGroup(0, [], [], [], bins(in_sight, start, end, now, width))
@@ -386,7 +386,7 @@ class Timelines:
         """The bars of groups between two instants, by default from the first to the last, or to now.
 
         `others`: groups that are not drawn, whose jobs may hold units of the same tokens. `live`: groups that
-        still do something; what waits in another one waited until its last bar. `by_task`: a lane a task.
+        still do something; a row waiting in another one waited until its last bar. `by_task`: a lane a task.
         """
         now = self._clock.now()
         written = {group: self._bars(group) for group in groups}

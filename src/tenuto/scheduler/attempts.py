@@ -26,6 +26,7 @@ from tenuto.scheduler.decisions import (
     explained,
     is_told,
     on_arrival,
+    runs_once,
     tries_of,
     tries_to_come,
     unless_cancelled,
@@ -203,7 +204,7 @@ class Attempt:
                 return self._verdict(found)
             if found.derived.action is not Action.WATCH and not self._handovers.give_up(self.job, found):
                 return None
-            if self.job.once and on_arrival(found.derived, once=True) is Arrival.TAKE:
+            if on_arrival(found.derived, once=_once(self.job, found)) is Arrival.TAKE:
                 return self._concluded(found)
             if found.derived.action is Action.WATCH:
                 return None
@@ -231,7 +232,7 @@ class Attempt:
                     pending.append(one)
 
     def _decide(self, found: Settled) -> None:
-        """Decide whether a job is run again, now that what it depends on is done."""
+        """Decide whether a job is run again, now that its dependencies are done."""
         marker = found.derived.marker
         if self.job.is_doubtful and self.job.reuse is not None and marker is not None:
             self.job.is_doubtful = False
@@ -409,7 +410,7 @@ class Attempt:
     async def _until_others_ended(self) -> Verdict:
         """Another process has the lock: to run the job, or only to see whether it can be removed.
 
-        What was known of it may be of a directory that is gone by now, and must not make the new one look
+        Earlier facts may be of a directory that is gone by now, and must not make the new one look
         as if it had been deleted while the job ran.
         """
         self.job.attempt = 0
@@ -482,7 +483,8 @@ class Attempt:
             if not self._handovers.give_up(self.job, found):
                 return None
             was_stopped = self.job.spent_stop is not None
-            is_old = is_told(found.derived, self.job.answered, once=self.job.once, was_stopped=was_stopped)
+            once = _once(self.job, found)
+            is_old = is_told(found.derived, self.job.answered, once=once, was_stopped=was_stopped)
             if is_old and not has_answer(self.job, found):
                 return self._unless_cancelled(Verdict(JobState.UNSCHEDULED, tries=self.job.tries))
             return self._concluded(found)
@@ -567,7 +569,7 @@ class Attempt:
     def mend(self, found: Settled, lock: LockHandle | None = None) -> bool:
         """Writes the parameters of a job that is done once more, if a power loss took them.
 
-        And the status of one that runs once, if its runner was killed before it wrote that; an experiment
+        And the status of a job that runs once, if its runner was killed before it wrote that; an experiment
         does so when it ends, for its job may be one of ten thousand that are found done.
         `lock`: the job's, if the caller has it. False if it is needed, and another has it.
         """
@@ -637,7 +639,7 @@ class Attempt:
         return verdict
 
     def _explained(self, derived: Derived) -> Derived:
-        """A runner that vanished after it was asked to stop did what it was asked: it is not tried again."""
+        """A runner that vanished after it was asked to stop followed the request: it is not tried again."""
         stop = None
         if derived.marker is None:
             if derived.reason is JobFailureStatus.LOST or derived.external:
@@ -704,10 +706,14 @@ def status_of(job: Job, launch: LaunchRecord, standing: Standing) -> StatusRecor
 
 
 def has_answer(job: Job, found: Settled) -> bool:
-    """True if what is found ends the wait for a job."""
+    """True if the evidence ends the wait for a job."""
     marker = found.derived.marker
     again = job.rerun_of is not None and marker is not None and marker.nonce == job.rerun_of
-    return answers(found.derived, job.answered, once=job.once, again=again)
+    return answers(found.derived, job.answered, once=_once(job, found), again=again)
+
+
+def _once(job: Job, found: Settled) -> bool:
+    return runs_once(found.derived, found.evidence.launch, job.retry)
 
 
 def launch_of(found: Settled) -> LaunchRecord | None:

@@ -77,7 +77,7 @@ class PendingAnswer(Generic[T]):
 
 
 Question = Callable[[PendingAnswer[T]], object]
-"""Called in the scheduler's loop: gives the answer, or has it wait. What it raises is the answer, too."""
+"""Called in the scheduler's loop: gives the answer, or has it wait. Its error is the answer, too."""
 
 
 class Caller:
@@ -123,7 +123,7 @@ class Caller:
             self._post(_put_one, question, answer)  # what else the scheduler has to do comes between them
 
     def _take_answers(self) -> None:
-        self._is_told = False  # before the look: what comes after it is told again
+        self._is_told = False  # before the look: later changes are told again
         for _ in range(MOST_ANSWERS):
             if not self._answered:
                 return
@@ -171,7 +171,7 @@ class Callers:
             self._open.discard(answer)
 
     def close(self) -> None:
-        """Answers what is open, once the scheduler's loop has ended: `SchedulerClosed`."""
+        """Answers open calls, once the scheduler's loop has ended: `SchedulerClosed`."""
         self._is_closed = True
         for answer in list(self._open):
             answer.fail(SchedulerClosed(CLOSED))

@@ -109,7 +109,7 @@ class Core:
             self._enter(job)
 
     def _enter(self, first: Job) -> None:
-        """Have a job wait for what it depends on; wake transient jobs that are needed now."""
+        """Have a job wait for its dependencies; wake transient jobs that are needed now."""
         stranded: list[Job] = []
         for job in self._with_sleepers(first):
             job.phase, job.is_done = Phase.BLOCKED, False
@@ -165,7 +165,7 @@ class Core:
         if job.phase is Phase.WANTS_TOKENS:
             job.phase = Phase.STARTING
             self._do(Tell(job, JobState.READY))
-        self._do(Start(job, grant))  # else it finds that nothing is to be started, and gives back what it has
+        self._do(Start(job, grant))  # else it finds that nothing is to be started, and gives its slots back
 
     def _unwanted(self, job: Job) -> None:
         job.phase, job.pool = Phase.READY, None

@@ -82,7 +82,7 @@ class Arrival(Enum):
 def on_arrival(found: Derived, *, once: bool = False) -> Arrival:
     """A submission meets a directory. An earlier failure does not stop it: to submit is to try again.
 
-    A job that runs `once` is the exception: another attempt follows only one that certainly never began.
+    A job that runs `once` is the exception: another attempt follows only one that surely never began.
     """
     if found.state is JobState.DONE:
         return Arrival.REUSE
@@ -113,7 +113,7 @@ def answers(found: Derived, answered: int, *, once: bool = False, again: bool = 
     Of two schedulers one may find the failure of an attempt that began after its own submission: that is the
     answer, and no reason to try again. The other way round, a failure known before is none, though its marker
     lies there until the holder of the lock has opened the next attempt.
-    `answered`: the last attempt whose end was known. `again`: what is done is not to be reused.
+    `answered`: the last attempt whose end was known. `again`: a done job is not to be reused.
     """
     if found.action is not Action.KEEP:
         return False
@@ -219,6 +219,8 @@ class RetryLimits(NamedTuple):
     """Causes that are named here know no other limit."""
     needs: Allowance = Allowance()
     """What the first attempt may use; only looked at where a rule says that it grows."""
+    by_rules: bool = False
+    """Of a job that runs once: its rules hold, as for a candidate, whose last attempt is its answer."""
 
     def needs_of(self, tries: Tries) -> Allowance:
         """What the next attempt may use, after so many tries: grown only by causes whose rule says so."""
@@ -347,15 +349,16 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
     final = Verdict(found.state, found.reason, found.message)
     if not found.state.finished():
         return final._replace(tries=tries)  # the scheduler that wanted to run it left no trace
-    if limits.once and found.payload_may_have_run:
-        return final
-    cause = _cause(found)
+    is_over = limits.once and found.payload_may_have_run
+    cause = None if is_over and not limits.by_rules else _cause(found)
     rule = None if cause is None else limits.rules.rule(cause)
     if cause is not None and rule is not None:
-        is_over = rule.further is not None and tries.tried_after(cause) >= rule.further
-        if is_over or (rule.growth is not None and rule.growth.is_spent(limits.needs_of(tries))):
+        is_spent = rule.further is not None and tries.tried_after(cause) >= rule.further
+        if is_spent or (rule.growth is not None and rule.growth.is_spent(limits.needs_of(tries))):
             return final
         return final._replace(tries=tries.after(cause), after_s=rule.after_s)
+    if is_over:
+        return final
     if found.reason is JobFailureStatus.TIMEOUT:
         # The seed counts the timeout first and compares afterwards.
         again = tries._replace(retry_count=tries.retry_count + 1)
@@ -372,6 +375,14 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
     return final
 
 
+def runs_once(found: Derived, launch: object, limits: RetryLimits) -> bool:
+    """True if the end that a directory shows is the answer of its job, which no rule has tried again."""
+    if not limits.by_rules:
+        return limits.once
+    tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
+    return limits.once and after_attempt(found, tries, limits).tries is None
+
+
 def _cause(found: Derived) -> Cause | None:
     """The cause that a rule may name; None for losses that are the machine's or the cluster's."""
     if found.reason is None or found.reason.name not in Cause.__members__:
@@ -385,7 +396,7 @@ def _cause(found: Derived) -> Cause | None:
 
 
 def explained(found: Derived, wish: StopRecord | None) -> Derived:
-    """An attempt that vanished after it was asked to stop did what it was asked: that is the reason."""
+    """An attempt that vanished after it was asked to stop followed the request: that is the reason."""
     return found if wish is None else found._replace(reason=wish.reason, message=wish.message)
 
 
@@ -399,7 +410,7 @@ def unless_cancelled(verdict: Verdict, wish: StopRecord | None) -> Verdict:
 def tries_to_come(found: Derived, tries: Tries, limits: RetryLimits) -> Tries:
     """The counts of an attempt that is about to be opened.
 
-    They go on where the attempt before was to be tried again, for whichever owner; what ended for good and is
+    They go on where the attempt before was to be tried again, for whichever owner; one ended for good and
     submitted once more may use all its tries anew.
     """
     return after_attempt(found, tries, limits).tries or NO_TRIES

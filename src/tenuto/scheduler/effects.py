@@ -1,5 +1,5 @@
 """Effects of the core: all that it can have done, carried out by `shell` in their order.
-They say what is to be done, not how.
+They name the work, not the way.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class JobDependency(NamedTuple):
 
 
 class Entry(BaseJob):
-    """One job in the core: what it waits for, which jobs wait for it, and which slots it would take."""
+    """One job in the core: its dependencies, which jobs wait for it, and which slots it would take."""
 
     __slots__ = (
         "dependencies",

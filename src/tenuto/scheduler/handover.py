@@ -147,7 +147,7 @@ class Handovers:
 
 
 async def _outcome(begin: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T | None, Exception | None]:
-    """What a coroutine returned, or what it was refused with: a task without a waiter must not raise."""
+    """The value or the error of a coroutine: a task without a waiter must not raise."""
     try:
         return await begin(), None
     except (LaunchRefused, OSError) as refused:

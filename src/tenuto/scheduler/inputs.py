@@ -83,7 +83,7 @@ class Seated(NamedTuple):
 
 
 class Unseated(NamedTuple):
-    """The next job has got no slot: other processes have those that it shares with them."""
+    """The next job has got no slot: other processes have the shared ones."""
 
     job: Job
 
@@ -146,7 +146,7 @@ class Short(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """The machine may have again what it was short of."""
+    """The machine may have the missing resource again."""
 
 
 class SlotFree(NamedTuple):

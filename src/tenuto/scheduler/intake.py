@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from math import inf
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
-from tenuto.errors import DirectoryUnusable, WorkspaceError
+from tenuto.errors import DirectoryUnusable, GraphError, UnsubmittedTask, WorkspaceError
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.attempts import Attempts, drop_aside
 from tenuto.scheduler.decisions import (
@@ -21,6 +22,7 @@ from tenuto.scheduler.decisions import (
     Verdict,
     known_end,
     on_arrival,
+    runs_once,
     shortage,
     tries_of,
     tries_to_come,
@@ -31,7 +33,6 @@ from tenuto.scheduler.inputs import Adopted, Failed, Found, Input, Locked, Promo
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.owners import Owner, OwnerLedger
-from tenuto.scheduler.registry import Registry
 from tenuto.scheduler.token_queue import TokenQueues
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
@@ -59,7 +60,7 @@ class Submission(NamedTuple):
     is_new: bool
     """False for an identity that was known already."""
     look: Look | None
-    """What its directory showed, if the caller looked: for a new job, and for one that had failed."""
+    """What its directory showed, if the caller looked: for a new job, and for a failed one."""
 
 
 class Cancellation(NamedTuple):
@@ -88,7 +89,7 @@ Wish = Submission | Cancellation | Withdrawal | Forgetting
 
 
 class Inbox:
-    """Wishes in the order they came: a cancellation ends only what was submitted before it."""
+    """Wishes in the order they came: a cancellation ends only jobs submitted before it."""
 
     def __init__(self, loop: Loop, take_in: Callable[[], None]) -> None:
         """`take_in` is called in a step of the loop, soon after a wish came and maybe others."""
@@ -97,7 +98,7 @@ class Inbox:
         self._lock = threading.Lock()
         self._wishes: deque[Wish] = deque()
         self._gathers_s = inf
-        """After what time, at most, the loop takes in what was asked for; it is told when this falls."""
+        """After what time, at most, the loop takes in the requests; it is told when this falls."""
         self._round = 0
         """How often it was emptied."""
 
@@ -113,7 +114,7 @@ class Inbox:
                 self._loop.post(self._loop.later, gather_s, self._take_in_round, self._round)
 
     def emptied(self) -> Iterator[Wish]:
-        """Takes out one wish after the other, also those that come meanwhile."""
+        """Takes out one wish after the other, also later ones."""
         while True:
             with self._lock:
                 if not self._wishes:
@@ -187,7 +188,11 @@ class Arrivals:
     def _note(self, job: Job, stamp: MarkerStamp, settled: Settled) -> None:
         """Spare the next run to read a job that was found done, if its marker tells all there is to know."""
         launch, marker = settled.evidence.launch, settled.derived.marker
-        is_plain = isinstance(launch, LaunchRecord) and not launch.aside and tries_of(launch) == NO_TRIES
+        if not isinstance(launch, LaunchRecord) or (
+            launch.aside and self._machine.files.stat(job.paths.aside)
+        ):
+            return
+        is_plain = tries_of(launch) == NO_TRIES
         is_plain = is_plain and settled.derived.alarm is None
         # A killed scheduler may have set disk aside: the next attempt would not change the directory.
         is_plain = is_plain and self._machine.files.stat(job.paths.reserve) is None
@@ -196,7 +201,7 @@ class Arrivals:
 
     def _judged(self, job: Job, found: Derived, launch: object) -> Look:
         job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
-        arrival = on_arrival(found, once=job.once)
+        arrival = on_arrival(found, once=runs_once(found, launch, job.retry))
         if isinstance(launch, LaunchRecord):
             job.life = launch.life
             if arrival is Arrival.REUSE and launch.aside:
@@ -254,7 +259,7 @@ class Arrivals:
     def _own(self, job: Job, owner: Owner) -> bool:
         """Enters a job for an owner, with all that it needs; True if no owner had the job until now.
 
-        What it needs may have been submitted by an owner that is gone: it is listed for this owner, too,
+        Its dependencies may have been submitted by an owner that is gone: it is listed for this owner, too,
         so that it is run, and so that it is not removed.
         """
         was_free = not job.owners
@@ -308,7 +313,7 @@ class Arrivals:
         self._feed(Adopted(job))
 
     def _submit_again(self, job: Job, given: Job, look: Look | None) -> None:
-        """A known identity is submitted: what failed is tried again, what sleeps may be needed now."""
+        """A known identity is submitted: a failed job is tried again, a sleeping one may be needed now."""
         if job.has_failed:
             if job.once and self._is_answered(job, look):
                 return
@@ -325,12 +330,12 @@ class Arrivals:
         elif job.is_passed_over or (job.phase is Phase.ASLEEP and job.transient is TransientMode.NONE):
             self._feed(Submitted(job))
         elif given is not job:
-            # What is submitted now may say otherwise than what was stored, under the same identity.
+            # A submission now may differ from the stored one, under the same identity.
             job.is_found = job.is_found or job.is_done
             self._call_completed(job)
 
     def _is_answered(self, job: Job, look: Look | None) -> bool:
-        """True if no attempt may follow those of a job that runs once; one made elsewhere since is taken up.
+        """True if no attempt of a job that runs once may follow; one made elsewhere since is taken up.
 
         None: the job ended after this submission had looked at it, which makes that end its answer.
         """
@@ -367,7 +372,7 @@ class Arrivals:
 
     def look_again(self, job: Job) -> None:
         """See which end of a job that slept is known by now."""
-        with contextlib.suppress(OSError):  # its start looks again, and says what is wrong
+        with contextlib.suppress(OSError):  # its start looks again, and names the error
             job.answered = known_end(job_directory.look(self._machine, job.paths).derived)
 
 
@@ -375,3 +380,48 @@ def _schedule(job: Job) -> None:
     """Tell that a job has an attempt, which this scheduler did not start."""
     for state in (JobState.WAITING, JobState.READY, JobState.SCHEDULED):
         job.state = state
+
+
+# The registry of jobs: the wanted ones, and former ones that a caller still has.
+
+
+class Registry:
+    """One job for each key; a thread that reads or changes them has the lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.current: dict[str, Job] = {}
+        self._former: WeakValueDictionary[str, Job] = WeakValueDictionary()
+        """A process may run experiments for weeks. What they are done with can be read from its directory; it
+        stays known only while a script has its task, or another job needs it, so that there are no two of it.
+        """
+
+    def get(self, key: str) -> Job | None:
+        return self.current.get(key) or self._former.get(key)
+
+    def keep(self, job: Job) -> Job:
+        """The job that counts for this key, kept from now on: the known one, else this."""
+        key = job.key
+        return self.current.setdefault(key, self._former.pop(key, job))
+
+    def needed_by(self, job: Job, origin: Job) -> Job:
+        """The job that counts for a dependency: it must be known, so there can be no cycle."""
+        if origin.key == job.key:
+            raise GraphError(f"{job.task_id} {job.job_id[:12]} depends on itself")
+        known = self.get(origin.key)
+        if known is None:
+            raise UnsubmittedTask(
+                f"{job.task_id} {job.job_id[:12]} depends on {origin.task_id} {origin.job_id[:12]}, "
+                f"which was not submitted: submit it first"
+            )
+        return known
+
+    def let_go(self) -> None:
+        """Keep no longer the jobs that no owner wants and that are at rest."""
+        for job in list(self.current.values()):
+            self.let_go_of(job)
+
+    def let_go_of(self, job: Job) -> None:
+        """Keep one job no longer, if no owner wants it and it is at rest."""
+        if job.is_at_rest and not job.owners and self.current.get(job.key) is job:
+            self._former[job.key] = self.current.pop(job.key)

@@ -1,4 +1,4 @@
-"""Jobs as the scheduler keeps them: a task, its directory, what it waits for, and its owners.
+"""Jobs as the scheduler keeps them: a task, its directory, its dependencies, and its owners.
 A job decides nothing: it holds data, and passes on what happens to it.
 """
 
@@ -22,10 +22,9 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, Transi
 from tenuto.light import late
 from tenuto.scheduler.decisions import NO_RETRY, NO_RULES, NO_TRIES, Allowance, RetryLimits, worded
 from tenuto.scheduler.entries import Entry, JobDependency
+from tenuto.scheduler.output_worker import WatchedOutput
 from tenuto.scheduler.owners import Owner
 from tenuto.scheduler.tokens import TokenDependency, needs_of
-from tenuto.scheduler.watched_outputs import WatchedOutput
-from tenuto.scheduler.work import Work
 from tenuto.scheduler.workers import call_safely, takes
 from tenuto.tasks.arguments import function
 from tenuto.tasks.html import Html, dot, table
@@ -45,6 +44,20 @@ if TYPE_CHECKING:
     from tenuto.scheduler.scheduler import Scheduler
 else:
     requirements = late("tenuto.launchers.requirements")
+
+
+import sys
+
+from tenuto.launchers.commands import command_of, environment_of
+from tenuto.launchers.instructions import Command
+from tenuto.launchers.outputs import TaskOutput, way_to
+from tenuto.tasks.base import ConfigBase
+from tenuto.tasks.graph import folders
+from tenuto.tasks.identity import identity
+from tenuto.tasks.schema import schema_of
+from tenuto.tasks.serialization import dumps, job_document
+from tenuto.tasks.task import made_meanwhile
+from tenuto.workspace.layout import JobPaths
 
 _COLOURS = {
     JobState.DONE: "#2f9e58",
@@ -82,7 +95,7 @@ _LARGEST_PARAMS = 4 << 20
 
 
 class Reuse(Protocol):
-    """Judges what was found of a job, for the owner that asks for it now."""
+    """Judges the evidence of a job, for the owner that asks for it now."""
 
     def is_valid(self, job: Job, marker: Marker) -> bool:
         """True if the result of a job that was found done can be reused, False if it is to be run again.
@@ -117,7 +130,7 @@ class Job(Entry):
     `task_id` and `job_id`, the identity, decide the directory in `layout`. `launcher` starts a runner, which
     runs `work` within `limits`, in `slots` of it, higher `priority` first. `dependencies` must be done first,
     `tokens` are held meanwhile, `retry` says when to try it again; with `once` the first attempt, however it
-    ended, is the answer. `durability`: what is on the disk before it is done; `transient`: only for another
+    ended, is the answer. `durability`: the files on the disk before it is done; `transient`: only for another
     job; `tags`: to find it by; `clock`: of its times; `carbon_plan`: how its energy is measured.
     """
 
@@ -148,11 +161,11 @@ class Job(Entry):
     )
 
     reuse: Reuse | None = None
-    """Asked when the job is found done; None: what is done is reused."""
+    """Asked when the job is found done; None: a done job is reused."""
     rerun_of: str | None = None
     """The nonce of the marker that was found, and is no answer: the job is run again all the same."""
     is_doubtful: bool = False
-    """Whether it is run again is decided when what it depends on is done."""
+    """Whether it is run again is decided when its dependencies are done."""
     empties: bool = False
     """Its next attempt begins in an empty directory."""
     life: str | None = None
@@ -166,7 +179,7 @@ class Job(Entry):
     uses: tuple[str, ...] = ()
     """The ids of the jobs whose outputs, handed over while they ran, it uses: it does not wait for them."""
     asked: str = ""
-    """What it needs, as a requirement."""
+    """Its needs, as a requirement."""
     is_found: bool = False
     """It was done, or running, before this process asked for it: another one wrote its parameters."""
 
@@ -217,7 +230,7 @@ class Job(Entry):
         self.scheduler: Scheduler | None = None
         self.process: Process | None = None
         self.slot_units: tuple[LockHandle, ...] = ()
-        """What it has of the slots that processes share; its runner inherits them."""
+        """Its share of the slots that processes share; its runner inherits them."""
         self.attempt = 0
         self.answered = 0
         """The last attempt whose failure was known when the job was submitted, or was tried again."""
@@ -231,7 +244,7 @@ class Job(Entry):
 
     @property
     def key(self) -> str:
-        """What makes a job one job: its workspace and its identity."""
+        """The key of a job: its workspace and its identity."""
         return self.paths.directory
 
     @property
@@ -479,3 +492,66 @@ def held(launcher: Launcher, needs: Allowance) -> Allowance:
         return needs
     most = hold(_asked(needs))
     return Allowance(most.memory_bytes, most.duration_s)
+
+
+# What a job runs: the files its runner reads, made when the job starts and not before.
+
+
+class Work(Protocol):
+    """The payload of a job, as far as the scheduler cares."""
+
+    environment: Mapping[str, str]
+
+    def params(self, layout: Layout, paths: JobPaths) -> bytes:
+        """The content of ``params.json``."""
+        ...
+
+    def command(self) -> Command | None:
+        """The program to run; None for a Python task."""
+        ...
+
+    def output(self, output: TaskOutput, method: Callable[..., Any]) -> Any:
+        """What an output stands for, made by the method that is watched; None if another was meant."""
+        ...
+
+
+class TaskWork:
+    """A sealed task."""
+
+    def __init__(self, task: Any, environment: Mapping[str, str] | None = None) -> None:
+        self.task = task
+        own = environment_of(task)
+        self.environment: Mapping[str, str] = {**(environment or {}), **own} if own else environment or {}
+
+    def params(self, layout: Layout, paths: JobPaths) -> bytes:
+        logs = paths.out, paths.err
+        document = job_document(self.task, paths.directory, layout.partials, sys.path, logs)
+        return dumps(document)
+
+    def command(self) -> Command | None:
+        return command_of(self.task)
+
+    @property
+    def keeps_logs(self) -> bool:
+        """Whether a generated path is a log of the job: a dependent opens it, also if nothing was printed."""
+        schemas = (schema_of(type(config)) for config, _ in folders(self.task))
+        return any(one.stream is not None for schema in schemas for one in schema.generators.values())
+
+    def output(self, output: TaskOutput, method: Callable[..., Any]) -> Any:
+        config = self.task
+        for step in output.config:
+            config = getattr(config, str(step)) if isinstance(config, ConfigBase) else config[step]
+        if not self._is_meant(getattr(method, "__self__", None), config) or method.__name__ != output.method:
+            return None
+        return method(made_meanwhile(self.task), *output.arguments, **output.named)
+
+    def _is_meant(self, watched: Any, config: Any) -> bool:
+        """True for a config of this task, and for the equal one of a copy that became the same job."""
+        if watched is config:
+            return True
+        is_copy = isinstance(watched, ConfigBase) and way_to(watched, self.task) is None
+        return (
+            is_copy
+            and schema_of(type(watched)) is schema_of(type(config))
+            and identity(watched) == identity(config)
+        )

@@ -149,7 +149,7 @@ def _unheard(*_: object) -> None:
 
 
 class EventSink(Protocol):
-    """Takes events: a journal, or what passes them on to one."""
+    """Takes events: a journal, or a sender to one."""
 
     def write(self, event: Event) -> object: ...
 
@@ -175,7 +175,7 @@ def standing_of(event: JobStateChangedEvent) -> Standing:
 class Announcer:
     """Makes events of what happens to jobs, and tells owners, subscribers and listeners of them.
 
-    The calls that make events belong to the loop: nothing else changes a job, so what is read there is the
+    The calls that make events belong to the loop: nothing else changes a job, so a state read there is the
     job at the moment of the change. A thread that reads the job later finds another attempt.
     """
 
@@ -271,7 +271,7 @@ class Announcer:
             self._worker.call(partial(subscriber, event))
 
 
-# The journal of one owner, and the subscribers who hear what is written there.
+# The journal of one owner, and the subscribers who hear its entries.
 # Who the owner is does not matter; files are written in groups, off the loop.
 
 
@@ -284,14 +284,14 @@ class OwnerJournal:
         self._soon = soon
         self._subscribers: tuple[Subscriber, ...] = ()
         self._unheard: list[Event] = []
-        """Events that are not in the file yet: those of many jobs are written together."""
+        """Events that are not in the file yet: events of many jobs are written together."""
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Pass each event from now on to a subscriber, after it was written; from any thread."""
         self._subscribers = (*self._subscribers, subscriber)
 
     def write(self, event: Event) -> None:
-        """Take an event, which is written soon, together with what is told meanwhile."""
+        """Take an event, which is written soon, together with later ones."""
         self._writer.add(event)
         self._unheard.append(event)
         if len(self._unheard) == 1:

@@ -5,6 +5,8 @@ The only place that starts a loop; the simulator brings another.
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -48,7 +50,7 @@ class LoopThread:
         self._is_woken = False
         """The loop was told that something is posted, and has not looked yet."""
         self._is_over = False
-        """The loop was stopped: what is asked from now on is cancelled, and not begun."""
+        """The loop was stopped: later calls are cancelled, and not begun."""
         self._thread = threading.Thread(target=self._run, name="tenuto-scheduler", daemon=True)
         self._thread.start()
 
@@ -61,7 +63,7 @@ class LoopThread:
             task.cancel()
         self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self._take_posted()
-        self.loop.run_until_complete(asyncio.sleep(0))  # what was posted meanwhile is told that it is over
+        self.loop.run_until_complete(asyncio.sleep(0))  # calls posted meanwhile learn that it is over
         self.loop.close()
 
     def post(self, callback: Callable[..., object], *arguments: Any) -> None:
@@ -83,7 +85,7 @@ class LoopThread:
                 raise
 
     def _take_posted(self) -> None:
-        self._is_woken = False  # before the look: what comes after it wakes the loop again
+        self._is_woken = False  # before the look: a later change wakes the loop again
         while self._posted:
             callback, arguments = self._posted.popleft()
             self.loop.call_soon(callback, *arguments)
@@ -165,3 +167,24 @@ class LoopThread:
             self._thread.join()
             for future in list(self._asked):
                 future.cancel()
+
+
+# What keeps the event loop of a server free while a scheduler works in the same process.
+
+
+SWITCH_S = 0.001
+"""How long a busy thread keeps a loop from going on; it is 5 ms as Python comes."""
+COLLECT = (200, 5, 1_000)
+"""How often Python collects: as it comes, one of its smaller collections takes up to 10 ms under load."""
+
+
+def keep_loops_free() -> None:
+    """Keep event loops from standing still for more than a few milliseconds; once a server has started.
+
+    A full collection goes through everything that was ever imported, and stops every thread for 15 to 60 ms:
+    what is loaded by now is left out of all that follow, and there is one in a million new objects.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT)
+    sys.setswitchinterval(SWITCH_S)

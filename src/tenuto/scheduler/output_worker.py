@@ -7,16 +7,57 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from inspect import signature
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.launchers.outputs import TaskOutput, read_outputs
 from tenuto.scheduler.decisions import worded
-from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.owners import Owner, OwnerLedger
-from tenuto.scheduler.watched_outputs import OutputKey, WatchedOutput
 from tenuto.scheduler.workers import ThreadWorker, Worker
 from tenuto.workspace.ports import Files
 
+if TYPE_CHECKING:
+    from tenuto.scheduler.jobs import Job
+    from tenuto.scheduler.owners import Owner, OwnerLedger
+
 logger = logging.getLogger("tenuto.scheduler")
+
+
+class OutputKey(NamedTuple):
+    """Which output of which job: the same whenever the output is handed over, in any process."""
+
+    job: str
+    """The id of the job."""
+    sequence: int
+    """Its place among all outputs of the job, from 1, over all attempts."""
+
+
+class WatchedOutput:
+    """A callback for what a running task registers through one of its methods."""
+
+    def __init__(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
+        self.method = method
+        self.callback = callback
+        self.takes_key = _takes_key(callback)
+        self.context = copy_context()
+        """Where to call back: the experiment that is open for the watcher is open there, too."""
+        self.offset = 0
+        """How far the outputs of the job were read."""
+        self.sequence = 0
+        """How many they were."""
+
+    def call(self, value: Any, key: OutputKey) -> None:
+        """Calls back, in the context of the watcher, with the key if it wants that."""
+        named = {"key": key} if self.takes_key else {}
+        self.context.copy().run(self.callback, value, **named)
+
+
+def _takes_key(callback: Callable[..., Any]) -> bool:
+    """Whether a callback has a parameter of that name."""
+    try:
+        return "key" in signature(callback).parameters
+    except (TypeError, ValueError):  # some built-in functions do not tell
+        return False
 
 
 class TaskOutputsWorker:
@@ -33,7 +74,7 @@ class TaskOutputsWorker:
         self._lock = threading.Lock()
 
     def read(self, job: Job) -> None:
-        """Hands over what is new, once for each watcher; from any thread, returns at once."""
+        """Hands over the new outputs, once for each watcher; from any thread, returns at once."""
         self.call(job, lambda: self._read(job))
 
     def call(self, job: Job, function: Callable[[], None]) -> None:
@@ -84,7 +125,7 @@ class TaskOutputsWorker:
 def hand_over_outputs(files: Files, job: Job) -> str | None:
     """Call the watchers of a job with each output that is new to them, in order; what the first raised."""
     problem: str | None = None
-    if job.empties:  # it is about to be run again: what it handed over before is not of that
+    if job.empties:  # it is about to be run again: its earlier outputs are not of that
         return None
     for watched in job.watched_outputs:
         outputs, watched.offset = read_outputs(files, job.paths, watched.offset)

@@ -1,4 +1,4 @@
-"""Owners of jobs: what the scheduler tells one, what it keeps for each, and the plainest of them.
+"""Owners of jobs: the events for one, the data kept for each, and the plainest of them.
 Decides nothing about jobs.
 """
 
@@ -57,7 +57,7 @@ class PlainOwner:
 
 
 class OwnerCounts:
-    """What one owner still waits for, and what failed."""
+    """The open jobs of one owner, and the failed ones."""
 
     __slots__ = ("failed", "outputs", "problem", "unfinished")
 
@@ -69,7 +69,7 @@ class OwnerCounts:
         self.outputs = 0
         """Outputs and ends of jobs that were not yet handed to the callbacks for them."""
         self.problem: str | None = None
-        """What the first callback or watcher raised, of those that raised."""
+        """The first error that a callback or watcher raised."""
 
     @property
     def at_rest(self) -> bool:

@@ -64,14 +64,14 @@ class WaitsFor(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitingJob:
     """One job that is not started yet."""
 
     task_id: str
     job_id: str
     cause: WaitsFor
     what: tuple[str, ...]
-    """The ids of the jobs, the launcher, the tokens, the ids of the owners; else what is known in words."""
+    """The ids of the jobs, the launcher, the tokens, the ids of the owners; else the known state in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Snapshot:
     """How many jobs are in each state; states without a job are left out."""
     launchers: tuple[SlotUsage, ...]
     owners: tuple[OwnerSnapshot, ...]
-    waits: tuple[Wait, ...]
+    waits: tuple[WaitingJob, ...]
     """What jobs wait for, in the order they were submitted."""
     waits_left_out: int
     """How many more wait."""
@@ -128,7 +128,7 @@ def take(
         launchers=tuple(slots.usage()),
         owners=tuple(sorted(owners, key=lambda owner: owner.id)),
         waits=tuple(
-            Wait(job.task_id, job.job_id, *_cause(job, slots, paused)) for job in waiting[:most_waits]
+            WaitingJob(job.task_id, job.job_id, *_cause(job, slots, paused)) for job in waiting[:most_waits]
         ),
         waits_left_out=max(len(waiting) - most_waits, 0),
         paused=paused,
@@ -177,7 +177,7 @@ class Scheduler(Shell):
     ) -> None:
         """`machine`: the clock, files, locks and processes to work with. The rest is for simulations and for
         launchers of one's own: `loop` runs the coroutines; `completions`, `notifications` and
-        `outputs` do what must not block it; `watch` tells of changes in a directory, or returns None
+        `outputs` do work that must not block it; `watch` tells of changes in a directory, or returns None
         where nothing can; `clusters` answer for attempts that other systems run.
         """
         keep_from_children()
@@ -212,7 +212,7 @@ class Scheduler(Shell):
         """Takes a job and returns at once: the job itself, or the one already known by its identity.
 
         `owner`: the run, node or search that wants the job, and is told of it. `limits`: what the job may
-        use, instead of what it was made with.
+        use, instead of the given ones.
 
         Raises before anything has changed: `DirectoryUnusable` if the job's directory cannot be used,
         `TokenError` if a token never suffices, `SchedulerClosed` after `close`.
@@ -227,9 +227,9 @@ class Scheduler(Shell):
     async def submit_async(self, job: Job, owner: Owner, limits: Limits | None = None) -> Job:
         """Like `submit`, awaited on any event loop, which it never blocks: its own looks at the disk.
 
-        Submissions are handed in in the order of the calls, so that a job may follow what it depends on
+        Submissions are handed in in the order of the calls, so that a job may follow its dependencies
         without an `await` between them. A call that is cancelled before its turn submits nothing. `owner`,
-        `limits` and what is raised: as for `submit`.
+        `limits` and errors: as for `submit`.
         """
 
         def hand_in(answer: PendingAnswer[Job]) -> None:
@@ -321,7 +321,7 @@ class Scheduler(Shell):
         self._runner.wait(self._aio_wait_until(predicate), timeout_s)
 
     def follow_outputs(self, job: Job) -> None:
-        """An owner watches the outputs of a job: those that are there are handed over, and those to come."""
+        """An owner watches the outputs of a job: present ones are handed over, and later ones."""
         self._runner.post(self._read_and_follow, job)
 
     def follow_completion(self, job: Job) -> None:
@@ -332,7 +332,7 @@ class Scheduler(Shell):
         """Has each job of an owner listed before it can start, until `release`.
 
         Call it before the owner's first submission. `list_job` is called in the loop with each job that the
-        owner submits, with those that it depends on, and again with a job whose transient mode changes. If it
+        owner submits, with its dependencies, and again with a job whose transient mode changes. If it
         raises, the submitted job ends in ERROR.
 
         In the loop, and not by the caller of `submit`: only there is it known which job counts for an
@@ -342,7 +342,7 @@ class Scheduler(Shell):
         self._ledger.keep_list(owner, list_job)
 
     def stop_starting(self, owner: Owner) -> None:
-        """Starts nothing more for an owner, from any thread, at once; what runs continues.
+        """Starts nothing more for an owner, from any thread, at once; running jobs continue.
 
         A job that another owner wants, too, is started all the same.
         """

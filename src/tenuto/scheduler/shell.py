@@ -1,15 +1,17 @@
-"""The shell: carries out the effects of the core in the loop, and tells the core what came of them.
+"""The shell: carries out the effects of the core in the loop, and tells the core their outcome.
 It decides nothing: what happens next to a job is in `core`, how an attempt goes in `attempts`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
+from math import inf
 
 from tenuto.errors import TenutoError
 from tenuto.launchers.clusters import Clusters
@@ -17,18 +19,18 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler import effects, inputs
 from tenuto.scheduler.attempts import STOP_GRACE_S, Attempts
 from tenuto.scheduler.core import Core
-from tenuto.scheduler.decisions import Verdict, failure, shortage, worded
+from tenuto.scheduler.decisions import Verdict, failure, has_recovered, shortage, worded
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.handover import Handovers
-from tenuto.scheduler.intake import Arrivals, Cancellation, Forgetting, Inbox, Submission, Wish
+from tenuto.scheduler.inputs import Input, Recovered, Short
+from tenuto.scheduler.intake import Arrivals, Cancellation, Forgetting, Inbox, Registry, Submission, Wish
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Announcer, LogStep, is_logged, log_state, log_step
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.output_worker import TaskOutputsWorker
 from tenuto.scheduler.owners import Owner, OwnerCounts, OwnerLedger
-from tenuto.scheduler.pauses import BACK_OFF_S, Pauses
-from tenuto.scheduler.registry import Registry
 from tenuto.scheduler.shared_slots import SharedSlots, TokenSlots
+from tenuto.scheduler.slots import Slots
 from tenuto.scheduler.token_queue import TokenQueue, TokenQueues
 from tenuto.scheduler.tokens import Grant
 from tenuto.scheduler.workers import Worker
@@ -43,7 +45,7 @@ class ExitCondition:
     """Wakes the callers whose condition holds; to be used in the loop's thread only, but for `changed`."""
 
     def __init__(self, loop: Loop, take_in: Callable[[], None]) -> None:
-        """`take_in`: takes in what was submitted."""
+        """`take_in`: takes in the submissions."""
         self._loop = loop
         self._take_in = take_in
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
@@ -105,7 +107,7 @@ class Followers:
         """Running jobs whose outputs an owner watches."""
 
     def read_and_follow(self, job: Job) -> None:
-        """An owner watches the outputs of a job: those that are there, and those to come."""
+        """An owner watches the outputs of a job: present and later ones."""
         self._outputs.read(job)
         self.follow(job)
 
@@ -201,7 +203,7 @@ class Shell:
     # The core
 
     def _feed(self, input: inputs.Input) -> None:
-        """Tell the core what happened, and carry out what it says.
+        """Tell the core an event, and carry out its effects.
 
         What happens while effects are carried out is told to the core at once; its effects come after those.
         """
@@ -229,7 +231,7 @@ class Shell:
             self.exitCondition.notify_soon()
 
     def _trouble(self, effect: effects.Effect, error: Exception) -> None:
-        """End the job whose effect could not be carried out; one that was to start gives its slot back."""
+        """End the job whose effect could not be carried out; a job about to start gives its slot back."""
         logger.error("a step of a job failed", extra={"action": "step_failed"}, exc_info=error)
         job: Job | None = getattr(effect, "job", None)
         if job is not None:
@@ -264,7 +266,7 @@ class Shell:
             self._feed(inputs.Withdrawn(*wish))
 
     def _forget(self, job: Job, owner: Owner) -> None:
-        """Let go of a job, in O(1). One that was submitted again meanwhile is kept."""
+        """Let go of a job, in O(1). A job that was submitted again meanwhile is kept."""
         if job.is_at_rest:
             log_step(LogStep.FORGOTTEN, job, owner)
             job.remove_owner(owner)
@@ -375,7 +377,7 @@ class Shell:
         assert verdict.tries is not None
         job.tries = verdict.tries
         job.answered = max(job.answered, job.attempt)
-        if was_adopted and job.needs:  # what was taken for it here is for the attempt that ended
+        if was_adopted and job.needs:  # slots taken for it here are for the attempt that ended
             self._tokens.release(job)
         log_step(LogStep.RETRIED, job, message=verdict.message)
         if not was_adopted:
@@ -455,7 +457,7 @@ class Shell:
     # Telling
 
     def counts(self, owner: Owner) -> OwnerCounts:
-        """What an owner waits for and what failed: live values, also after the owner was released."""
+        """The open jobs of an owner and the failed ones: live values, also after the owner was released."""
         return self._ledger.of(owner)
 
     def job_changed(self, job: Job, before: Standing, now: datetime, attempt: int | None) -> None:
@@ -471,3 +473,82 @@ class Shell:
     def job_explained(self, job: Job, now: datetime) -> None:
         """A job got another reason to be where it is."""
         self._announcer.explained(job, now)
+
+
+# Pauses of all starts while the machine is short of something: processes, memory, descriptors, disk.
+
+
+_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+BACK_OFF_S = 1.0
+TELLS_EVERY_S = 60.0
+"""How often, at most, a shortage that goes on is worth a line: it stops a start each second."""
+PAUSED = "waits until the machine recovers"
+"""How the message of a job begins whose start the machine refused."""
+LONGEST_S = 86_400.0
+"""How long the machine may be short of something before the jobs that wait for it fail."""
+OWN_S = 60.0
+"""The same, where only this process could end the shortage, and nothing of it runs that will."""
+
+
+class Pauses:
+    """Has the core pause, and go on; to be used in the loop's thread only."""
+
+    def __init__(self, machine: Machine, slots: Slots, loop: Loop, feed: Callable[[Input], None]) -> None:
+        """`feed` tells the core."""
+        self._machine = machine
+        self._slots = slots
+        self._loop = loop
+        self._feed = feed
+        self._told_at = -inf
+        self._since: float | None = None
+        """When the shortage began, of which no job has been started since."""
+        self.reason: str | None = None
+        """What the machine is short of, while starts are paused."""
+
+    def verdict(self, job: Job, error: Exception) -> Verdict | None:
+        """What an error in an attempt amounts to; None if its job waits until the machine recovers."""
+        passing = shortage(error)
+        lasting = None if passing is None else self.begin(job, passing)
+        if lasting is not None:
+            return failure(job.job_id, error)._replace(message=lasting)
+        return failure(job.job_id, error) if passing is None else None
+
+    def begin(self, job: Job, error: OSError) -> str | None:
+        """A start was refused by the machine: its job is ready again, and nothing is started for a while.
+
+        Returns why the job is to fail instead, if the shortage lasts too long.
+        """
+        now = self._machine.clock.monotonic()
+        self._since = now if self._since is None else self._since
+        is_own = error.errno == errno.EMFILE and self._slots.is_alone
+        longest_s = OWN_S if is_own else LONGEST_S
+        if now >= self._since + longest_s:
+            hint = "raise the limit of open files (ulimit -n)" if is_own else "see to it, and run it again"
+            return f"{worded(error)}; that did not change within {longest_s:g} s: {hint}"
+        self.reason = worded(error)
+        self._tell()
+        self._feed(Short(job, f"{PAUSED}: {self.reason}", error.errno in _DESCRIPTORS))
+        self._loop.later(BACK_OFF_S, self._resume, job, error)
+        return None
+
+    def end(self) -> None:
+        """A job was started: whatever the machine was short of, there is some again."""
+        self._since = None
+
+    def _resume(self, job: Job, error: OSError) -> None:
+        since = self._since or 0.0
+        is_over = self._machine.clock.monotonic() >= since + LONGEST_S  # then the jobs find out, and fail
+        if not is_over and not has_recovered(error, self._machine.files, job.layout.root):
+            self._loop.later(BACK_OFF_S, self._resume, job, error)
+            return
+        if self.reason is not None:
+            logger.info("starts are tried again", extra={"action": LogStep.STARTS_RESUMED.value})
+        self.reason = None
+        self._feed(Recovered())
+
+    def _tell(self) -> None:
+        now = self._machine.clock.monotonic()
+        if now >= self._told_at + TELLS_EVERY_S:
+            self._told_at = now
+            said = "starts are paused until the machine recovers: %s"
+            logger.warning(said, self.reason, extra={"action": LogStep.STARTS_PAUSED.value})

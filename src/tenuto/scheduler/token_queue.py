@@ -17,8 +17,7 @@ from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.inputs import Ended, Granted, Input, Unwanted
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
-from tenuto.scheduler.shared_slots import TokenSlots
-from tenuto.scheduler.token_alarm import Alarm
+from tenuto.scheduler.shared_slots import TokenAlarm, TokenSlots
 from tenuto.scheduler.token_decisions import Absentees, Picks, decide, names_of, tokens_of, why_waiting
 from tenuto.scheduler.tokens import Grant, beyond, place_of
 from tenuto.workspace import job_directory
@@ -37,7 +36,7 @@ from tenuto.workspace.token_files import (
     TokenState,
 )
 
-# The locks that a job with tokens starts with: its own and those of its units, all or none.
+# The locks that a job with tokens starts with: its own and its units', all or none.
 # `take` and `take_again` are to be called under the mutex of the tokens.
 
 
@@ -161,7 +160,7 @@ class TokenQueue:
         self._feed = feed
         self._slots = slots
         self._ask = ask
-        self._alarm = Alarm(loop, watch, place.directory, told=self.pump, unsure=self._poll)
+        self._alarm = TokenAlarm(loop, watch, place.directory, told=self.pump, unsure=self._poll)
         self._waiting: set[Job] = set()
         self._lines: dict[tuple[str, ...], deque[Job]] = {}
         """The jobs that wait without a ticket, by the tokens they want, in the order they came."""
@@ -218,7 +217,7 @@ class TokenQueue:
             held.close()
 
     def holds(self, job: Job, grant: Grant) -> bool:
-        """Whether the job still has what it was given."""
+        """Whether the job still has its grant."""
         return self._held.get(job) is grant
 
     @property
@@ -236,7 +235,7 @@ class TokenQueue:
     # One look at the queue
 
     def pump(self) -> None:
-        """Gives out what can be given out now."""
+        """Gives out the free units."""
         if self._is_pumping or self._is_closed:
             return
         if not self._waiting and not self._tickets and not self._to_adopt:
@@ -468,7 +467,7 @@ class TokenQueues:
         self._queues: dict[str, TokenQueue] = {}
 
     def check(self, job: Job) -> None:
-        """Raises `TokenError` if the job asks for what it can never get; from any thread."""
+        """Raises `TokenError` if the job asks for more than there can be; from any thread."""
         files = TokenFiles(self._machine, _place(job))
         for need in job.needs:
             capacity = files.capacity(need.token)
@@ -490,7 +489,7 @@ class TokenQueues:
         self._queue(job).release(job, grant)
 
     def holds(self, job: Job, grant: Grant | None) -> bool:
-        """Whether a job still has what it was given; one that was given nothing needs nothing."""
+        """Whether a job still has its grant; a job without a grant needs none."""
         return grant is None or self._queue(job).holds(job, grant)
 
     def pump(self) -> None:

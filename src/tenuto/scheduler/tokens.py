@@ -33,7 +33,7 @@ class CounterToken:
 
     def __init__(self, name: str, count: int, directory: str) -> None:
         """`name`: of the token on this machine; `count`: how many units it has; `directory`: where the
-        machine keeps its tokens, which `xp.token` knows. `InvalidName` or `TokenError` for what cannot be.
+        machine keeps its tokens, which `xp.token` knows. `InvalidName` or `TokenError` for an impossible one.
         """
         directory_name(text(name, "the name of a token"))
         if name.startswith("/"):
@@ -194,7 +194,7 @@ def recorded(dependencies: Iterable[TokenDependency]) -> list[dict[str, Any]]:
 
 
 def from_record(written: Iterable[Mapping[str, Any]]) -> list[TokenDependency]:
-    """What `recorded` wrote, to be had again; of GPUs those that were visible to the script.
+    """What `recorded` wrote, to be had again; of GPUs the devices visible to the script.
 
     Raises `ValueError`, `TypeError`, `KeyError` or `AttributeError` for anything else.
     """

@@ -24,7 +24,7 @@ class Worker(Protocol):
         ...
 
     def hurry(self) -> None:
-        """Lets what was handed over be called at once."""
+        """Lets queued functions be called at once."""
         ...
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class ThreadWorker:
 
 
 def call_safely(function: Call) -> BaseException | None:
-    """Calls a function of the user's; what it raises is logged, and returned.
+    """Calls a function of the user's; its error is logged, and returned.
 
     Also SystemExit: a thread that it ended would leave those hanging who wait for the next call.
     """

@@ -209,14 +209,14 @@ def _check_ranges(ranges: Sequence[tuple[float, float]]) -> list[tuple[float, fl
 
 
 AUTO = "auto"
-"""Ranges that follow what was told."""
+"""Ranges that follow the told outcomes."""
 _FIRST_SCALING = 16
 _CUT = 0.02
 _MOST_CELLS = 1 << 31
 
 
 def is_scaling(count: int) -> bool:
-    """Whether ranges that follow what was told are found anew after so many outcomes: 16, 32, 64, ..."""
+    """Whether ranges that follow the told outcomes are found anew after so many outcomes: 16, 32, 64, ..."""
     return count >= _FIRST_SCALING and count & (count - 1) == 0
 
 

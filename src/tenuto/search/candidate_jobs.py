@@ -14,11 +14,14 @@ from typing import Any, NamedTuple
 from tenuto.clock import Clock
 from tenuto.errors import SearchError
 from tenuto.jobs.retry import StoredWork
+from tenuto.jobs.retry_rules import read_rules
 from tenuto.jobs.validity import StoredValidity
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
-from tenuto.launchers.selection import AUTO, LOCAL, choose_launcher
+from tenuto.launchers.requirements import Alternative
+from tenuto.launchers.selection import AUTO, LOCAL, choose_launcher, is_local, node_launcher
+from tenuto.scheduler.decisions import NO_RETRY, Allowance, RetryLimits
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import GpuToken, TokenDependency, declare
 from tenuto.search.programs import PROGRAM_TASK
@@ -32,6 +35,15 @@ from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import Machine
 
 LEASE_FILE = "search.lease"
+
+
+def _retry(row: Claimed, limits: Limits) -> RetryLimits:
+    """The further attempts that the task of a search has by its rules: they are one candidate's."""
+    text = row.definition.get("retry")
+    if text is None:
+        return NO_RETRY
+    needs = Allowance(limits.memory_bytes, limits.walltime_s)
+    return RetryLimits(rules=read_rules(text, "__retry__"), needs=needs, by_rules=True)
 
 
 class AgentChange(NamedTuple):
@@ -84,13 +96,17 @@ class CandidateJobs:
         self._lease_path = str(workspace / LEASE_FILE) if is_leased else None
         self._validity = StoredValidity(this_machine().files)
         self._tokens = () if gpus is None else (TokenDependency(gpus, 1),)
-        self._kind = LOCAL if settings.launcher == AUTO else settings.launcher
-        self._launcher = choose_launcher(self._kind, slots)
+        self._launcher = node_launcher(settings, slots)
+        if gpus is not None and self._launcher.external:
+            told = "cannot hold the GPUs of this machine: leave them out of the search"
+            raise SearchError(f"jobs of {self._launcher.name} {told}")
 
     @cached_property
     def _agents(self) -> Launcher:
         """The launcher of agents, which have slots of their own; made when the first one runs."""
-        return choose_launcher(self._kind, self._settings.search.agent_slots)
+        kind = self._settings.launcher
+        has_own = is_local(kind) and kind != AUTO
+        return choose_launcher(kind if has_own else LOCAL, self._settings.search.agent_slots)
 
     def make(self, row: Claimed, change: AgentChange | None = None, *, once: bool, repeat: int = 0) -> Job:
         """The job of a row, or the one that evaluates what its agent changed.
@@ -100,15 +116,17 @@ class CandidateJobs:
         is_agent = row.task_id == PROGRAM_TASK and change is None
         named = row if change is None else change
         job_id, params = (named.job_id, named.params) if not repeat else repeated(row, repeat)
+        limits = self._limits(row)
         job = Job(
             named.task_id,
             job_id,
             layout=self._layout,
-            launcher=self._agents if is_agent else self._launcher,
+            launcher=self._agents if is_agent else self._adapted(limits),
             work=StoredWork(params.encode("ascii")),
             clock=self._clock,
             tokens=() if is_agent else self._tokens,
-            limits=self._limits(row),
+            limits=limits,
+            retry=_retry(row, limits) if change is None and not is_agent else NO_RETRY,
             durability=Durability(self._settings.durability),
             once=once,
             priority=row.priority,
@@ -116,12 +134,19 @@ class CandidateJobs:
         job.reuse = self._validity
         return job
 
+    def _adapted(self, limits: Limits) -> Launcher:
+        """The launcher of candidates; a cluster is asked for the memory and the time that they have."""
+        if not self._launcher.external or limits.memory_bytes is limits.walltime_s is None:
+            return self._launcher
+        return self._launcher.adapted(Alternative(limits.walltime_s, memory_bytes=limits.memory_bytes))
+
     def _limits(self, row: Claimed) -> Limits:
         settings = self._settings
-        walltime_s = row.definition.get("walltime_s")
+        walltime_s, needs = row.definition.get("walltime_s"), Allowance(*row.definition.get("needs", ()))
+        duration_s = settings.walltime_s if needs.duration_s is None else needs.duration_s
         limits = Limits(
-            settings.walltime_s if walltime_s is None else walltime_s,
-            settings.memory_bytes,
+            duration_s if walltime_s is None else walltime_s,
+            settings.memory_bytes if needs.memory_bytes is None else needs.memory_bytes,
             settings.log_bytes,
             settings.grace_s,
         )

@@ -235,7 +235,7 @@ ENDED_BADLY = (S.FAILED, S.CANCELLED)
 
 
 def cancel_waiting(connection: Connection, name: str, message: str) -> int:
-    """Cancels what is PENDING or QUEUED, inside a transaction."""
+    """Cancels PENDING and QUEUED rows, inside a transaction."""
     return cancel_rows(connection, name, None, (S.PENDING, S.QUEUED), message)
 
 
@@ -269,7 +269,7 @@ GIVEN = "GIVEN"
 
 
 class Refused(Exception):
-    """The transaction is undone, with what is to be answered instead."""
+    """The transaction is undone, with the answer to give instead."""
 
     def __init__(self, answer: Added | Refusal) -> None:
         super().__init__(str(answer))
@@ -298,7 +298,7 @@ def add_candidate(
         is_reused = status is not S.PENDING
     record(connection, name, [(number, 0)], status, message)
     if not is_ordered or is_reused:
-        wake_search(connection, name)  # what is new, the scheduler that adds it promotes itself
+        wake_search(connection, name)  # new rows: the scheduler that adds it promotes itself
     return Added(new.id, number, is_reused)
 
 

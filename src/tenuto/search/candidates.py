@@ -96,7 +96,7 @@ class Candidates:
             )
 
     def check(self, files: Files) -> None:
-        """Refuses, at the call, a task that no job could build or that varies what it has not."""
+        """Refuses, at the call, a task that no job could build or that varies a parameter it lacks."""
         if isinstance(self.domain, Programs):
             check_repository(self.domain.repository)
             return

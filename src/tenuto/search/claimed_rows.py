@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Connection, Integer, bindparam, select, update
 
-from tenuto.database import announce, now_ms
-from tenuto.database.members import Member
+from tenuto.database import Member, announce, now_ms
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.search.candidate_rows import ROWS, WORK, CandidateMove, bump, record_moves, wake_search
 from tenuto.search.programs import PROGRAM_TASK

@@ -54,7 +54,7 @@ def is_marked(text: str) -> bool:
 
 
 def outside(text: str) -> list[str]:
-    """The lines that may not change: everything but what lies between two marks."""
+    """The lines that may not change: everything but the lines between two marks."""
     kept = []
     is_inside = False
     for line in text.splitlines():
@@ -78,7 +78,7 @@ def changed_outside(before: str, after: str) -> str | None:
     return None
 
 
-# The prompt of an agent: the goal, the program it changes, others that may inspire it, what failed.
+# The prompt of an agent: the goal, the program it changes, others that may inspire it, the failures.
 # Pure: text of values.
 
 
@@ -128,7 +128,7 @@ def prompt_text(goal: str, context: Mapping[str, Any], rules: PromptRules, diff:
 
 
 def _rules(rules: PromptRules) -> list[str]:
-    """What makes a change void, in words."""
+    """The cause of a void change, in words."""
     parts = []
     if rules.marked:
         parts.append(
@@ -211,7 +211,7 @@ class EvolveCommit(Task):
     workspace: Meta[str] = ""
 
     def execute(self) -> Any:
-        return Change(self, Path.cwd()).run()
+        return _Change(self, Path.cwd()).run()
 
 
 class EvaluateCommit(Task):
@@ -244,7 +244,7 @@ _SHARED = (
 
 
 class ProgramFailed(Exception):
-    """The candidate failed, with what is known of it."""
+    """The candidate failed, with the cause."""
 
     def __init__(self, message: str, finished: FinishedCommand | None = None, name: str = "") -> None:
         super().__init__(message)
@@ -303,7 +303,7 @@ class Workplace:
             remove_tree(str(path))
 
 
-class Change:
+class _Change:
     """The change of one commit, in the directory of its job."""
 
     def __init__(self, task: EvolveCommit, directory: Path) -> None:

@@ -76,9 +76,9 @@ class DramatiqQueue:
 
 
 class DramatiqListener:
-    """Calls back for every message; what is no id of a row is dropped and counted.
+    """Calls back for every message; a message without the id of a row is dropped and counted.
 
-    What is no message, or is for another actor, goes to the broker's dead letters.
+    Other data, and messages for another actor, go to the broker's dead letters.
     """
 
     def __init__(self, url: Url, namespace: str, wake: Callable[[], None]) -> None:

@@ -94,7 +94,7 @@ def spread_values(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spread(key: str, value: Any) -> dict[str, Any]:
-    """A parameter by column: a list has one for each number, a chosen class those of its parameters."""
+    """A parameter by column: a list has one for each number, a chosen class the columns of its parameters."""
     if isinstance(value, dict) and IS in value:
         inner = [_spread(f"{key}.{name}", one) for name, one in value.items() if name != IS]
         return {key: value[IS], **{column: one for part in inner for column, one in part.items()}}
@@ -163,7 +163,7 @@ def best_rows(store: Store, name: str, numbers: Collection[int] | None = None) -
 
 
 def lineage(store: Store, name: str, number: int) -> list[dict[str, Any]]:
-    """A candidate and those that it descends from, the first one first; empty if there is none."""
+    """A candidate and its ancestors, the first one first; empty if there is none."""
     query = select(evolution_jobs).where(jobs.search_id == name)
     found: list[dict[str, Any]] = []
     following: int | None = number
@@ -178,7 +178,7 @@ def lineage(store: Store, name: str, number: int) -> list[dict[str, Any]]:
 
 
 def change_of(before: Mapping[str, Any] | None, row: Mapping[str, Any]) -> str | None:
-    """How a program of a lineage differs from the one before it; None of what is no program, or not here."""
+    """How a program of a lineage differs from the one before it; None without a program, or its files."""
     if before is None or row["repository"] is None or not os.path.isdir(row["repository"]):
         return None
     commits = [before["solution"], row["solution"]]
@@ -188,7 +188,7 @@ def change_of(before: Mapping[str, Any] | None, row: Mapping[str, Any]) -> str |
 
 
 def _repository(params: str) -> str | None:
-    """The repository whose commits a candidate is one of; None for what is no program."""
+    """The repository whose commits a candidate is one of; None for other tasks."""
     document = json.loads(params)
     values = [one.get("values", {}) for one in document.get("objects", []) if isinstance(one, dict)]
     return next((str(one["repository"]) for one in values if "repository" in one), None)

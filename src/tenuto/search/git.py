@@ -1,7 +1,7 @@
 """Git for programs: checkouts in job directories, commits without a checkout of the user's, references.
 Changes nothing of the user's repository but references of its own; runs no hook and no garbage collection.
 
-A candidate may do to its checkout, and to every git directory it finds, what it likes. So no call trusts one
+A candidate may do anything to its checkout, and to every git directory it finds. So no call trusts one
 that a candidate has seen: a call names its git directory, which was made after the candidate's last process
 ended, and git looks for a repository nowhere above the directory that it is given.
 """
@@ -49,7 +49,7 @@ class Git:
             self._words += [f"--git-dir={os.path.abspath(git_dir)}", f"--work-tree={self.path}"]
 
     def __call__(self, *words: str, text: str | None = None) -> str:
-        """Runs a command of git; what it prints, without its last line end.
+        """Runs a command of git; its output, without the last line end.
 
         Raises `GitError` with git's words.
         """

@@ -55,7 +55,7 @@ def judge(returned: Any, definition: Mapping[str, Any]) -> Judgement:
         kept["given"] = measures
     text = json.dumps(clean(kept))  # JSON escapes what no row could keep, and a reader would meet it
     if outcome.failure is None:
-        # What is not feasible, or one of several objectives, is the best of nothing.
+        # A candidate that is not feasible, or has several objectives, is the best of nothing.
         counted = outcome.objective if is_feasible(outcome) and not outcome.objectives else None
         return Judgement(EvolutionStatus.SUCCEEDED, text, counted, outcome.cost, None, None)
     failure, message = JobFailureStatus.FAILED.name, outcome.failure[:_MESSAGE]

@@ -118,7 +118,7 @@ class Islands:
         return self.whole.add(number, values, objective, measures)
 
     def count_tell(self) -> None:
-        """Counts what was told; after each `migrate_every` the best of each island go to the next."""
+        """Counts the told outcomes; after each `migrate_every` the best of each island go to the next."""
         self._told += 1
         if len(self._archives) == 1 or self._told % self._migrate_every:
             return
@@ -134,7 +134,7 @@ class MapElites:
     """A search for the best candidate of every cell of the measures.
 
     `cells`: how many along each measure (a list), or how many Voronoi cells in all; `ranges`: of each
-    measure, or "auto": from the 2nd to the 98th percentile of what was told, found anew after 16, 32, 64, ...
+    measure, or "auto": from the 2nd to the 98th percentile of the told ones, found anew after 16, 32, 64, ...
     outcomes, when the archive is filled again with all of them; `measures`: their names, where the task gives
     them by name; `variation`: how a child differs from its parents; `start`: how many candidates are drawn at
     random first, and `inspirations`: how many elites beside the parent a child is shown (by default as the
@@ -166,7 +166,7 @@ class MapElites:
             if isinstance(cells, int) and not self.measures:
                 raise SearchError(f'ranges="{AUTO}" with cells={cells} needs the names of the measures')
             ranges = scaled_ranges((), len(self.measures) if isinstance(cells, int) else len(cells))
-        Archive(cells, ranges, epsilon=epsilon)  # refuses what cannot be divided, at the call
+        Archive(cells, ranges, epsilon=epsilon)  # refuses ranges that cannot be divided, at the call
         self.measure_count = len(ranges)
         if self.measures and len(self.measures) != len(ranges):
             raise SearchError(
@@ -253,7 +253,7 @@ class MapElitesRun:
         return Islands(make, declared.islands, declared.migrate_every, declared.migrants)
 
     def _scale(self) -> None:
-        """Divides the ranges of what was told anew, and fills the cells again."""
+        """Divides the ranges of the told outcomes anew, and fills the cells again."""
         self._islands = self._fresh()
         for one in self._told:
             self._islands.add(*one)

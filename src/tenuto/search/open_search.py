@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import CapReached, NotFound, SearchError, SearchInJob, TenutoError
+from tenuto.jobs.retry_rules import check_growth, read_rules
+from tenuto.launchers.requirements import Requirement
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
+from tenuto.scheduler.decisions import Allowance
 from tenuto.search.archive import Elite
 from tenuto.search.candidates import Candidates, add_given, with_outcome
 from tenuto.search.export import flat_rows
@@ -153,8 +156,27 @@ class OpenSearch:
         made |= {key: count for key in _REPEATS if (count := getattr(evolution, key)) > (key == "repeats")}
         if evolution.pruner is not None:
             made |= {"pruner": evolution.pruner.definition(), "metric": evolution.metric}
+        if not isinstance(evolution.domain, Programs):
+            made |= {key: value for key, value in self._needs().items() if value}
         plain: dict[str, Any] = json.loads(json.dumps(made))
         return plain
+
+    def _needs(self) -> dict[str, Any]:
+        """What a candidate's task asks for, and its retry rules; neither makes another search of it.
+
+        Raises `RequirementError` for rules that cannot be read, or have nothing to begin with.
+        """
+        task, settings = type(self.evolution.task), self.settings
+        requires, retry = getattr(task, "__requires__", None), getattr(task, "__retry__", None)
+        said = Allowance()
+        if requires is not None:
+            first = Requirement.parse(requires).alternatives[0]
+            said = Allowance(first.memory_bytes, first.duration_s)
+        if retry is not None:
+            duration_s = settings.search.walltime_s or said.duration_s or settings.walltime_s
+            needs = Allowance(said.memory_bytes or settings.memory_bytes, duration_s)
+            check_growth(read_rules(retry, f"{task.__name__}.__retry__"), needs, f"{task.__name__}.__retry__")
+        return {"needs": list(said) if any(said) else None, "retry": retry}
 
     def _maker(self) -> CandidateMaker:
         search = self.settings.search

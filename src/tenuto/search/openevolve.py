@@ -1,5 +1,5 @@
 """OpenEvolve's configuration, as far as a search understands it, the stages of its evaluators, its programs.
-What is not understood is named, not refused.
+A key that is not understood is named, not refused.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class OpenEvolveConfig:
 
 
 def read_config(text: str, name: str = "the configuration") -> OpenEvolveConfig:
-    """The configuration in a YAML text; raises `SearchError` for what cannot be read."""
+    """The configuration in a YAML text; raises `SearchError` for a text that cannot be read."""
     try:
         found = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:

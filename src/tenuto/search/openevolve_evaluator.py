@@ -78,7 +78,7 @@ def _stand_in() -> None:
 
 
 def evaluate(module: Any, name: str, program: str) -> tuple[Any, str | None]:
-    """Calls an evaluator in the form it has: what it returns, and why the program failed, if it says so."""
+    """Calls an evaluator in the form it has: its result, and the cause of a failure, if it names one."""
     function = getattr(module, name, None)
     if function is not None:
         returned = function(program)

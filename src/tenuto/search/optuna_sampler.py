@@ -1,5 +1,5 @@
 """Optuna's samplers as samplers of a search: a fresh one for each proposal, on a study that follows the log.
-So a proposal depends on the seed, its number and what was told, and on nothing that a restart would lose.
+So a proposal depends on the seed, its number and the told outcomes, and on nothing that a restart would lose.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class OptunaRun(Remembering):
     """Optuna in the course of one search.
 
     The study is kept between proposals. Its trials stand in the order of the candidates' numbers, and a trial
-    that became no candidate has failed, which no sampler counts: so a study that is built anew from what was
-    told and what is in flight proposes the same.
+    that became no candidate has failed, which no sampler counts: so a study that is built anew from the told
+    outcomes and the rows in flight proposes the same.
     """
 
     def __init__(self, make: Callable[[int], Any], setup: Setup, space: Space) -> None:
@@ -178,7 +178,7 @@ class OptunaRun(Remembering):
     def _count(self, number: int, generation: int) -> None:
         """Notes a trial that came when its generation was complete, as it does not breed the next one.
 
-        So its parents are the same in a study that is built anew, which knows what came later.
+        So its parents are the same in a study that is built anew, which knows later outcomes.
         """
         self._population[generation] += 1
         if self._size is not None and self._population[generation] > self._size:

@@ -10,7 +10,7 @@ from tenuto.errors import SearchError
 
 
 class Outcome(NamedTuple):
-    """What a candidate is worth (`objective`), how it is (`measures`), and what it cost to find that out."""
+    """What a candidate is worth (`objective`), how it is (`measures`), and the cost of the evaluation."""
 
     objective: float | None = None
     measures: Sequence[float] | Mapping[str, float] = ()
@@ -34,7 +34,7 @@ def read_outcome(
     """The outcome in what a task returned: an `Outcome`, its fields as a mapping, or a number.
 
     `names`: the order of measures that were given by name; `measure_count`: how many the sampler needs;
-    `objective_count`: how many directions the search has. What cannot be used (no number, not finite,
+    `objective_count`: how many directions the search has. A value that cannot be used (no number, not finite,
     measures missing) has a `failure`, and keeps its cost.
     """
     outcome = as_outcome(returned)
@@ -121,7 +121,7 @@ def _measures(
 
 
 def _numbers(given: Any, one: str, several: str) -> tuple[tuple[float, ...], str | None]:
-    """A list of finite numbers, or what is wrong with it."""
+    """A list of finite numbers, or its error."""
     given = plain(given)
     if isinstance(given, str) or not isinstance(given, Sequence):
         return (), f"{several} are {_short(given)}, not a list of numbers"
@@ -182,5 +182,5 @@ def check_directions(direction: str | Sequence[str]) -> tuple[bool, ...]:
 
 
 def directions_in(definition: Mapping[str, Any]) -> tuple[bool, ...]:
-    """Those of a stored search."""
+    """The values of a stored search."""
     return check_directions(definition.get("direction", "max"))

@@ -29,7 +29,7 @@ class RandomSearch:
 
 
 class Remembering:
-    """Keeps the best of what is told."""
+    """Keeps the best of the told outcomes."""
 
     def __init__(self, setup: Setup) -> None:
         self.archive = Archive(maximize=setup.maximize)

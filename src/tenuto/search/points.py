@@ -126,7 +126,7 @@ class Pruning:
         """Candidate -> the last step of its that was judged."""
 
     def prune(self) -> int:
-        """Judges each new step of what runs; how many candidates were stopped."""
+        """Judges each new step of running candidates; how many candidates were stopped."""
         running, told, self._told = self._store.curves(self._name, self._told, self._maximize)
         self._ended |= told
         count = 0

@@ -44,7 +44,7 @@ _MOST_SWEEPS = 500
 
 @dataclass(frozen=True, slots=True)
 class FinishedCommand:
-    """How a command ended: its exit code, None if it ran over its time, and the end of what it printed."""
+    """How a command ended: its exit code, None if it ran over its time, and the end of its output."""
 
     code: int | None
     out: str
@@ -190,7 +190,7 @@ class CommandRules(NamedTuple):
     is_confined: bool = False
     pass_variables: tuple[str, ...] = ()
     workspace: str = ""
-    """Hidden, but for what is shown or writable in it."""
+    """Hidden, but for places shown or writable in it."""
     shown: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     network: bool = False
@@ -226,7 +226,7 @@ def places_of(words: Sequence[str], rules: CommandRules, path: str) -> list[str]
     program = shutil.which(words[0], path=path) or words[0]
     wanted = [sys.prefix, sys.base_prefix, *sys.path, *_installation(program)]
     wanted += _installation(os.path.realpath(program))
-    for folder in filter(os.path.isabs, path.split(os.pathsep)):  # a script calls what it finds there
+    for folder in filter(os.path.isabs, path.split(os.pathsep)):  # a script calls programs in it
         wanted += _installation(f"{folder}/any")
     home = process_environment().get("HOME", "/")
     for word in _named([words]):
@@ -304,7 +304,7 @@ def run_command(
     limit_s: float | None,
     rules: CommandRules = UNCONFINED,
 ) -> FinishedCommand:
-    """Runs a command and ends everything it leaves behind; what it prints goes to the job's logs as well.
+    """Runs a command and ends everything it leaves behind; its output goes to the job's logs as well.
 
     `environment`: variables besides those that the rules let through.
 
@@ -352,7 +352,7 @@ def run_command(
 
 
 def _end_all(process: subprocess.Popen[bytes]) -> None:
-    """Kills and reaps what is left below this process; gives up on what the kernel cannot end."""
+    """Kills and reaps the processes left below this one; gives up on those that the kernel cannot end."""
     pause = threading.Event()
     for _ in range(_MOST_SWEEPS):
         if not descendants():

@@ -111,7 +111,7 @@ def complete_values(repository: Repository, values: Any) -> dict[str, Any]:
 
 
 def check_repository(repository: Repository) -> None:
-    """Refuses, at the call, what is no repository, or has no such root."""
+    """Refuses, at the call, a path that is no repository, or has no such root."""
     if not os.path.isdir(repository.path):
         raise SearchError(f"Repository({repository.path!r}): there is no such directory")
     git = Git(repository.path)
@@ -186,7 +186,7 @@ def check_commands(repository: Repository) -> None:
 
 
 def _script(program: str, words: Sequence[str]) -> str | None:
-    """The file that an interpreter is told to run; None if it runs something else, or what is not plain."""
+    """The file that an interpreter is told to run; None if it runs something else, or an unusual command."""
     if not _INTERPRETERS.match(os.path.basename(program)) or not words:
         return None
     first = words[0]

@@ -1,4 +1,4 @@
-"""Pruners: whether a candidate that runs is stopped, judged by what it and the others logged.
+"""Pruners: whether a candidate that runs is stopped, judged by its metrics and those of the others.
 Pure, and loaded by every job of a search; `points` reads and writes the rows.
 """
 
@@ -94,12 +94,12 @@ def _at_rung(curve: Curve, rung: int) -> float | None:
 
 
 def counted(value: float, maximize: bool) -> float:
-    """A value as pruners compare it: the larger the better, and what is no number the worst."""
+    """A value as pruners compare it: the larger the better, and nan the worst."""
     return -math.inf if math.isnan(value) else value if maximize else -value
 
 
 def check_pruner(pruner: Any) -> None:
-    """Raises `SearchError` for what is no pruner."""
+    """Raises `SearchError` for a value that is no pruner."""
     if isinstance(pruner, type) or not isinstance(pruner, Pruner):
         raise SearchError(f"pruner={pruner!r:.80} is no pruner: give Median(...) or Halving(...)")
 

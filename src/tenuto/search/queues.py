@@ -37,7 +37,7 @@ class NoQueue:
         """Nothing to close."""
 
 
-class Listener(Protocol):
+class QueueListener(Protocol):
     """Hears the messages of a broker."""
 
     def close(self) -> None: ...
@@ -53,7 +53,7 @@ def open_queue(settings: Settings) -> Queue:
     return kind(url, settings.queue.namespace)
 
 
-def open_listener(settings: Settings, wake: Callable[[], None]) -> Listener:
+def open_listener(settings: Settings, wake: Callable[[], None]) -> QueueListener:
     """Calls back for each message of the broker that the settings name; never without one."""
     url = settings.queue.url
     if url is None:

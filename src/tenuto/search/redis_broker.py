@@ -1,4 +1,4 @@
-"""Dramatiq's broker on Redis, made sound: what is no message of Dramatiq goes to the dead letters.
+"""Dramatiq's broker on Redis, made sound: data that is no message of Dramatiq goes to the dead letters.
 Dramatiq's own consumer stops for seconds at such a message, and meets it again later.
 """
 
@@ -17,7 +17,7 @@ class SoundRedisBroker(RedisBroker):
     """A broker whose consumers see messages only."""
 
     def do_fetch(self, queue_name: str, *arguments: Any) -> list[bytes]:
-        """Fetches messages, without those that cannot be read."""
+        """Fetches messages, without unreadable ones."""
         dispatch: Any = self._dispatch
         fetched: list[bytes] = dispatch("fetch")(queue_name, *arguments)
         sound = [body for body in fetched if _is_message(body)]
@@ -26,7 +26,7 @@ class SoundRedisBroker(RedisBroker):
         return sound
 
     def _bury(self, queue_name: str) -> None:
-        """Moves what cannot be read to the dead letters; looks at all messages: `fetch` gives no ids."""
+        """Moves unreadable messages to the dead letters; looks at all messages: `fetch` gives no ids."""
         for message_id, body in self.client.hscan_iter(f"{self.namespace}:{queue_name}.msgs"):
             if not _is_message(body):
                 self.do_nack(queue_name, message_id)

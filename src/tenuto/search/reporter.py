@@ -67,7 +67,7 @@ class SearchProgress:
     best_objective: float | None
     archive: Archive | None = None
     parents: tuple[int, ...] = ()
-    """The cells of the parents of what is in flight."""
+    """The cells of the parents of candidates in flight."""
     slots: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
     """What the last candidates failed of, and how often."""
@@ -109,7 +109,7 @@ current_options: ContextVar[RunOptions | None] = ContextVar("tenuto_search_optio
 
 
 # A console for a reporter that reads no markup.
-# Drops what is no news to a person who watches the search.
+# Drops lines without news to a person who watches the search.
 
 
 class Plain:

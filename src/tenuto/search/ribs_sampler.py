@@ -1,5 +1,5 @@
 """Archives and emitters of pyribs as the sampler of a search, asked and told in generations of their own.
-Keeps no state that the log does not give back: what was told is replayed into fresh copies.
+Keeps no state that the log does not give back: told outcomes are replayed into fresh copies.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class RibsRun:
         }
 
     def _add(self, data: dict[str, Any], is_good: list[bool]) -> dict[str, Any]:
-        """Adds what succeeded to the archive; what failed changed nothing there."""
+        """Adds successes to the archive; a failure changes nothing there."""
         chosen = numpy.array(is_good)
         if not chosen.any():
             return {"status": numpy.zeros(len(chosen), int), "value": numpy.zeros(len(chosen))}
@@ -239,7 +239,7 @@ class RibsRun:
 
 
 def _entropy(value: Any) -> Any:
-    """What a generator of numpy was seeded with; None for what is no generator."""
+    """The seed of a generator of numpy; None for another value."""
     return getattr(getattr(getattr(value, "bit_generator", value), "seed_seq", value), "entropy", None)
 
 
@@ -262,7 +262,7 @@ def described(part: Any, depth: int = 1) -> dict[str, str]:
 
 
 def is_seeded(part: Any, depth: int = 1) -> bool:
-    """Whether an emitter, and what it consists of, draws the same numbers in each process."""
+    """Whether an emitter, and its parts, draws the same numbers in each process."""
     for name, value in vars(part).items():
         entropy = _entropy(value)
         if isinstance(entropy, int) and entropy >= _LARGEST_SEED:
@@ -273,7 +273,7 @@ def is_seeded(part: Any, depth: int = 1) -> bool:
 
 
 def _mirror(archive: Any, maximize: bool) -> Archive:
-    """Our archive with the cells of theirs, where it is a grid: to be shown, and to know what is new."""
+    """Our archive with the cells of theirs, where it is a grid: to be shown, and to know new cells."""
     if type(archive).__name__ != "GridArchive":
         return Archive(maximize=maximize)
     ranges = list(zip(archive.lower_bounds.tolist(), archive.upper_bounds.tolist(), strict=True))

@@ -45,7 +45,7 @@ class SearchRow:
 
 @dataclass(frozen=True, slots=True)
 class CandidateCounts:
-    """How many candidates of a search are in each status, and what is due."""
+    """How many candidates of a search are in each status, and the due rows."""
 
     pending: int = 0
     queued: int = 0
@@ -121,7 +121,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A row that a worker runs; `attempt` fences what it writes."""
+    """A row that a worker runs; `attempt` fences its writes."""
 
     id: str
     search_id: str

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from sqlalchemy import Connection
 
 from tenuto.clock import Clock, SystemClock
-from tenuto.database import Database
-from tenuto.database.members import MemberKind, leave, listed
+from tenuto.database import Database, MemberKind, leave, listed
 from tenuto.lifecycle.evolution import SearchEnd, SearchState
 from tenuto.search.candidate_rows import SEARCH
 from tenuto.search.candidates import Candidates, add_given, with_outcome

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import func, select
 
-from tenuto.database import Database, now_ms
-from tenuto.database.members import MemberKind, listed
+from tenuto.database import Database, MemberKind, listed, now_ms
 from tenuto.errors import NotFound
 from tenuto.jobs.row import row_key
 from tenuto.lifecycle.evolution import EvolutionStatus

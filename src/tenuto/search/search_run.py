@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 5
 
 
-class Interrupts:
+class SearchInterrupts:
     """Counts interrupts while a search or a worker runs; does nothing outside the main thread."""
 
     def __init__(self, say: Callable[[str], None], *acts: tuple[Callable[[], None], str]) -> None:
@@ -62,10 +62,10 @@ class Interrupts:
 
     @property
     def is_left(self) -> bool:
-        """True once a person did not want to wait for what runs."""
+        """True once a person did not want to wait for running rows."""
         return self.count > 1
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> SearchInterrupts:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._interrupted)
@@ -252,7 +252,7 @@ class SearchRun:
         domain = opened.evolution.domain
         for remark in remarks_on(domain.repository) if isinstance(domain, Programs) else ():
             self._reporter.say(f"{opened.name}: {remark}")
-        interrupts = Interrupts(
+        interrupts = SearchInterrupts(
             self._reporter.say,
             (self._stop, "nothing more is started; waiting for what runs (again: leave, jobs continue)"),
             (self._leave, "leaving; running jobs continue, and the next run takes them over"),
@@ -275,7 +275,7 @@ class SearchRun:
             self._follow_best()
             ended = self._progress()
             self._reporter.ended(ended, result)
-            if self._notifier is not None:  # what ended after the last tick
+            if self._notifier is not None:  # the rows that ended after the last tick
                 self._notify(ended, self._notifier)
             older = opened.maker.replica.tally.older
             if older:

@@ -12,13 +12,12 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from tenuto.database import Database, now_ms
-from tenuto.database.late_ids import LateIds
-from tenuto.database.members import MemberKind, listed
+from tenuto.database import Database, LateIds, MemberKind, listed, now_ms
 from tenuto.errors import NotFound
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import JobLog
 from tenuto.jobs.metrics import MetricsReader
+from tenuto.jobs.removal import kill
 from tenuto.jobs.row import Detail, Group, Result, Row, Why, row_key
 from tenuto.jobs.source import (
     CHUNK_ROWS,
@@ -33,7 +32,6 @@ from tenuto.jobs.source import (
     Panels,
     Target,
 )
-from tenuto.jobs.stop import kill
 from tenuto.jobs.view import JobsView
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door
@@ -49,6 +47,7 @@ from tenuto.search.export import (
     spread_values,
 )
 from tenuto.search.points import PRUNED
+from tenuto.search.programs import PROGRAM_TASK
 from tenuto.search.search_overview import archive_panel, overview
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches
@@ -227,7 +226,24 @@ class SearchSource:
         return group._replace(take_up=TAKE_UP)
 
     def driver(self, group: str) -> Driver:
-        return Driver(self._database.read(lambda c: _is_attended(c, name_of(group))), TAKE_UP)
+        if self._database.read(lambda c: _is_attended(c, name_of(group))):
+            return Driver(is_at_work=True, take_up=TAKE_UP)
+        return Driver(is_at_work=False, take_up=TAKE_UP, has_payloads=self._has_payloads(name_of(group)))
+
+    def _has_payloads(self, name: str) -> bool:
+        """Whether a candidate is evaluated in this workspace, whatever rows say that no process keeps."""
+        query = select(evolution_jobs).where(jobs.search_id == name, jobs.status == S.RUNNING.value)
+        view = JobsView(self._layout, this_machine())
+        return any(
+            view.look(job).state.running()
+            for row in self._database.read(lambda c: c.execute(query).all())
+            for job in self._jobs_of(row)
+        )
+
+    def _jobs_of(self, row: Any) -> set[JobKey]:
+        """The jobs of a candidate: its evaluation, and its agent if it has one."""
+        key = key_of(row.search_id, row.number)
+        return {self.job_of(key, row), self.job_of(f"{key}{AGENT}", row)}
 
     def stamp(self, group: str) -> object:
         return self._database.stamp()
@@ -259,9 +275,15 @@ class SearchSource:
         part = AGENT if number.endswith(AGENT) else ""
         try:
             row = self._candidate(key_of(search, number)) if search else None
-            return [] if row is None else [f"{key_of(search, row.number)}{part}"]
         except NotFound:
+            row = None
+        if row is None:
             return ()
+        if part and row.task_id != PROGRAM_TASK:
+            raise NotFound(
+                f"{search}#{row.number} has no agent: only a search that evolves a program has them"
+            )
+        return [f"{key_of(search, row.number)}{part}"]
 
     def feed(self) -> Feed:
         return SearchFeed(self._database)
@@ -397,8 +419,7 @@ class SearchSource:
         """Ends what runs of a candidate in this workspace: the worker may have left."""
         if S(row.status) is S.RUNNING:
             view = JobsView(self._layout, this_machine())
-            key = key_of(row.search_id, row.number)
-            for job in {self.job_of(key, row), self.job_of(f"{key}{AGENT}", row)}:
+            for job in self._jobs_of(row):
                 killing = kill(view, job, message)
                 if killing.runner is not None:
                     killing.runner.close()

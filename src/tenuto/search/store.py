@@ -192,7 +192,7 @@ class Store:
         self.database.write(lambda connection: connection.execute(statement))
 
     def drain(self, name: str, reason: SearchEnd, message: str | None = None) -> bool:
-        """Begins to end a search: what waits is cancelled, what runs is waited for."""
+        """Begins to end a search: waiting rows are cancelled, running ones waited for."""
 
         def work(connection: Connection) -> bool:
             here = locked(connection, name)
@@ -450,7 +450,7 @@ class Store:
 
         return self.database.write(work)
 
-    # -- what ended is told --
+    # -- ended rows are told --
 
     def read_log(
         self, name: str, after_number: int, after_told: int

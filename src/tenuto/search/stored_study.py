@@ -102,7 +102,7 @@ class StoredStudy:
         return self._maker.make()
 
     def tell(self, number: int, outcome: Outcome | None) -> Verdict:
-        """Stores what came of a candidate, and tells it to the sampler."""
+        """Stores the outcome of a candidate, and tells it to the sampler."""
         found = judge({"failure": "it failed"} if outcome is None else outcome, self._definition)
         if outcome is not None and found.status is EvolutionStatus.FAILED:
             raise SearchError(f"candidate {number}: {found.message}")

@@ -43,7 +43,7 @@ def domain_of(
     start: Callable[..., Any] | None,
     vary: Callable[..., Any] | None,
 ) -> Domain:
-    """What may vary: a space, or objects that two functions make."""
+    """The variables: a space, or objects that two functions make."""
     if space is not None and start is None and vary is None:
         return Space(space)
     if space is None and start is not None and vary is not None:
@@ -69,7 +69,7 @@ class Study:
         database: "str | Path | None" = None,
         name: str | None = None,
     ) -> None:
-        """`space`, or `start` and `vary`: what may vary; `direction`: "max" or "min", or a list of these.
+        """`space`, or `start` and `vary`: the variables; `direction`: "max" or "min", or a list of these.
 
         `database`: the URL or file where the log of the study called `name` lies, so that several processes
         ask and tell, and one that is started again continues. `SearchDiffers` if it was declared otherwise.
@@ -108,7 +108,7 @@ class Study:
         self._stored = kind(database, name, self._domain, lambda: begin(sampler, setup), definition)
 
     def _run(self) -> Sampler:
-        """The sampler as what was told makes it, also by other processes."""
+        """The sampler as the told outcomes make it, also by other processes."""
         if self._stored is None:
             return self._sampler
         self._stored.replica.read_on()
@@ -158,9 +158,9 @@ class Study:
         return self._domain.realized(values) if isinstance(self._domain, Space) else values
 
     def tell(self, number: int, outcome: Outcome | Mapping[str, Any] | float | Any | None) -> Verdict:
-        """Tells what came of a candidate; None, or an outcome with a failure or not finite: it failed.
+        """Tells the outcome of a candidate; None, or an outcome with a failure or not finite: it failed.
 
-        Raises `SearchError` for what is no outcome, or has not the measures that the sampler needs.
+        Raises `SearchError` for a value that is no outcome, or lacks the measures that the sampler needs.
         """
         if self._stored is None and number not in self._in_flight:
             raise SearchError(f"candidate {number} was not asked for, or was told already")

@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from tenuto.database import Database
-from tenuto.database.members import Member, MemberKind, join, leave, see
+from tenuto.database import Database, Member, MemberKind, join, leave, see
 from tenuto.errors import DatabaseError, SchedulerClosed, SerializationError, WorkspaceError
 from tenuto.jobs.metrics import MetricsReader
 from tenuto.jobs.validity import StoredValidity

@@ -47,10 +47,10 @@ class Principal(NamedTuple):
     """The id of its token."""
     address: str = ""
     limits: UserLimits = NO_LIMITS
-    """Those of its token, in place of the server's."""
+    """The limits of its token, in place of the server's."""
 
     def acted(self, action: str, job: int, **fields: object) -> None:
-        """Logs what was done to a job, and who did it."""
+        """Logs an action on a job, and its person."""
         who = {"user": self.user, "token": self.token, "address": self.address}
         log(action, job=job, **fields, **{name: value for name, value in who.items() if value})
 
@@ -98,7 +98,7 @@ class TokenRow(NamedTuple):
 
 
 def digest_of(token: str) -> bytes:
-    """What is stored of a token, and looked up."""
+    """The stored fields of a token, and their lookup."""
     return hashlib.sha256(token.encode()).digest()
 
 

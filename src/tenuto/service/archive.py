@@ -32,7 +32,7 @@ MOST_SKIPPED = 1000
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Bounds(NamedTuple):
+class ResultBounds(NamedTuple):
     """How large a result may be; sizes are those that files claim, holes included."""
 
     bytes: int = MOST_BYTES
@@ -53,9 +53,9 @@ class Source(NamedTuple):
     directory: str
     """Its regular files are at the root of the ZIP."""
     logs: Mapping[str, str]
-    """name under `.tenuto/` -> file with what was printed; one that is missing is left out."""
+    """name under `.tenuto/` -> file with the output; one that is missing is left out."""
     facts: Mapping[str, Any]
-    """What `.tenuto/job.json` says besides what was skipped."""
+    """The content of `.tenuto/job.json` besides the skipped files."""
     moment: float = 0.0
     """When `.tenuto/job.json` was made, in seconds since 1970."""
     owners: frozenset[int] | None = None
@@ -63,12 +63,12 @@ class Source(NamedTuple):
     another user packed by linking to it."""
     log_bytes: int | None = None
     """Of a log that is longer its head, a notice and its tail are packed."""
-    bounds: Bounds = Bounds()
+    bounds: ResultBounds = ResultBounds()
     with_files: bool = True
     """False: the logs and the facts alone."""
     expected: tuple[str, ...] = ()
     """Logs that are read of every result: one that is missing is an empty entry, since a job that is done
-    loses what is empty."""
+    loses empty folders."""
 
 
 class Packed(NamedTuple):
@@ -96,7 +96,7 @@ class _Found(NamedTuple):
 
 
 class _Skipped:
-    """Names what was not packed, and counts what there is no room to name."""
+    """Names the files that were not packed, and counts those beyond the room."""
 
     def __init__(self) -> None:
         self._named: list[dict[str, str]] = []
@@ -135,7 +135,7 @@ class _Sink(io.RawIOBase):
 
 
 def zip_stream(source: Source) -> Iterator[bytes]:
-    """The ZIP, piece by piece. What changes meanwhile is packed as it is read; the ZIP is valid.
+    """The ZIP, piece by piece. A file that changes meanwhile is packed as it is read; the ZIP is valid.
 
     A file that would go beyond the bounds is skipped: `measured` refuses such a directory as a whole.
     """
@@ -176,7 +176,7 @@ def _all_found(source: Source, skipped: _Skipped) -> Iterator[_Found]:
         if left.files < 1 or seen.status.st_size > left.bytes:
             skipped.add(seen.path, "the result would be too large")
         elif (found := _opened(seen, skipped)) is not None:
-            left = Bounds(left.bytes - found.status.st_size, left.files - 1)
+            left = ResultBounds(left.bytes - found.status.st_size, left.files - 1)
             yield found
     for name, path in source.logs.items():
         found_log = _open_log(f"{OWN_DIRECTORY}/{name}", path, source.log_bytes)
@@ -283,7 +283,7 @@ def _files_of(prefix: str, directory: int, source: Source, skipped: _Skipped) ->
 
 
 def _holds_logs_alone(directory: int, source: Source) -> bool:
-    """True if the payload left in its `.tenuto` only what is packed as a log, such as its metrics."""
+    """True if the payload left in its `.tenuto` only files packed as logs, such as its metrics."""
     try:
         own = os.open(OWN_DIRECTORY, _OPEN | os.O_DIRECTORY, dir_fd=directory)
     except OSError:  # a link, or a file
@@ -388,7 +388,7 @@ def _add(archive: zipfile.ZipFile, found: _Found) -> Iterator[None]:
     info.compress_type = zipfile.ZIP_DEFLATED if shrinks else zipfile.ZIP_STORED
     info._compresslevel = 1  # type: ignore[attr-defined]  # `ZipFile.open` has no parameter for it
     with archive.open(info, "w", force_zip64=found.status.st_size >= 1 << 30) as entry:
-        # At most what it held when it was opened: a log that grows as fast as it is read would never end.
+        # At most its size when it was opened: a log that grows as fast as it is read would never end.
         size, gap = found.status.st_size, found.gap
         for start, end in ((0, size),) if gap is None else ((0, gap[0]), (gap[1], size)):
             if start:
@@ -404,7 +404,7 @@ def _add(archive: zipfile.ZipFile, found: _Found) -> Iterator[None]:
     yield
 
 
-# What a job printed, in pieces. Offsets count what was printed, dropped or not, on a node and in a result.
+# The output of a job, in pieces. Offsets count its bytes, dropped or not, on a node and in a result.
 
 
 class LogPiece(NamedTuple):
@@ -415,7 +415,7 @@ class LogPiece(NamedTuple):
 
 
 def read_log(path: str, offset: int, limit: int, log_bytes: int) -> LogPiece:
-    """A piece of a log on the disk; in place of what was dropped stands a notice.
+    """A piece of a log on the disk; in place of dropped text stands a notice.
 
     Raises `FileNotFoundError`.
     """
@@ -433,7 +433,7 @@ def read_archived_log(
     """A piece of what an ended job printed, from its result; None if the result is not there.
 
     Unpacks no more than is asked for, and nothing to the disk. ``as_packed``: the offset counts what the
-    result holds, and not what was printed.
+    result holds, and not the output.
     """
     try:
         with zipfile.ZipFile(result) as archive, archive.open(f"{OWN_DIRECTORY}/{stream}") as log:
@@ -451,7 +451,7 @@ def read_archived_log(
 
 
 def _skip(log: IO[bytes], count: int) -> None:
-    """Reads what lies before a piece: `seek` of Python 3.12.3 leaves an entry that is stored as it is."""
+    """Reads the text before a piece: `seek` of Python 3.12.3 leaves an entry that is stored as it is."""
     while count > 0 and (passed := log.read(min(count, CHUNK))):
         count -= len(passed)
 

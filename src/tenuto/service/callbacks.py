@@ -1,5 +1,5 @@
 """Callbacks: the address that a user wants told of the end of a job, and the stage that tells it.
-The row of a callback is written with the end of its job; an address is asked by nobody but `CallbackSender`.
+The row of a callback is written with the end of its job; only `CallbackSender` calls an address.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def take_due(connection: Connection, most: int) -> list[DueCallback]:
     found = connection.execute(query.where(waiting).order_by(callbacks.c.due_at).limit(most)).all()
     taken = []
     for due in (DueCallback(*row) for row in found):
-        if due.tries > len(AGAIN_S):  # its last try was noted by nobody
+        if due.tries > len(AGAIN_S):  # no server noted its last try
             _note(connection, due.job_id, "given_up", "no server noted how its last try ended")
             continue
         pause_s = AGAIN_S[due.tries] if due.tries < len(AGAIN_S) else LAST_S
@@ -207,7 +207,7 @@ class _Refused(OSError):
 class _Resolver(AbstractResolver):
     """Asks for the addresses of a name once, and gives those alone that may be called.
 
-    The connection is made to what was checked: a name that leads elsewhere the next moment is no way in.
+    The connection is made to the checked address: a name that leads elsewhere the next moment is no way in.
     """
 
     def __init__(self, hosts: Callable[[], CallbackHosts]) -> None:

@@ -13,8 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tenuto.clock import Randomness
-from tenuto.database import refuse_unusable
-from tenuto.database.engine import SQLITE, database_url
+from tenuto.database import SQLITE, database_url, refuse_unusable
 from tenuto.errors import InvalidSetting, UnsafeService
 from tenuto.launchers.confinement import (
     Private,
@@ -32,25 +31,26 @@ from tenuto.launchers.selection import is_local, node_launcher
 from tenuto.service.decisions import Quota
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.http_server import Address
-from tenuto.service.names import Input, input_of, is_service
+from tenuto.service.names import LONGEST_PATH, Input, input_of, is_service
 from tenuto.service.node.node import GpuPlan, NodePlan, make_directory
-from tenuto.service.node.packer import private
 from tenuto.service.node.work import Terms, encoded_command
 from tenuto.service.nodes import Node
 from tenuto.service.parts import Offered
-from tenuto.service.places import DataPlaces
+from tenuto.service.places import DataPlaces, private
 from tenuto.service.tables import NODE_MIGRATIONS
 from tenuto.service.uploads import LONGEST_FIELD, UploadLimits
 from tenuto.settings import Settings, Url
 from tenuto.settings.service import NodeSettings, OfferedSettings, ServiceSettings
 from tenuto.settings.tree import ValueSource
-from tenuto.web.hosts import is_loopback
+from tenuto.web import is_loopback
 from tenuto.workspace.markers import Durability
 
 EMBEDDED = "local"
 EXAMPLE = "example"
 NODE_DATABASE = "node.sqlite"
 NODE_SECRET = "node.token"
+LONGEST_HEAD = LONGEST_PATH + 512
+"""Bytes around a file on its way to a node."""
 
 
 def database_of(settings: ServiceSettings) -> str:
@@ -209,6 +209,7 @@ def _private(
     files = [*settings.files, settings.node.token_file or data / NODE_SECRET, *tls]
     files.append(settings.service.callback_secret_file)
     files += [remote.token_file for remote in settings.nodes.values()]
+    files.append(settings.client.token_file)
     databases = [str(database.absolute())]
     url = database_url(database_of(settings.service))
     if url.database and url.drivername == SQLITE and (is_server or os.path.exists(url.database)):
@@ -228,18 +229,19 @@ def _host_name() -> str:
     return name or EMBEDDED
 
 
-def node_address(settings: Settings, tls: tuple[Path | None, Path | None]) -> Address:
-    """Where a node listens; its limits of connections are the server's."""
-    node, service = settings.node, settings.service
-    return Address(node.host, node.port, service.header_s, service.write_s, service.connections, *tls)
+def address_of(
+    section: ServiceSettings | NodeSettings, service: ServiceSettings, tls: tuple[Path | None, Path | None]
+) -> Address:
+    """Where a server or node listens; the limits of connections are the server's."""
+    return Address(section.host, section.port, service.header_s, service.write_s, service.connections, *tls)
 
 
 def node_limits(settings: Settings) -> UploadLimits:
-    """What a server may send to a node."""
+    """What a server may send to a node: an upload of the largest size, with the words around each file."""
     service = settings.service
-    return UploadLimits(
-        service.max_upload_bytes, service.max_parts + 3, service.min_free_bytes, service.body_idle_s
-    )
+    parts = service.max_parts + 3
+    most = service.max_upload_bytes + parts * LONGEST_HEAD
+    return UploadLimits(most, parts, service.min_free_bytes, service.body_idle_s)
 
 
 def node_secret(node: NodeSettings, data: Path, randomness: Randomness) -> str:
@@ -322,13 +324,6 @@ def remote_nodes(
             address = NodeAddress(left.url.reveal(), secret_file=left.token_file, poll_s=poll_s)
             found[name] = HttpNode(name, address)
     return found
-
-
-def server_address(settings: ServiceSettings, tls: tuple[Path | None, Path | None]) -> Address:
-    """Where a server listens."""
-    return Address(
-        settings.host, settings.port, settings.header_s, settings.write_s, settings.connections, *tls
-    )
 
 
 def refuse_strangers(address: Address, auth: str, *, is_insecure: bool) -> None:

@@ -14,7 +14,15 @@ from tenuto.lifecycle.service import PayloadState, ServiceState
 
 @unique
 class ErrorCode(Enum):
-    """Why a request was refused: `error` in the body, and the HTTP status that goes with it."""
+    """Why a request was refused: `error` in the body, and the HTTP status that goes with it, else 400."""
+
+    _value_: str
+    http_status: int
+
+    def __new__(cls, value: str, http_status: int = 400) -> ErrorCode:
+        code = object.__new__(cls)
+        code._value_, code.http_status = value, http_status
+        return code
 
     BAD_ID = "bad_id"
     BAD_PARAMETER = "bad_parameter"
@@ -37,58 +45,28 @@ class ErrorCode(Enum):
     BAD_IDEMPOTENCY_KEY = "bad_idempotency_key"
     BAD_HOST = "bad_host"
     TOKEN_IN_URL = "token_in_url"
-    UNAUTHORIZED = "unauthorized"
-    FORBIDDEN = "forbidden"
-    WRONG_USER = "wrong_user"
-    BAD_ORIGIN = "bad_origin"
-    NOT_FOUND = "not_found"
-    NOT_STARTED = "not_started"
-    METHOD_NOT_ALLOWED = "method_not_allowed"
-    TOO_SLOW = "too_slow"
-    ALREADY_ENDED = "already_ended"
-    NOT_OURS = "not_ours"
-    CLEANED = "cleaned"
-    TOO_LARGE = "too_large"
-    IDEMPOTENCY_MISMATCH = "idempotency_mismatch"
-    RATE_LIMITED = "rate_limited"
-    TOO_MANY_QUEUED = "too_many_queued"
-    TOO_MANY_CONNECTIONS = "too_many_connections"
-    INTERNAL = "internal"
-    DRAINING = "draining"
-    DATABASE_UNAVAILABLE = "database_unavailable"
-    NODE_UNAVAILABLE = "node_unavailable"
-    DISK_FULL = "disk_full"
-    QUOTA_BYTES = "quota_bytes"
-
-    @property
-    def http_status(self) -> int:
-        return _HTTP_STATUS.get(self, 400)
-
-
-_HTTP_STATUS = {
-    ErrorCode.UNAUTHORIZED: 401,
-    ErrorCode.FORBIDDEN: 403,
-    ErrorCode.WRONG_USER: 403,
-    ErrorCode.BAD_ORIGIN: 403,
-    ErrorCode.NOT_FOUND: 404,
-    ErrorCode.NOT_STARTED: 404,
-    ErrorCode.METHOD_NOT_ALLOWED: 405,
-    ErrorCode.TOO_SLOW: 408,
-    ErrorCode.ALREADY_ENDED: 409,
-    ErrorCode.NOT_OURS: 409,
-    ErrorCode.CLEANED: 410,
-    ErrorCode.TOO_LARGE: 413,
-    ErrorCode.IDEMPOTENCY_MISMATCH: 422,
-    ErrorCode.RATE_LIMITED: 429,
-    ErrorCode.TOO_MANY_QUEUED: 429,
-    ErrorCode.INTERNAL: 500,
-    ErrorCode.TOO_MANY_CONNECTIONS: 503,
-    ErrorCode.DRAINING: 503,
-    ErrorCode.DATABASE_UNAVAILABLE: 503,
-    ErrorCode.NODE_UNAVAILABLE: 503,
-    ErrorCode.DISK_FULL: 507,
-    ErrorCode.QUOTA_BYTES: 507,
-}
+    UNAUTHORIZED = "unauthorized", 401
+    FORBIDDEN = "forbidden", 403
+    WRONG_USER = "wrong_user", 403
+    BAD_ORIGIN = "bad_origin", 403
+    NOT_FOUND = "not_found", 404
+    NOT_STARTED = "not_started", 404
+    METHOD_NOT_ALLOWED = "method_not_allowed", 405
+    TOO_SLOW = "too_slow", 408
+    ALREADY_ENDED = "already_ended", 409
+    NOT_OURS = "not_ours", 409
+    CLEANED = "cleaned", 410
+    TOO_LARGE = "too_large", 413
+    IDEMPOTENCY_MISMATCH = "idempotency_mismatch", 422
+    RATE_LIMITED = "rate_limited", 429
+    TOO_MANY_QUEUED = "too_many_queued", 429
+    TOO_MANY_CONNECTIONS = "too_many_connections", 503
+    INTERNAL = "internal", 500
+    DRAINING = "draining", 503
+    DATABASE_UNAVAILABLE = "database_unavailable", 503
+    NODE_UNAVAILABLE = "node_unavailable", 503
+    DISK_FULL = "disk_full", 507
+    QUOTA_BYTES = "quota_bytes", 507
 
 
 class _Body(BaseModel):

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, insert, select, text
 
-from tenuto.database import Database, Migrations
-from tenuto.database.engine import SQLITE, database_url, shown
+from tenuto.database import SQLITE, Database, Migrations, database_url, shown
 from tenuto.errors import DataInUse, ForeignData
 from tenuto.service.tables import meta, opened
 from tenuto.workspace.ports import LockHandle, Machine

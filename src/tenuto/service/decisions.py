@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 FAILURES_TO_OPEN = 3
@@ -13,6 +14,7 @@ LONGEST_BREAK_S = 60.0
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 60.0
 WAITING_PLACES = 2
+NO_NODE = "no node of the service answers"
 
 
 class Queue(NamedTuple):
@@ -66,13 +68,30 @@ class ActiveJob(NamedTuple):
     """In milliseconds, once it runs."""
 
 
-def waiting_message(user: str, active: Sequence[ActiveJob], quota: Quota, service: str) -> str:
-    """Why a queued job of a user is not sent."""
+def waiting_message(
+    user: str,
+    active: Sequence[ActiveJob],
+    quota: Quota,
+    service: str,
+    slots: Mapping[str, int] | None = None,
+    in_hand: Mapping[str, int] = MappingProxyType({}),
+) -> str:
+    """Why a queued job of a user is not sent.
+
+    ``slots``: of the nodes of its service that are well, where they are known; ``in_hand``: their jobs.
+    """
     own = [job for job in active if job.user == user]
     if len(own) >= quota.runs_per_user:
         return f"user {user} has {_active(own, quota.runs_per_user)}"
     if len(active) >= quota.max_runs:
         return f"service {service} has {_active(active, quota.max_runs)}"
+    if slots is not None and not slots:
+        return f"waits for a node: {NO_NODE}"
+    if slots and not any(slots.values()):
+        return f"waits for a node: none takes jobs now ({', '.join(sorted(slots))})"
+    if slots and not plan_nodes(slots, in_hand, 1):
+        jobs = sum(in_hand.get(node, 0) for node in slots)
+        return f"waits for a place at a node: they have {jobs} jobs in hand, of all services"
     return "waits to be sent to a node"
 
 
@@ -106,7 +125,7 @@ class QueueView(NamedTuple):
 
     @property
     def position(self) -> int:
-        """The place of the job in the order of `next_jobs`, from 1; what comes in later may change it."""
+        """The place of the job in the order of `next_jobs`, from 1; later jobs may change it."""
         has: dict[str, int] = {}
         for job in self.active:
             has[job.user] = has.get(job.user, 0) + 1

@@ -158,10 +158,13 @@ def queued_jobs(connection: Connection, user: str, most: int) -> int:
     return sum(len(_QUEUED_OF.rows(connection, {**values, "of_service": service})) for service in services)
 
 
-def take_turns(connection: Connection) -> None:
-    """Lets one server at a time claim jobs, since services share nodes; SQLite has one writer anyway."""
+def take_turns(connection: Connection, at: str = "claims") -> None:
+    """Lets one transaction at a time do something: claim jobs, since services share nodes, or count a user's.
+
+    SQLite has one writer anyway.
+    """
     if connection.dialect.name == "postgresql":
-        key = zlib.crc32(b"tenuto service claims")
+        key = zlib.crc32(f"tenuto service {at}".encode())
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
 
 

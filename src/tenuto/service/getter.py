@@ -1,5 +1,6 @@
-"""The getter: one task for each active job of this server, which sees it through to its end.
-Asks the job's node and moves the row; what a node says of a job that another server has taken over is lost.
+"""The way of a job through its server: claimed by the sender, handed over, and seen through to its end.
+One task for each active job asks its node and moves the row; what a node says of a job that another server
+has taken over is lost.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from tenuto.errors import (
 from tenuto.lifecycle.service import PayloadState, ServiceState
 from tenuto.service.archive import Packed
 from tenuto.service.contract import ErrorCode
-from tenuto.service.decisions import back_off_s
+from tenuto.service.decisions import NO_NODE, back_off_s, plan_nodes
 from tenuto.service.log import log
 from tenuto.service.nodes import WAIT_S, Node, PayloadRef, PayloadStatus
-from tenuto.service.parts import Parts
+from tenuto.service.parts import Offered, Parts
 from tenuto.service.requests import TERMINATED
 from tenuto.service.rows import JobRow
+from tenuto.service.stage import Stage
 
 # How a claimed job reaches its node, whatever becomes of the request: once, or certainly not at all.
 # Sends again only what the node says it does not have.
@@ -37,7 +39,6 @@ from tenuto.service.rows import JobRow
 
 TRIES = 6
 """How often, at least, a job is offered to nodes within its time."""
-NO_NODE = "no node of the service answers"
 WAITS_AT_NODE = "waits for a slot of node {}"
 
 
@@ -69,7 +70,7 @@ class Handover:
             return await self._not_sent(row, f"node {row.node}: {error}", is_unwanted)
         except NodeRefusal as error:
             self._parts.book.answered(row.node)
-            return await self._ended(row, ServiceState.INVALID, f"the node refused the job: {error}")
+            return await self._parts.move(row, ServiceState.INVALID, f"the node refused the job: {error}")
         except NotOurs:
             raise
         except NodeError as error:
@@ -78,7 +79,7 @@ class Handover:
             raise
         self._parts.book.answered(row.node)
         if status is None:
-            return await self._ended(row, ServiceState.KILLED, TERMINATED)
+            return await self._parts.move(row, ServiceState.KILLED, TERMINATED)
         log("sent", job=row.id, node=row.node, payload=status.id)
         message = WAITS_AT_NODE.format(row.node)
         return await self._parts.move(row, ServiceState.SUBMITTED, message, payload_id=status.id)
@@ -105,22 +106,19 @@ class Handover:
         if row.state is not ServiceState.PROCESSING:
             raise NodeSilent(why)  # it was taken over in another state: it may be somewhere
         if is_unwanted:
-            return await self._ended(row, ServiceState.KILLED, TERMINATED)
+            return await self._parts.move(row, ServiceState.KILLED, TERMINATED)
         now = await parts.sql(parts.requests.now)
         waited_s = (now - (row.tried_at or now)) / 1000
         # A clock that jumped ahead is no reason to give up early: so many tries are made in any case.
         is_tried = row.claim >= TRIES or parts.settings.send_for_s == 0
         if waited_s >= parts.settings.send_for_s and is_tried and not is_kept:
-            return await self._ended(row, ServiceState.FAILED, f"no node took the job: {why}")
+            return await self._parts.move(row, ServiceState.FAILED, f"no node took the job: {why}")
         longest_s = max(parts.settings.send_for_s / TRIES, 0.5)
         wait_s = min(back_off_s(row.claim, parts.randomness.uniform()), longest_s)
         queued = await parts.sql(parts.requests.requeue, row, f"waits for a node: {why}", int(wait_s * 1000))
         if queued is not None:
             parts.told(queued)
         return None
-
-    async def _ended(self, row: JobRow, to: ServiceState, message: str) -> JobRow | None:
-        return await self._parts.move(row, to, message)
 
 
 T = TypeVar("T")
@@ -129,7 +127,7 @@ LOST = "the node lost the job"
 
 
 class _Follower:
-    """What is known of a job while it is followed."""
+    """The facts about a followed job."""
 
     def __init__(self, row: JobRow) -> None:
         self.row = row
@@ -363,3 +361,51 @@ _ENDS = {
     PayloadState.FAILED: ServiceState.FAILED,
     PayloadState.KILLED: ServiceState.KILLED,
 }
+
+
+AT_ONCE = 16
+"""Jobs claimed in one transaction."""
+
+
+class Sender:
+    """The stage that claims jobs."""
+
+    def __init__(self, parts: Parts, follow: Callable[[JobRow], None]) -> None:
+        """`follow` sees a claimed job through."""
+        self._parts = parts
+        self._follow = follow
+        self._last = ""
+        """The service that got the last place."""
+        self.stage = Stage("sender", self.round, parts.settings.poll_s, parts.metrics.stage_failed)
+
+    async def round(self) -> None:
+        """Claims what the quotas and the places of the nodes allow.
+
+        Services that share a node take turns, job by job: the queue of one does not delay those of others.
+        """
+        while True:
+            services = [self._parts.services[name] for name in sorted(self._parts.services)]
+            after = [one for one in services if one.name > self._last]
+            ordered = after + services[: len(services) - len(after)]
+            claimed = [await self._claim(service, _at_once(service, services)) for service in ordered]
+            if not any(claimed):
+                return
+
+    async def _claim(self, service: Offered, most: int) -> int:
+        parts = self._parts
+        well = parts.book.well(service.nodes)
+        plan = partial(plan_nodes, well, most=most)
+        rows = await parts.sql(parts.requests.claim, service.name, service.quota, plan)
+        if rows:
+            log("claimed", service=service.name, jobs=len(rows))
+            self._last = service.name
+        for row in rows:
+            parts.waiters.tell(row.id, row)
+            self._follow(row)
+        return len(rows)
+
+
+def _at_once(service: Offered, services: list[Offered]) -> int:
+    """How many jobs of a service are claimed before another service has its turn."""
+    others = {node for other in services if other.name != service.name for node in other.nodes}
+    return 1 if others & set(service.nodes) else AT_ONCE

@@ -18,7 +18,7 @@ from tenuto.clock import Randomness
 from tenuto.errors import InvalidSetting
 from tenuto.service.contract import ErrorCode, error_json
 from tenuto.service.log import log, logger
-from tenuto.web.hosts import host_names, is_served
+from tenuto.web import host_names, is_served
 
 SECRET_PARAMETERS = frozenset({"token", "access_token", "auth", "authorization", "api_key", "apikey", "key"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})

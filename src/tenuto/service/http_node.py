@@ -33,9 +33,9 @@ from tenuto.errors import (
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.archive import LogPiece, Packed
 from tenuto.service.contract import MARK_HEADER, NEXT_OFFSET_HEADER, USAGE_HEADER, ErrorCode
-from tenuto.service.node.packer import private, remove_quietly, sync_directory
 from tenuto.service.node.work import encoded_command
 from tenuto.service.nodes import COMMAND, LONGEST_PROGRESS, Outgoing, PayloadRef, PayloadStatus, Retrieved
+from tenuto.service.places import private, remove_quietly, synced
 from tenuto.workspace.layout import METRICS
 
 CONNECT_S = 5.0
@@ -59,7 +59,7 @@ _NO_CONNECTION = (
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """Where a node is, and what it must be told."""
+    """Where a node is, and its credentials."""
 
     url: str
     secret: str | None = None
@@ -74,7 +74,7 @@ class _NodeBroken(NodeSilent):
 
 
 class _NoNode(NodeRefusal):
-    """What is there answers in a way that no node does."""
+    """The server there answers in a way that no node does."""
 
 
 class HttpNode:
@@ -129,7 +129,7 @@ class HttpNode:
                 self._is_none = f"it is no node of a job service: {error}"
                 raise NodeNotReached(self._is_none) from None
             except _NodeBroken as error:
-                # The node itself answered: no request is under way, and what it does not have is nowhere.
+                # The node itself answered: no request is under way, and an unknown payload is nowhere.
                 if is_ours and (found := await self.find(job)) is not None:
                     return found
                 raise NodeNotReached(f"it could not take the job: {error}") from None
@@ -296,10 +296,10 @@ class HttpNode:
                     digest.update(piece)
                     size += len(piece)
                     await asyncio.to_thread(file.write, piece)
-                await asyncio.to_thread(_synced, file)
+                await asyncio.to_thread(_flushed, file)
             _check(answer, size, digest.digest())
             await asyncio.to_thread(os.replace, part, target)
-            await asyncio.to_thread(sync_directory, os.path.dirname(target))
+            await asyncio.to_thread(synced, os.path.dirname(target))
         except BaseException:
             remove_quietly(part)
             raise
@@ -401,7 +401,7 @@ def _secret(path: Path) -> str | None:
         return None
 
 
-def _synced(file: Any) -> None:
+def _flushed(file: Any) -> None:
     file.flush()
     os.fsync(file.fileno())
 

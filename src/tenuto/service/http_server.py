@@ -16,12 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tenuto.clock import Clock
 from tenuto.errors import JobServiceError, PortTaken
 from tenuto.jobs.tcp_ports import listen
-from tenuto.scheduler.latency import keep_loops_free
+from tenuto.scheduler.loop import keep_loops_free
 from tenuto.service.contract import ErrorCode, error_json
 from tenuto.service.log import log
-from tenuto.service.waiters import heard
-from tenuto.web.connections import ConnectionLimits, HttpServer, http_server, protocol_class
-from tenuto.web.hosts import is_loopback
+from tenuto.service.stage import heard
+from tenuto.web import ConnectionLimits, HttpServer, http_server, is_loopback, protocol_class
 
 DRAIN_S = 30.0
 BACKLOG = 2048
@@ -71,8 +70,8 @@ def bound(address: Address) -> socket.socket:
         ) from None
 
 
-class InFlight:
-    """Counts the requests that are being answered."""
+class CountedApp:
+    """An application that counts the requests which it is answering."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -94,7 +93,7 @@ class InFlight:
 
 async def run(served: ServedApp, address: Address, clock: Clock) -> None:
     """Serves until SIGTERM or SIGINT, then lets requests finish for a while; a second signal ends that."""
-    counted = InFlight(served.app)
+    counted = CountedApp(served.app)
     listening: socket.socket | None = None
     try:
         listening = bound(address)
@@ -149,7 +148,7 @@ async def rehearse(app: ASGIApp) -> None:
 
 
 async def _drained(
-    stopping: asyncio.Event, served: ServedApp, counted: InFlight, server: HttpServer, clock: Clock
+    stopping: asyncio.Event, served: ServedApp, counted: CountedApp, server: HttpServer, clock: Clock
 ) -> None:
     await stopping.wait()
     served.drain()

@@ -15,9 +15,9 @@ from tenuto.errors import DamagedResult, NodeSilent, PayloadGone
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.archive import LogPiece, Packed
 from tenuto.service.node.node import EmbeddedNode, threaded
-from tenuto.service.node.packer import private, remove_quietly, sync_directory, sync_file
 from tenuto.service.node.payloads import PayloadRow, Sender
 from tenuto.service.nodes import Outgoing, PayloadRef, PayloadStatus, Retrieved
+from tenuto.service.places import private, remove_quietly, synced
 
 
 def status_of(row: PayloadRow) -> PayloadStatus:
@@ -99,7 +99,7 @@ class LocalNode:
         except FileNotFoundError:
             raise PayloadGone("the result is no longer there") from None
         os.replace(part, target)
-        sync_directory(os.path.dirname(target))
+        synced(os.path.dirname(target))
         return Packed(row.result_bytes, row.result_sha256)
 
 
@@ -120,4 +120,4 @@ def _link_or_copy(source: str, target: str) -> None:
             raise
         with open(source, "rb") as read, open(target, "wb", opener=private) as written:
             shutil.copyfileobj(read, written)
-        sync_file(target)
+        synced(target)

@@ -36,6 +36,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "cleaned": "the files of old jobs were removed",
         "swept": "a directory that belongs to no job was removed",
         "kept": "directories of jobs that this database does not know are kept for now: was it restored?",
+        "restored": "the database is older than its data: it was restored; numbers continue after the last",
         "callback_delivered": "the address that wants to know of the end of a job answered with 2xx",
         "callback_waiting": "it did not, and why; it is called again later",
         "callback_given_up": "it did not, and is not called any more",
@@ -47,7 +48,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "packing_waits": "there is no room for a result; packing is tried again",
         "packing_stopped": "files of a payload are not packed: its end was asked for, or the disk is full",
         "disk_full": "the disk of the node is nearly full; the payload with the largest directory is stopped",
-        "limits": "what the jobs of a service may have on this node",
+        "limits": "what jobs of a service may have here; `memory_of`: all processes of one together, or each",
         "sandbox_failed": "a sandbox did not start; it is tried again, three times in all",
         "reloaded": "the settings were read anew: services, their nodes and quotas",
         "reload_failed": "the settings could not be read anew; nothing was changed",
@@ -61,7 +62,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "insecure": "the node takes jobs without its secret",
     }
 )
-"""Every action and what it means; the documentation lists them."""
+"""Every action and its meaning; the documentation lists them."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@+-]{1,200}")
 

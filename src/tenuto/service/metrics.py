@@ -5,14 +5,17 @@ A registry of its own for each server: nothing of the process leaks in.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics import MetricWrapperBase
 
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.rows import JobRow
 
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 86400)
+
+T = TypeVar("T", bound=MetricWrapperBase)
 
 
 class NodeFigures(NamedTuple):
@@ -27,52 +30,23 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        registry = self._registry
-        self._jobs = Gauge(
-            "tenuto_service_jobs", "Jobs by service and state", ["service", "state"], registry=registry
-        )
-        self._uploads = Counter(
-            "tenuto_service_uploads",
-            "Uploads by service and outcome",
-            ["service", "outcome"],
-            registry=registry,
-        )
-        self._wait = Histogram(
-            "tenuto_service_wait_seconds",
-            "From upload to start",
-            ["service"],
-            buckets=BUCKETS,
-            registry=registry,
-        )
-        self._run = Histogram(
-            "tenuto_service_run_seconds", "From start to end", ["service"], buckets=BUCKETS, registry=registry
-        )
-        self._node_up = Gauge("tenuto_service_node_up", "1 if a node answers", ["node"], registry=registry)
-        self._node_slots = Gauge(
-            "tenuto_service_node_slots", "Slots; 0 while it takes nothing", ["node"], registry=registry
-        )
-        self._queue_age = Gauge(
-            "tenuto_service_queue_age_seconds", "Age of the oldest queued job", ["service"], registry=registry
-        )
-        self._disk_free = Gauge("tenuto_service_disk_free_bytes", "Room for data", registry=registry)
-        self._bytes = Counter(
-            "tenuto_service_bytes",
-            "Bytes of uploads (in) and results (out)",
-            ["direction"],
-            registry=registry,
-        )
-        self._refused = Counter(
-            "tenuto_service_tokens_refused", "Requests without a valid token", registry=registry
-        )
-        self._callbacks = Counter(
-            "tenuto_service_callbacks", "Tries of callbacks", ["outcome"], registry=registry
-        )
-        self._http = Histogram(
-            "tenuto_service_http_seconds", "Time of answers", ["route", "code"], registry=registry
-        )
-        self._errors = Counter(
-            "tenuto_service_stage_errors", "Rounds of stages that raised", ["stage"], registry=registry
-        )
+
+        def made(kind: type[T], name: str, text: str, *labels: str, **more: Any) -> T:
+            return kind(f"tenuto_service_{name}", text, labels, registry=self._registry, **more)
+
+        self._jobs = made(Gauge, "jobs", "Jobs by service and state", "service", "state")
+        self._uploads = made(Counter, "uploads", "Uploads by service and outcome", "service", "outcome")
+        self._wait = made(Histogram, "wait_seconds", "From upload to start", "service", buckets=BUCKETS)
+        self._run = made(Histogram, "run_seconds", "From start to end", "service", buckets=BUCKETS)
+        self._node_up = made(Gauge, "node_up", "1 if a node answers", "node")
+        self._node_slots = made(Gauge, "node_slots", "Slots; 0 while it takes nothing", "node")
+        self._queue_age = made(Gauge, "queue_age_seconds", "Age of the oldest queued job", "service")
+        self._disk_free = made(Gauge, "disk_free_bytes", "Room for data")
+        self._bytes = made(Counter, "bytes", "Bytes of uploads (in) and results (out)", "direction")
+        self._refused = made(Counter, "tokens_refused", "Requests without a valid token")
+        self._callbacks = made(Counter, "callbacks", "Tries of callbacks", "outcome")
+        self._http = made(Histogram, "http_seconds", "Time of answers", "route", "code")
+        self._errors = made(Counter, "stage_errors", "Rounds of stages that raised", "stage")
 
     def uploaded(self, service: str, outcome: str) -> None:
         self._uploads.labels(service, outcome).inc()

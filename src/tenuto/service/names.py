@@ -1,5 +1,5 @@
 """Which names the service takes: of uploaded files and folders, users, services and keys.
-Pure: says what is wrong with a name, and never touches a file.
+Pure: names the error in a name, and never touches a file.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
 _SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
 _FORBIDDEN = {"Cc": "a control character", "Cf": "a format character", "Cs": "a surrogate character"}
-_RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT") for n in range(1, 10))}
+_RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT") for n in "123456789¹²³")}
 
 
 def file_name(raw: bytes, *, cut: bool = False) -> tuple[str, str | None]:
-    """A file name of an upload, and what is wrong with it (None: nothing).
+    """A file name of an upload, and its error (None: it has none).
 
     Slashes make folders: each name of such a path is held to the same rules. With ``cut`` the name is what
     follows the last slash, as clients of the old service expect.
@@ -42,7 +42,7 @@ def file_name(raw: bytes, *, cut: bool = False) -> tuple[str, str | None]:
 
 
 def path_problem(path: str) -> str | None:
-    """What is wrong with the name of a file, or with its path relative to the upload; None: nothing."""
+    """The error in the name of a file, or with its path relative to the upload; None: nothing."""
     names = path.split("/")
     if len(names) == 1:
         return _problem(path)
@@ -99,7 +99,7 @@ class Input(NamedTuple):
 
 
 def input_of(text: str) -> Input:
-    """What a service asks for, as its settings write it; `ValueError` says what is wrong."""
+    """The files that a service asks for, as its settings write them; `ValueError` names the error."""
     pattern = text.removesuffix("?")
     if problem := path_problem(pattern):
         raise ValueError(problem)
@@ -112,12 +112,12 @@ class Misfit(NamedTuple):
     """Why the files of an upload are not those that a service asks for."""
 
     missing: str | None
-    """What is asked for and not there; None: the other one is too much."""
+    """The missing file; None: the other one is too much."""
     unexpected: str | None
 
 
 def misfit(inputs: Sequence[Input], files: Iterable[str]) -> Misfit | None:
-    """The first difference between what a service asks for and what was uploaded; None: it fits."""
+    """The first difference between the request of a service and the upload; None: it fits."""
     files = tuple(files)
     for file in files:
         if file == RUN_SCRIPT or not any(one.matches(file) for one in inputs):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, insert, select
 
-from tenuto.database.members import Member, MemberKind, join, listed
+from tenuto.database import Member, MemberKind, join, listed
 from tenuto.service.tables import IS_ACTIVE, jobs, nodes
 
 _LONGEST = 255

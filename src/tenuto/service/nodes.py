@@ -153,7 +153,8 @@ class NodeBook:
     def well(self, names: Iterable[str]) -> dict[str, int]:
         """The slots of those nodes that are worth asking; 0 of one that takes nothing for now."""
         now = self._clock.monotonic()
-        return {name: self._slots[name] for name in names if not self._breakers[name].is_open(now)}
+        known = [name for name in names if name in self.nodes]
+        return {name: self._slots[name] for name in known if not self._breakers[name].is_open(now)}
 
     def answered(self, name: str, slots: int | None = None) -> None:
         """A node answered; one that was dropped meanwhile is of no interest, here and in `failed`."""

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
 
 _NEVER_SENT = ("HTTPValidationError", "ValidationError")
@@ -24,9 +25,35 @@ def described(api: FastAPI) -> dict[str, Any]:
     return description
 
 
+def application(title: str, version: str, description: str, **more: Any) -> FastAPI:
+    """An application without FastAPI's own pages, which load a script from elsewhere."""
+    plain: dict[str, Any] = dict.fromkeys(("openapi_url", "docs_url", "redoc_url"))
+    named = {"generate_unique_id_function": operation_id, **plain, **more}
+    return FastAPI(title=title, version=version, description=description, **named)
+
+
 def operation_id(route: APIRoute) -> str:
     """What programs that are made from the description call a route: the name of its function."""
     return route.name
+
+
+def add_pages(router: APIRouter, responses: dict[int | str, dict[str, Any]]) -> None:
+    """The routes `/openapi.json` and `/swagger` of a server or node."""
+
+    @router.get("/openapi.json", summary="This description", responses=responses)
+    async def openapi(request: Request) -> JSONResponse:
+        return JSONResponse(described(request.app))
+
+    @router.get(
+        "/swagger",
+        summary="This description, as a page",
+        response_class=HTMLResponse,
+        responses=responses,
+    )
+    async def swagger(request: Request) -> HTMLResponse:
+        policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
+        page = documentation_page(described(request.app), str(request.base_url).rstrip("/"))
+        return HTMLResponse(page, headers={"content-security-policy": policy})
 
 
 def _with_security(api: FastAPI, description: dict[str, Any]) -> dict[str, Any]:

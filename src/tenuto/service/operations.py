@@ -5,7 +5,7 @@ Knows no HTTP but the body of an upload; `routes` turns answers and refusals int
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -14,13 +14,14 @@ from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Principal
 from tenuto.service.callbacks import callback_of
 from tenuto.service.contract import CallbackBody, ErrorCode
-from tenuto.service.decisions import QueueView, waiting_message
+from tenuto.service.decisions import ActiveJob, QueueView, waiting_message
 from tenuto.service.log import log
 from tenuto.service.names import is_idempotency_key, is_user, numbered_user
 from tenuto.service.parts import Parts
 from tenuto.service.places import JobPlace
 from tenuto.service.requests import TooManyBytes, TooManyQueued
-from tenuto.service.rows import JobRow, NewJob, Page
+from tenuto.service.rows import JobRow, NewJob
+from tenuto.service.stage import Waiter, heard
 from tenuto.service.uploads import (
     CALLBACK,
     GATHERED,
@@ -34,7 +35,6 @@ from tenuto.service.uploads import (
     refused,
     too_large,
 )
-from tenuto.service.waiters import Waiter, heard
 
 RETRY_QUEUED_S = 10.0
 LOOK_AGAIN_S = 5.0
@@ -190,7 +190,7 @@ class Operations:
                 ErrorCode.DATABASE_UNAVAILABLE, "The database of the server does not answer; try again"
             ) from None
         if is_new:
-            parts.places.accept(new.directory)
+            parts.places.accept(new.directory, row.id)
         else:
             parts.places.discard(new.directory)
             if row.body_sha256 != new.body_sha256:
@@ -268,19 +268,27 @@ class Operations:
                 return event.row
         return None
 
-    async def listed(self, page: Page) -> list[JobRow]:
-        """A page of jobs."""
-        return await self._parts.sql(self._parts.requests.listed, page)
-
     async def message(self, row: JobRow) -> str:
         """What a job says of itself: of a queued one, what it waits for."""
-        if row.state is not ServiceState.QUEUED or row.message:
-            return row.message
-        offered = self._parts.services.get(row.service)
-        if offered is None:
-            return f"service {row.service} is not offered any more"
-        active = await self._parts.sql(self._parts.requests.active, row.service)
-        return waiting_message(row.user_id, active, offered.quota, row.service)
+        return (await self.messages([row]))[0]
+
+    async def messages(self, rows: Sequence[JobRow]) -> list[str]:
+        """What jobs say of themselves; what those of one service compete with is read once."""
+        parts, found = self._parts, []
+        active: dict[str, tuple[list[ActiveJob], dict[str, int]]] = {}
+        for row in rows:
+            offered = parts.services.get(row.service)
+            if row.state is not ServiceState.QUEUED or row.message:
+                found.append(row.message)
+            elif offered is None:
+                found.append(f"service {row.service} is not offered any more")
+            else:
+                if row.service not in active:
+                    active[row.service] = await parts.sql(parts.requests.active, row.service)
+                jobs, in_hand = active[row.service]
+                slots = parts.book.well(offered.nodes)
+                found.append(waiting_message(row.user_id, jobs, offered.quota, row.service, slots, in_hand))
+        return found
 
     async def wait(self, row: JobRow) -> tuple[int | None, int | None]:
         """The place of a queued job in its queue, and when it is expected to start, in milliseconds.
@@ -292,7 +300,7 @@ class Operations:
             return None, None
         line = await self._line(row)
         book = self._parts.book
-        places = offered.places(book.well(node for node in offered.nodes if node in book.nodes))
+        places = offered.places(book.well(offered.nodes))
         return line.position, line.expected_start(offered.quota, places)
 
     async def _line(self, row: JobRow) -> QueueView:

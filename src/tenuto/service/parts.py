@@ -21,9 +21,9 @@ from tenuto.service.nodes import NodeBook, Outgoing, PayloadRef
 from tenuto.service.places import DataPlaces, JobPlace
 from tenuto.service.requests import Requests
 from tenuto.service.rows import NO_LIMITS, JobRow, UserLimits
+from tenuto.service.stage import Waiters
 from tenuto.service.threads import Threads
 from tenuto.service.uploads import Received, refused
-from tenuto.service.waiters import Waiters
 from tenuto.settings.service import OfferedSettings, ServiceSettings
 
 

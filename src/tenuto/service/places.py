@@ -4,18 +4,21 @@ Makes and removes directories; reads no file.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import stat
 from contextlib import suppress
 from typing import NamedTuple
 
-from tenuto.workspace.modes import DIRECTORY_MODE
+from tenuto.workspace.modes import DIRECTORY_MODE, FILE_MODE
 
 FILES = "files"
 RESULT = "result.zip"
 ACCEPTED_MODE = DIRECTORY_MODE | stat.S_ISVTX
 """Of the directory of a job whose row was written: if it is missing, the database is older than the data."""
+_DIGITS = 19
+"""Of the largest number that a database gives."""
 
 
 class JobPlace(NamedTuple):
@@ -25,7 +28,7 @@ class JobPlace(NamedTuple):
 
     @property
     def files(self) -> str:
-        """What was uploaded, until a node took it or the job ended."""
+        """The uploaded files, until a node took it or the job ended."""
         return f"{self.directory}/{FILES}"
 
     @property
@@ -51,8 +54,7 @@ class JobPlace(NamedTuple):
                 if name == FILES:
                     shutil.rmtree(path, ignore_errors=True)
                 else:
-                    with suppress(FileNotFoundError):
-                        os.unlink(path)
+                    remove_quietly(path)
 
 
 class DataPlaces:
@@ -62,6 +64,7 @@ class DataPlaces:
         self.root = root
         self.jobs = f"{root}/jobs"
         self.trash = f"{root}/trash"
+        self._numbers = f"{root}/last-job"
 
     def make(self) -> None:
         """Makes the directories, and empties the trash."""
@@ -79,10 +82,28 @@ class DataPlaces:
         os.mkdir(place.files, DIRECTORY_MODE)
         return place
 
-    def accept(self, name: str) -> None:
-        """Notes that a directory has its row."""
+    def accept(self, name: str, number: int) -> None:
+        """Notes that a directory has its row, and the number of its job."""
         with suppress(FileNotFoundError):  # the job has ended, and was cleaned
             os.chmod(self.job(name).directory, ACCEPTED_MODE)
+        with suppress(OSError):  # the row is there, whatever becomes of the note
+            self.last_number(number)
+
+    def last_number(self, given: int = 0) -> int:
+        """The largest number that a job of this data ever had, once ``given`` counts, too; 0 of new data.
+
+        The database knows it, unless it was restored: then it would give numbers to other jobs once more.
+        """
+        descriptor = os.open(self._numbers, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # of other threads, and servers that share the data
+            text = os.pread(descriptor, _DIGITS, 0)
+            last = int(text) if text.isdigit() else 0
+            if given > last:
+                os.pwrite(descriptor, b"%0*d" % (_DIGITS, given), 0)
+            return max(last, given)
+        finally:
+            os.close(descriptor)
 
     def was_accepted(self, name: str) -> bool:
         """True if a directory has had a row, of whatever database; a kill may cut an upload before that."""
@@ -93,11 +114,7 @@ class DataPlaces:
 
     def sync(self) -> None:
         """Has the kernel write the list of jobs' directories to the disk."""
-        descriptor = os.open(self.jobs, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        synced(self.jobs)
 
     def discard(self, name: str) -> None:
         """Removes the directory of a job: out of sight by one rename, then file by file."""
@@ -130,3 +147,29 @@ def _listed(directory: str) -> list[str]:
         return os.listdir(directory)
     except FileNotFoundError:  # the cleaner was faster
         return []
+
+
+def private(path: str, flags: int) -> int:
+    """Opens a new file for this account alone, whatever the umask: the ``opener`` of `open`."""
+    return os.open(path, flags, FILE_MODE)
+
+
+def synced(path: str) -> None:
+    """Has the kernel write a file to the disk, or the list of a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_quietly(path: str) -> None:
+    """Removes a file that may not be there."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def free_bytes(directory: str) -> int:
+    """The room that is left on the disk of a directory."""
+    disk = os.statvfs(directory)
+    return disk.f_bavail * disk.f_frsize

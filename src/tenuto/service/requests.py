@@ -10,14 +10,25 @@ from __future__ import annotations
 import json
 import os
 import socket
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, bindparam, case, func, insert, literal_column, select, text
+from sqlalchemy import Connection, Select, bindparam, case, func, insert, literal_column, select, text
 
-from tenuto.database import Database, Prepared, RowTable, announce, now_ms
-from tenuto.database.members import Member, MemberKind, be_seen, dismiss, leave, listed, unseen
+from tenuto.database import (
+    Database,
+    Member,
+    MemberKind,
+    Prepared,
+    RowTable,
+    announce,
+    be_seen,
+    dismiss,
+    leave,
+    listed,
+    now_ms,
+    unseen,
+)
 from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState
 from tenuto.service import usage
 from tenuto.service.decisions import ActiveJob, QueueView, Quota, next_jobs
@@ -84,6 +95,20 @@ _REHEARSED = (
 )
 
 
+_LAST_ID = {
+    "sqlite": text("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'"),
+    "postgresql": text("SELECT pg_sequence_last_value(pg_get_serial_sequence('jobs', 'id'))"),
+}
+_COUNT_ON = {
+    "sqlite": (
+        "DELETE FROM sqlite_sequence WHERE name = 'jobs'",
+        "INSERT INTO sqlite_sequence (name, seq) VALUES ('jobs', :last)",
+    ),
+    "postgresql": ("SELECT setval(pg_get_serial_sequence('jobs', 'id'), :last)",),
+}
+"""How a database gives numbers to jobs."""
+
+
 class TooManyQueued(Exception):
     """A user has as many jobs in the queue as may wait."""
 
@@ -92,6 +117,7 @@ class TooManyBytes(Exception):
     """A user has as many bytes here as may be stored, or would have; the message says how many are there."""
 
 
+R = TypeVar("R")
 Planning = Callable[[Mapping[str, int]], Sequence[str | None]]
 """The nodes for the next jobs, in order, given how many jobs each node has in hand."""
 
@@ -116,6 +142,9 @@ class Requests:
                 statement.rows(connection, values)
 
         self.database.write(once)
+
+    def _read(self, query: Select[Any], make: Callable[[Any], R]) -> list[R]:
+        return self.database.read(lambda connection: [make(row) for row in connection.execute(query)])
 
     # Members
 
@@ -154,11 +183,11 @@ class Requests:
                 return known, True
             if new.idempotency_key is not None:
                 same = {"user": new.user_id, "key": new.idempotency_key}
-                _lock_key(connection, new)
+                take_turns(connection, f"key {new.user_id} {new.idempotency_key}")
                 if (known := _found(connection, BY_KEY, same)) is not None:
                     return known, False
             if limits.queued is not None or limits.stored_bytes is not None:
-                _lock_user(connection, new.user_id)
+                take_turns(connection, f"user {new.user_id}")
                 _check_limits(connection, new, limits)
             row = job_of(ADD.rows(connection, new._asdict())[0])
             _record(connection, [row], row.created_at)
@@ -166,11 +195,6 @@ class Requests:
             return row, True
 
         return self.database.write(once)
-
-    def with_key(self, user_id: str, key: str) -> JobRow | None:
-        """The job that a user uploaded with this idempotency key."""
-        same = {"user": user_id, "key": key}
-        return self.database.read(lambda connection: _found(connection, BY_KEY, same))
 
     # Looking
 
@@ -188,11 +212,13 @@ class Requests:
             query = query.where(jobs.c.state == page.state.value)
         if page.before is not None:
             query = query.where(jobs.c.id < page.before)
-        return self.database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
+        return self._read(query, job_of)
 
-    def active(self, service: str) -> list[ActiveJob]:
-        """The active jobs of a service."""
-        return self.database.read(lambda connection: competitors(connection, service))
+    def active(self, service: str) -> tuple[list[ActiveJob], dict[str, int]]:
+        """The active jobs of a service, and how many each node has of all services."""
+        return self.database.read(
+            lambda connection: (competitors(connection, service), jobs_at_nodes(connection))
+        )
 
     def line(self, row: JobRow, known: QueueView | None = None) -> QueueView:
         """The queue that a queued job waits in; ``known``: as another job of it saw it just now."""
@@ -201,32 +227,41 @@ class Requests:
     def moves_of(self, job_id: int, after: int = 0) -> list[Move]:
         """The moves of a job since the one with this id."""
         query = select(moves).where(moves.c.job_id == job_id, moves.c.id > after).order_by(moves.c.id)
-        return self.database.read(lambda connection: [move_of(row) for row in connection.execute(query)])
+        return self._read(query, move_of)
 
     def moved_since(self, after: int) -> list[tuple[int, int]]:
         """(id of the move, job) of the moves since the one with this id."""
         query = select(moves.c.id, moves.c.job_id).where(moves.c.id > after).order_by(moves.c.id)
-        return self.database.read(lambda connection: [(row[0], row[1]) for row in connection.execute(query)])
+        return self._read(query, tuple)
 
     def last_move(self) -> int:
         """The id of the last move of all."""
         query = select(func.coalesce(func.max(moves.c.id), 0))
-        return self.database.read(lambda connection: int(connection.execute(query).scalar_one()))
+        return self._read(query, lambda row: int(row[0]))[0]
+
+    def count_on(self, last: int) -> bool:
+        """Gives no number up to ``last`` any more; True if it would have given one."""
+
+        def once(connection: Connection) -> bool:
+            known = int(connection.execute(_LAST_ID[connection.dialect.name]).scalar() or 0)
+            if known >= last:
+                return False
+            for statement in _COUNT_ON[connection.dialect.name]:
+                connection.execute(text(statement), {"last": last})
+            return True
+
+        return self.database.write(once)
 
     def counts(self) -> dict[tuple[str, ServiceState], int]:
         """How many jobs of each service are in each state."""
         query = select(jobs.c.service, jobs.c.state, func.count()).group_by(jobs.c.service, jobs.c.state)
-        return self.database.read(
-            lambda connection: {(row[0], ServiceState(row[1])): row[2] for row in connection.execute(query)}
-        )
+        return dict(self._read(query, lambda row: ((row[0], ServiceState(row[1])), row[2])))
 
     def queue_ages(self) -> dict[str, float]:
         """How long the oldest queued job of each service has waited, in seconds."""
         first = select(func.min(jobs.c.id)).where(QUEUED).group_by(jobs.c.service)
         query = select(jobs.c.service, (now_ms() - jobs.c.created_at)).where(jobs.c.id.in_(first))
-        return self.database.read(
-            lambda connection: {row[0]: max(row[1], 0) / 1000 for row in connection.execute(query)}
-        )
+        return dict(self._read(query, lambda row: (row[0], max(row[1], 0) / 1000)))
 
     # Claiming
 
@@ -279,13 +314,13 @@ class Requests:
     def mine(self) -> list[JobRow]:
         """The active jobs that this server has claimed."""
         query = select(jobs).where(IS_ACTIVE, jobs.c.server_id == self.server_id).order_by(jobs.c.id)
-        return self.database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
+        return self._read(query, job_of)
 
     def unwanted(self) -> list[int]:
         """The active jobs of this server whose end was asked for."""
         query = select(jobs.c.id).where(IS_ACTIVE, jobs.c.server_id == self.server_id)
         query = query.where(jobs.c.terminate_at.is_not(None)).order_by(jobs.c.id)
-        return self.database.read(lambda connection: list(connection.execute(query).scalars()))
+        return self._read(query, lambda row: row[0])
 
     def take_over(self) -> list[JobRow]:
         """Claims the active jobs of servers that are no members: they left, died, or never joined."""
@@ -387,9 +422,7 @@ class Requests:
     def states_of(self, directories: Sequence[str]) -> dict[str, ServiceState]:
         """The states of the jobs that these directories belong to; one without a job is left out."""
         query = select(jobs.c.directory, jobs.c.state).where(jobs.c.directory.in_(list(directories)))
-        return self.database.read(
-            lambda connection: {row[0]: ServiceState(row[1]) for row in connection.execute(query)}
-        )
+        return dict(self._read(query, lambda row: (row[0], ServiceState(row[1]))))
 
 
 TERMINATED = "job terminated"
@@ -466,16 +499,3 @@ def _check_limits(connection: Connection, new: NewJob, limits: UserLimits) -> No
         stored = int(_STORED.rows(connection, {"user": new.user_id})[0][0])
         if stored + (new.bytes_in or 0) > limits.stored_bytes:
             raise TooManyBytes(str(stored))
-
-
-def _lock_user(connection: Connection, user_id: str) -> None:
-    """Lets uploads of one user be counted one after the other; SQLite has one writer anyway."""
-    if connection.dialect.name == "postgresql":
-        key = zlib.crc32(f"tenuto user {user_id}".encode())
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
-
-
-def _lock_key(connection: Connection, new: NewJob) -> None:
-    if connection.dialect.name == "postgresql":
-        key = zlib.crc32(f"tenuto key {new.user_id} {new.idempotency_key}".encode())
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})

@@ -8,11 +8,12 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import Select, func, select
 
 from tenuto.clock import SystemClock
-from tenuto.database import Database
-from tenuto.database.late_ids import LateIds
+from tenuto.database import Database, LateIds, now_ms
 from tenuto.errors import NotFound
 from tenuto.jobs.metrics import points_in
 from tenuto.jobs.row import Detail, Group, Result, Row, Why, row_key
@@ -35,11 +36,12 @@ from tenuto.lifecycle.service import ServiceState
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.service.archive import read_archived_log, read_log
 from tenuto.service.decisions import Quota, waiting_message
-from tenuto.service.history import History, node_panel, queue_panel
 from tenuto.service.names import OWN_DIRECTORY
+from tenuto.service.node_notes import NodeNote, noted_nodes
 from tenuto.service.places import DataPlaces
 from tenuto.service.requests import MOVES_CHANNEL, Requests
-from tenuto.service.rows import JobRow
+from tenuto.service.rows import JobRow, Move, job_of, move_of
+from tenuto.service.tables import jobs, moves
 from tenuto.settings.service import OfferedSettings
 from tenuto.workspace.layout import METRICS
 from tenuto.workspace.points import Points
@@ -64,6 +66,10 @@ _REFUSED = {
 }
 _STREAMS = {"out": "stdout", "err": "stderr"}
 _MOST = 1 << 30
+R = TypeVar("R")
+TAKE_UP = "tenuto serve"
+UNSEEN_MS = 60_000
+"""A server that is at work says so every few seconds; one that is started again is back sooner."""
 RECENT_MS = 24 * 3600 * 1000
 """How long an ended job is listed without being asked for."""
 _READ_AGAIN = 100
@@ -94,6 +100,7 @@ class ServiceSource:
         self._places = DataPlaces(data)
 
     def groups(self) -> Sequence[Group]:
+        take_up = TAKE_UP if self.driver("").is_at_work is False else None
         found = [
             Group(
                 f"{Door.SERVICE.value}:{name}",
@@ -103,6 +110,7 @@ class ServiceSource:
                 live=True,
                 started=_instant(first),
                 total=total,
+                take_up=take_up,
             )
             for name, total, first in self._history.services()
         ]
@@ -120,7 +128,12 @@ class ServiceSource:
         return next((one for one in self.groups() if one.group == group), None)
 
     def driver(self, group: str) -> Driver:
-        return Driver()
+        shown, late = self._requests.servers(UNSEEN_MS)
+        if not shown:  # an operator stopped the servers, and starts them again
+            return Driver(take_up=TAKE_UP)
+        # Without a server no end is recorded: rows stay as it left them, whether nodes run on or not.
+        is_at_work = len(late) < len(shown)
+        return Driver(is_at_work, TAKE_UP, has_payloads=None if is_at_work else False)
 
     def stamp(self, group: str) -> object:
         return self._database.stamp()
@@ -167,12 +180,15 @@ class ServiceSource:
         row = self._job(key)
         shown = _row(row)
         sender = f"-F user_id={quote(row.user_id)} -F service={quote(row.service)}"
+        offered = self._offered.get(row.service)
+        files = offered.inputs if offered is not None and offered.command else ("run.sh",)
+        sender += "".join(f" -F {quote(f'file=@{name}')}" for name in files if not name.endswith("?"))
         fields: dict[str, Any] = {
             "directory": os.path.abspath(self._places.job(row.directory).directory),
             "parameters": dict(self.parameters(key)),
             "attempts": [_attempt(row, shown)] if shown.attempt else [],
             "commands": [
-                f"curl {sender} -F file=@run.sh $SERVER/upload",
+                f"curl {sender} $SERVER/upload",
                 f"curl -o results.zip $SERVER/download/{row.id}",
             ],
         }
@@ -195,7 +211,7 @@ class ServiceSource:
                 left = duration(max((wait.expected - SystemClock().now()).total_seconds(), 0.0))
                 sentences.append(f"it is expected to start in {left}, if jobs take as long as lately")
         if row.exit_code is not None:
-            sentences.append(f"its run.sh ended with exit code {row.exit_code}")
+            sentences.append(f"its exit code was {row.exit_code}")
         return Why(tuple(sentences))
 
     def _wait(self, row: JobRow) -> _Wait | None:
@@ -206,9 +222,11 @@ class ServiceSource:
         if settings is None:
             return _Wait("", line.position, None)
         quota = Quota(settings.runs_per_user, settings.max_runs)
-        message = waiting_message(row.user_id, line.active, quota, row.service)
         noted = {name: note.slots or 0 for name, note in self._history.nodes().items()}
         named = [str(node) for node in settings.nodes] or list(noted)
+        slots = {node: noted[node] for node in named} if noted.keys() >= set(named) else None
+        _, in_hand = self._requests.active(row.service)
+        message = waiting_message(row.user_id, line.active, quota, row.service, slots or None, in_hand)
         places = sum(noted.get(node, 0) // settings.cpus for node in named)
         return _Wait(message, line.position, _instant(line.expected_start(quota, places)))
 
@@ -402,4 +420,175 @@ def _row(row: JobRow) -> Row:
         started=_instant(row.started_at),
         ended=_instant(row.ended_at),
         alarm="its node does not answer" if row.state is ServiceState.UNKNOWN else None,
+    )
+
+
+class Unfinished(NamedTuple):
+    """How many unfinished jobs of one user and service are in one state on one node."""
+
+    service: str
+    user: str
+    state: ServiceState
+    node: str | None
+    jobs: int
+    oldest: int
+    """When the first of them was uploaded, in milliseconds."""
+    newest: int
+
+
+class History:
+    """The jobs of one database, to be looked at from any thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def services(self) -> list[tuple[str, int, int]]:
+        """(name, number of jobs, when the first was uploaded) of each service."""
+        query = select(jobs.c.service, func.count(), func.min(jobs.c.created_at)).group_by(jobs.c.service)
+        return self._read(query, tuple)
+
+    def page(self, service: str, after: int, limit: int) -> list[JobRow]:
+        """Jobs of a service, the oldest first, with ids above this."""
+        query = select(jobs).where(jobs.c.service == service, jobs.c.id > after)
+        query = query.order_by(jobs.c.id).limit(limit)
+        return self._read(query, job_of)
+
+    def counts(self, service: str) -> list[tuple[ServiceState, bool, int]]:
+        """(state, whether it ended with exit code 0, number of jobs) of a service."""
+        is_done = func.coalesce(jobs.c.exit_code == 0, False)
+        query = select(jobs.c.state, is_done, func.count()).where(jobs.c.service == service)
+        query = query.group_by(jobs.c.state, is_done)
+        return self._read(query, lambda row: (ServiceState(row[0]), bool(row[1]), row[2]))
+
+    def recent(self, age_ms: int) -> list[JobRow]:
+        """The jobs that have not ended, or ended at most so long ago; the oldest first."""
+        final = [state.value for state in ServiceState if state.is_final]
+        query = select(jobs).where(jobs.c.state.not_in(final) | (jobs.c.ended_at > now_ms() - age_ms))
+        query = query.order_by(jobs.c.id)
+        return self._read(query, job_of)
+
+    def moves(self, service: str, after: int, limit: int) -> list[Move]:
+        """Moves of a service's jobs, the oldest first, with ids above this."""
+        query = select(moves).join(jobs, jobs.c.id == moves.c.job_id)
+        query = query.where(jobs.c.service == service, moves.c.id > after).order_by(moves.c.id).limit(limit)
+        return self._read(query, move_of)
+
+    def last_moves(self, count: int) -> Sequence[int]:
+        """The ids of the last moves of all."""
+        query = select(moves.c.id).order_by(moves.c.id.desc()).limit(count)
+        return self._read(query, lambda row: row[0])
+
+    def moved_since(self, after: int, limit: int, late: Sequence[int] = ()) -> list[tuple[int, JobRow]]:
+        """(id of the move, job) of the moves since the one with this id, and of those in `late`."""
+        query = select(moves.c.id.label("move_id"), jobs).join(jobs, jobs.c.id == moves.c.job_id)
+        is_new = moves.c.id > after
+        query = query.where(is_new | moves.c.id.in_(late) if late else is_new)
+        query = query.order_by(moves.c.id).limit(limit)
+        return self._read(query, lambda row: (row[0], job_of(row[1:])))
+
+    def _read(self, query: Select[Any], make: Callable[[Any], R]) -> list[R]:
+        return self._database.read(lambda connection: [make(row) for row in connection.execute(query)])
+
+    def nodes(self) -> dict[str, NodeNote]:
+        """What servers noted of their nodes, by name."""
+        return self._database.read(noted_nodes)
+
+    def unfinished(self) -> list[Unfinished]:
+        """The jobs that wait or are on a node, counted by service, user, state and node."""
+        open_states = [state.value for state in ServiceState if not state.is_final]
+        by = (jobs.c.service, jobs.c.user_id, jobs.c.state, jobs.c.node)
+        oldest, newest = (
+            func.min(jobs.c.created_at),
+            func.max(func.coalesce(jobs.c.started_at, jobs.c.created_at)),
+        )
+        query = select(*by, func.count(), oldest, newest).where(jobs.c.state.in_(open_states)).group_by(*by)
+        return self._read(query, lambda row: Unfinished(row[0], row[1], ServiceState(row[2]), *row[3:]))
+
+
+# The queue and the nodes, as plain values
+
+
+def queue_panel(
+    standing: Sequence[Unfinished], offered: Mapping[str, OfferedSettings], now: datetime
+) -> dict[str, Any]:
+    """How many jobs of each service and of each user wait and run, against their quotas."""
+    services = sorted({*offered, *(one.service for one in standing)})
+    users = sorted({(one.service, one.user) for one in standing})
+    return {
+        "services": [_service_panel(name, standing, offered.get(name), now) for name in services],
+        "users": [
+            {
+                "user": user,
+                "service": service,
+                "queued": _jobs(standing, service, user, is_queued=True),
+                "running": _jobs(standing, service, user, is_queued=False),
+                "quota": offered[service].runs_per_user if service in offered else None,
+            }
+            for service, user in users
+        ],
+    }
+
+
+def node_panel(
+    standing: Sequence[Unfinished], offered: Mapping[str, OfferedSettings], noted: Mapping[str, NodeNote]
+) -> list[dict[str, Any]]:
+    """The nodes that settings name, that have jobs, or that a server noted: how many of their slots are busy.
+
+    Of a node that never answered, load and slots are None.
+    """
+    nodes = {name: [str(node) for node in one.nodes] for name, one in offered.items()}
+    urls = sorted(
+        {
+            *(url for some in nodes.values() for url in some),
+            *(one.node for one in standing if one.node),
+            *noted,
+        }
+    )
+    found = []
+    for url in urls:
+        mine = [one for one in standing if one.node == url and one.state is not ServiceState.QUEUED]
+        lost = sum(one.jobs for one in mine if one.state is ServiceState.UNKNOWN)
+        newest = [one.newest for one in mine if one.state is not ServiceState.UNKNOWN]
+        note = noted.get(url)
+        seen = max([*newest, *([note.seen_at] if note is not None else [])], default=None)
+        slots = note.slots if note is not None else None
+        running = sum(one.jobs for one in mine)
+        found.append(
+            {
+                "url": url,
+                "services": sorted(
+                    {*(name for name, some in nodes.items() if url in some), *(one.service for one in mine)}
+                ),
+                "state": "away" if lost else "busy" if mine else "idle",
+                "load": running / slots if slots else None,
+                "running": running,
+                "slots": slots,
+                "seen": None if seen is None else datetime.fromtimestamp(seen / 1000, UTC).isoformat(),
+                "failures": lost,
+            }
+        )
+    return found
+
+
+def _service_panel(
+    name: str, standing: Sequence[Unfinished], quota: OfferedSettings | None, now: datetime
+) -> dict[str, Any]:
+    waiting = [one.oldest for one in standing if one.service == name and one.state is ServiceState.QUEUED]
+    return {
+        "name": name,
+        "queued": _jobs(standing, name, is_queued=True),
+        "running": _jobs(standing, name, is_queued=False),
+        "max_runs": quota.max_runs if quota else None,
+        "runs_per_user": quota.runs_per_user if quota else None,
+        "oldest_s": max(now.timestamp() - min(waiting) / 1000, 0.0) if waiting else None,
+    }
+
+
+def _jobs(standing: Sequence[Unfinished], service: str, user: str | None = None, *, is_queued: bool) -> int:
+    return sum(
+        one.jobs
+        for one in standing
+        if one.service == service
+        and user in (None, one.user)
+        and (one.state is ServiceState.QUEUED) is is_queued
     )

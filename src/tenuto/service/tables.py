@@ -176,7 +176,7 @@ callbacks = Table(
     Column("due_at", BigInteger, nullable=False),
     Index("callbacks_due", "due_at", sqlite_where=IS_WAITING, postgresql_where=IS_WAITING),
 )
-"""What is to be told of jobs that have ended, and to whom."""
+"""The notices about jobs that have ended, and their addresses."""
 
 usage = Table(
     "usage",

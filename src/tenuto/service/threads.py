@@ -44,7 +44,7 @@ class _Crew:
         inbox.put(work)
 
     def finish(self) -> None:
-        """Waits for the end of what was begun, as the process ends."""
+        """Waits for the end of open calls, as the process ends."""
         with self._changed:
             self._changed.wait_for(lambda: not self._busy)
 

@@ -23,6 +23,7 @@ from tenuto.clock import Clock
 from tenuto.errors import RequestRefused
 from tenuto.service.contract import ErrorCode
 from tenuto.service.names import OWN_DIRECTORY, RUN_SCRIPT, file_name, folded, path_problem
+from tenuto.service.places import free_bytes, synced
 
 LONGEST_FIELD = 4 << 10
 LONGEST_SCRIPT = 1 << 20
@@ -66,12 +67,6 @@ class Received(NamedTuple):
 
 def refused(code: ErrorCode, message: str) -> RequestRefused:
     return RequestRefused(code.value, message)
-
-
-def free_bytes(directory: str) -> int:
-    """The room that is left on the disk of a directory."""
-    disk = os.statvfs(directory)
-    return disk.f_bavail * disk.f_frsize
 
 
 def check_room(directory: str, limits: UploadLimits, needed: int) -> None:
@@ -202,11 +197,7 @@ class Receiver:
     def sync(self) -> None:
         """Has the kernel write the files to the disk, and their directory."""
         for name in (*self._names.values(), *self._folders.values(), "."):
-            descriptor = os.open(os.path.join(self._directory, name), os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            synced(os.path.join(self._directory, name))
 
     def close(self) -> None:
         """Closes the file that was being written when the upload was refused."""
@@ -269,7 +260,7 @@ class Receiver:
     def _unpack(self, name: str) -> None:
         """Replaces an uploaded ZIP by its files, which are held to the rules and limits of all others.
 
-        The sizes in a ZIP are what its maker says: what comes out is counted.
+        The sizes in a ZIP are claims of its maker: the unpacked bytes are counted.
         """
         if self._names.get(folded(name)) != name:
             raise refused(ErrorCode.BAD_ARCHIVE, f"Nothing to unpack: no file {name[:80]!a} was uploaded")

@@ -1,5 +1,5 @@
 """One tree of settings, and where each value comes from: file < environment < arguments.
-What may be said of a value is in `kinds`, what there is in `tree`, where it is written in `loader`.
+Kinds of values are in `declaration`, the settings in `tree`, the places of values in `loader`.
 """
 
 from tenuto.settings.loader import load_settings, process_environment, user_directory

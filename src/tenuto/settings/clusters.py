@@ -29,9 +29,16 @@ from tenuto.settings.declaration import (
 )
 
 DIALECTS = ("slurm", "sge", "pbs", "lsf", "condor", "generic", "ssh")
-_OWN = "of the dialect"
 LOCAL_NAMES = ("direct", "spawn", "warm", "local", "auto")
 """What no cluster may be called: these are launchers of this machine."""
+CLUSTER_NAME = "letters, digits, _ and -, not signals, and no end such as -pilots or -slots"
+"""Its directories in a workspace are called so."""
+
+
+def is_cluster_name(name: str) -> bool:
+    """True if a directory of a workspace may have the name, and no other directory has it."""
+    is_plain = name.replace("_", "").replace("-", "").isalnum() and name.isascii() and name[0].isalnum()
+    return is_plain and name != "signals" and not name.endswith(("-pilots", "-slots"))
 
 
 class PartitionSettings(NamedTuple):
@@ -67,14 +74,27 @@ def _take_partitions(value: Any) -> Mapping[str, PartitionSettings]:
         raise Unfit
     taken = {}
     for name, told in value.items():
-        if not isinstance(told, Mapping) or not told.keys() <= _PARTITION.keys():
-            raise Unfit
-        known = {_PARTITION[key][0]: _PARTITION[key][1].take(one) for key, one in told.items()}
+        if not isinstance(told, Mapping):
+            raise Unfit(f"{name} is no table")
+        known = {}
+        for key, one in told.items():
+            if key not in _PARTITION:
+                raise Unfit(f"{name} has a {key}, which is none of these")
+            field, kind = _PARTITION[key]
+            try:
+                known[field] = kind.take(one)
+            except Unfit:
+                raise Unfit(f"{name}.{key} is {kind.name}, not {one!r:.60}") from None
         taken[name] = PartitionSettings(**known)
     return MappingProxyType(taken)
 
 
 PARTITIONS = Kind(f"tables of {', '.join(_PARTITION)}", _take_partitions)
+
+
+def _own(kind: Kind[Any], description: str) -> Any:
+    """A setting that mends a word of the dialect."""
+    return setting(optional(kind), None, description, default_text="of the dialect")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,58 +146,30 @@ class ClusterSettings:
     hosts: tuple[str, ...] | None = setting(
         optional(TEXTS), None, 'Of the dialect ssh: machines with their slots, such as `["a:4", "b:8"]`.'
     )
-    submit: tuple[str, ...] | None = setting(
-        optional(WORDS),
-        None,
+    submit: tuple[str, ...] | None = _own(
+        WORDS,
         "The words that submit a job, with `{name} {out} {count} {last} {options} {script}`; those in `[ ]` "
         "are said for arrays alone.",
-        default_text=_OWN,
     )
-    submit_id: str | None = setting(
-        optional(TEXT), None, "The pattern of the id in the answer; its first group.", default_text=_OWN
-    )
-    later: tuple[str, ...] | None = setting(
-        optional(TEXTS), None, "Complaints after which it is submitted again.", default_text=_OWN
-    )
-    full: tuple[str, ...] | None = setting(
-        optional(TEXTS), None, "Complaints after which less is submitted at once.", default_text=_OWN
-    )
-    refused: tuple[str, ...] | None = setting(
-        optional(TEXTS), None, "Complaints that are final, as all others are.", default_text=_OWN
-    )
-    options: Mapping[str, str] | None = setting(
-        optional(TABLE_OF_WORDS),
-        None,
+    submit_id: str | None = _own(TEXT, "The pattern of the id in the answer; its first group.")
+    later: tuple[str, ...] | None = _own(TEXTS, "Complaints after which it is submitted again.")
+    full: tuple[str, ...] | None = _own(TEXTS, "Complaints after which less is submitted at once.")
+    refused: tuple[str, ...] | None = _own(TEXTS, "Complaints that are final, as all others are.")
+    options: Mapping[str, str] | None = _own(
+        TABLE_OF_WORDS,
         "How `time cores memory gpus gpu_type nodes partition account qos constraint` are asked for.",
-        default_text=_OWN,
     )
-    variables: Mapping[str, str] | None = setting(
-        optional(TABLE_OF_WORDS),
-        None,
+    variables: Mapping[str, str] | None = _own(
+        TABLE_OF_WORDS,
         "The variables `job array index` of a job, its `first` index, and how a `task` is called.",
-        default_text=_OWN,
     )
-    list: tuple[str, ...] | None = setting(
-        optional(WORDS), None, "Lists all jobs: `id state reason name`.", default_text=_OWN
-    )
-    end: tuple[str, ...] | None = setting(
-        optional(WORDS), None, "Tells how `{ids}` ended: `id|state|exit code|when|name`.", default_text=_OWN
-    )
-    states: Mapping[str, str] | None = setting(
-        optional(TABLE_OF_WORDS),
-        None,
+    list: tuple[str, ...] | None = _own(WORDS, "Lists all jobs: `id state reason name`.")
+    end: tuple[str, ...] | None = _own(WORDS, "Tells how `{ids}` ended: `id|state|exit code|when|name`.")
+    states: Mapping[str, str] | None = _own(
+        TABLE_OF_WORDS,
         "What states mean: pending running exited timeout memory cancelled preempted node_failed.",
-        default_text=_OWN,
     )
-    cancel: tuple[str, ...] | None = setting(
-        optional(WORDS), None, "Ends `{ids}`; words in `[ ]`: only those that wait.", default_text=_OWN
-    )
-    signal: tuple[str, ...] | None = setting(
-        optional(WORDS), None, "Sends TERM to the runners of `{ids}`.", default_text=_OWN
-    )
-    largest_array: int | None = setting(
-        optional(integer(1)), None, "Jobs of the largest array; 1: no arrays.", default_text=_OWN
-    )
-    limit_words: tuple[str, ...] | None = setting(
-        optional(WORDS), None, "Have a runner told of its time limit by USR1.", default_text=_OWN
-    )
+    cancel: tuple[str, ...] | None = _own(WORDS, "Ends `{ids}`; words in `[ ]`: only those that wait.")
+    signal: tuple[str, ...] | None = _own(WORDS, "Sends TERM to the runners of `{ids}`.")
+    largest_array: int | None = _own(integer(1), "Jobs of the largest array; 1: no arrays.")
+    limit_words: tuple[str, ...] | None = _own(WORDS, "Have a runner told of its time limit by USR1.")

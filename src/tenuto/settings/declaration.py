@@ -1,5 +1,5 @@
-"""How a setting is declared: a field of a frozen class with its kind, its default and what it means.
-A kind says in words what it takes, takes a value, and reads a variable's text.
+"""How a setting is declared: a field of a frozen class with its kind, its default and its meaning.
+A kind describes its values, takes one, and reads a variable's text.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import InvalidSetting, SettingsError, UnknownSetting
 from tenuto.light import difflib, pattern, tomllib
-from tenuto.settings.clusters import LOCAL_NAMES
+from tenuto.settings.clusters import CLUSTER_NAME, LOCAL_NAMES, is_cluster_name
 from tenuto.settings.declaration import PREFIX, Unfit
 from tenuto.settings.tree import (
     FILE_NAME,
@@ -346,9 +346,12 @@ def _cluster_names(given: Iterable[Given]) -> set[str]:
         if table.partition(".")[0] == SLURM or table == f"clusters.{SLURM}":
             by_table.setdefault(table if table.startswith("clusters.") else SLURM, one)
         if table.startswith("clusters."):
-            names.add(table.removeprefix("clusters."))
-            if table.removeprefix("clusters.") in LOCAL_NAMES:
+            name = table.removeprefix("clusters.")
+            names.add(name)
+            if name in LOCAL_NAMES:
                 raise InvalidSetting(f"{_where(one)}: a launcher of this machine has that name: take another")
+            if not is_cluster_name(name):
+                raise InvalidSetting(f"{_where(one)}: {name!r} is no name of a cluster: {CLUSTER_NAME}")
     if len(by_table) > 1:
         first, second = by_table.values()
         raise InvalidSetting(
@@ -366,8 +369,11 @@ def _taken(given: Given, home: Path) -> Any:
     value = given.value.value if isinstance(given.value, Enum) else given.value
     try:
         taken = row.kind.take(value)
-    except Unfit:
-        raise InvalidSetting(f"{_where(given)}: expected {row.kind.name}, but got {_shown(value)}") from None
+    except Unfit as unfit:
+        why = f": {unfit}" if unfit.args else ""
+        raise InvalidSetting(
+            f"{_where(given)}: expected {row.kind.name}, but got {_shown(value)}{why}"
+        ) from None
     return _anchored(taken, given.base, home)
 
 
@@ -465,7 +471,7 @@ def _assembled(
 def _entries(
     table: str, given: Mapping[str, dict[str, Any]], origins: Mapping[str, Origin]
 ) -> Mapping[str, Any]:
-    """The entries of a named table; one that lacks what it must say is refused."""
+    """The entries of a named table; an entry without a required setting is refused."""
     for name, said in given.items():
         for key, row in NAMED_TABLE.items():
             if key.startswith(f"{table}.") and not row.default and key.rpartition(".")[2] not in said:

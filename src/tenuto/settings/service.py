@@ -195,7 +195,7 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """The node: `tenuto node`, or the one that is embedded in a server."""
+    """The node: `tenuto node`, or the node embedded in a server."""
 
     name: str | None = setting(
         optional(TEXT), None, "The node's name.", default_text="the host's name; `local` when embedded"

@@ -1,4 +1,4 @@
-"""The tree of settings: those of the heart, and the sections that the doors declare beside this module.
+"""The tree of settings: the heart's own, and the sections that the doors declare beside this module.
 The page docs/settings.md, the variables and the checks all come from these classes. No file is read here.
 """
 
@@ -52,7 +52,7 @@ SLURM = "slurm"
 
 
 def state_directory() -> Path:
-    """Where this user's programs keep what is no setting and no result."""
+    """Where this user's programs keep files that are no settings and no results."""
     state = Path(os.environ.get("XDG_STATE_HOME") or "")
     home = Path(os.environ.get("HOME") or os.path.expanduser("~"))
     return (state if state.is_absolute() else home / ".local" / "state") / "tenuto"
@@ -270,7 +270,7 @@ class Settings:
     files: tuple[Path, ...] = field(default=(), repr=False, compare=False)
     """The files that were read."""
     warnings: tuple[str, ...] = field(default=(), repr=False, compare=False)
-    """What was ignored, in sentences: for the program that reads the settings to show."""
+    """The ignored values, in sentences: for the program that reads the settings to show."""
 
     def origin(self, key: str) -> Origin:
         """Where the value of a setting such as ``"history.max_done"`` came from."""
@@ -288,7 +288,7 @@ class Settings:
                     yield key, getattr(one, declared_field.name), self.origin(key)
 
     def cluster(self, name: str) -> ClusterSettings:
-        """The settings of a cluster; without any of its own, those that every cluster begins with."""
+        """The settings of a cluster; without any of its own, the defaults of every cluster."""
         return self.clusters.get(name) or ClusterSettings()
 
     def workspace(self, given: str | Path | None = None) -> Path:
@@ -304,7 +304,7 @@ class Settings:
             )
             if given is None:
                 raise SettingsError(
-                    "no workspace was given and none is the default: give a path, or write "
+                    "no workspace was given and none is the default: give a path (-w PATH), or write "
                     f'default_workspace = "main" and [workspaces.main] path = "..." into {FILE_NAME}'
                 )
         known = self.workspaces.get(given)
@@ -348,7 +348,7 @@ TABLE: Mapping[str, Declared] = {
 NAMED_TABLE: Mapping[str, Declared] = {
     row.key: row for table, cls in NAMED.items() for row in rows(cls, f"{table}.NAME.")
 }
-"""What can be said of each entry of a named table; its name is NAME in the key."""
+"""The settings of each entry of a named table; its name is NAME in the key."""
 
 
 def unaliased(key: str) -> str:

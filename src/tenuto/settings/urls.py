@@ -11,13 +11,14 @@ from tenuto.light import pattern
 
 HIDDEN = "***"
 _USER = pattern(r"([a-z][a-z0-9+.-]*://)\S*@", re.IGNORECASE | re.DOTALL)
+_HOST_END = pattern(r"[/?#]")
 _SECRET = pattern(r"([?&;][^=&;\s]*(?:pass|pwd|secret|token|key)[^=&;\s]*=)[^&;\s'\"]*", re.IGNORECASE)
 
 
 def without_secrets(text: str) -> str:
     """The text, with what stands before the @ of each URL, and secrets among its parameters, replaced.
 
-    A password may itself hold any character, also one that should have been quoted; so everything up to the
+    A password may itself hold any character, also an unquoted reserved one; so everything up to the
     last @ is taken for it, and of an odd URL more is hidden than need be.
     """
     return _SECRET.sub(rf"\1{HIDDEN}", _USER.sub(rf"\1{HIDDEN}@", text))
@@ -46,10 +47,15 @@ class Url:
 
 
 class HiddenUrl(Url):
-    """A URL whose path is a secret, as those of chat rooms are: only its host is shown."""
+    """A URL whose path is a secret, as a chat room's is: only its host is shown.
+
+    Not even its host is shown if that is in doubt: a password may have characters to be quoted.
+    """
 
     __slots__ = ()
 
     def __str__(self) -> str:
         scheme, _, rest = self.reveal().partition("://")
-        return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/{HIDDEN}"
+        host = _HOST_END.split(rest, maxsplit=1)[0]
+        is_clear = "@" in host or "@" not in rest
+        return f"{scheme}://{host.rpartition('@')[2] if is_clear else HIDDEN}/{HIDDEN}"

@@ -89,7 +89,7 @@ def check_variable(name: object, value: object) -> None:
 
 
 class Mismatch(Exception):
-    """A value that does not fit: what was expected, what came, and where inside the value."""
+    """A value that does not fit: the expected type, the given value, and where inside the value."""
 
     def __init__(self, expected: str, given: object, where: str = "", hint: str = "") -> None:
         super().__init__(expected)
@@ -122,7 +122,7 @@ _MORE, _MORE_NAMED = 0x04, 0x08
 def guarded(target: F, error: type[Exception] = InvalidValue) -> F:
     """Has a function check its arguments at the call; of a class the constructor and the public methods.
 
-    `error` names the parameter, what its annotation expects and what came, before a line has run. What an
+    `error` names the parameter, its annotation and the given value, before a line has run. What an
     annotation cannot say is the function's own to check; `Any` is not looked at.
     """
     if not isinstance(target, type):
@@ -291,7 +291,7 @@ def _mapping_of(inner: Sequence[Any]) -> tuple[str, Fits]:
 
 
 def _items_of(origin: type, inner: Sequence[Any]) -> tuple[str, Fits]:
-    """Several values; those of a generator, which are there once, are not looked at."""
+    """Several values; a generator, which gives them once, is not looked at."""
     if origin is tuple and inner[-1] is not Ellipsis:
         parts = [_fit(one) for one in inner]
         return (

@@ -11,7 +11,7 @@ from typing import Any
 
 from tenuto.light import NamedTuple, sha256
 from tenuto.tasks.base import ConfigBase
-from tenuto.tasks.graph import postorder
+from tenuto.tasks.graph import is_alone, postorder
 from tenuto.tasks.live import live_class
 from tenuto.tasks.location import kept_file, kept_versions, module_name
 
@@ -22,7 +22,7 @@ _STANDARD = f"{os.path.dirname(os.__file__)}/"
 _VERSION = "=="
 
 FileDigest = Callable[[str], str]
-"""The digest of a file's content; empty for one that cannot be read."""
+"""The digest of a file's content; empty for an unreadable file."""
 
 
 class Code(NamedTuple):
@@ -46,6 +46,8 @@ def code_of(classes: Iterable[type], digest_of: FileDigest) -> Code:
 
 def classes_of(task: Any) -> frozenset[type]:
     """The classes of a task and of the configs in it; tasks with a job of their own count for themselves."""
+    if is_alone(task):
+        return frozenset((live_class(type(task)),))
     return frozenset(live_class(type(node)) for node in inside(task))
 
 
@@ -110,7 +112,7 @@ class FileDigests:
 
 
 def file_digest(file: str) -> str:
-    """The digest of a file's content; empty for one that cannot be read, or is too large to be code."""
+    """The digest of a file's content; empty for an unreadable file, or one too large to be code."""
     try:
         with open(file, "rb") as stream:
             content = stream.read(_LARGEST + 1)

@@ -24,10 +24,10 @@ from tenuto.errors import (
 from tenuto.light import late, pathlib
 from tenuto.tasks.arguments import Mismatch, describe, guarded, refused
 from tenuto.tasks.base import ConfigBase, ConfigState, brief, caller, class_name, is_config, shown, state_of
-from tenuto.tasks.graph import configs_in
+from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.hints import Role, field
 from tenuto.tasks.identity import forget_digest
-from tenuto.tasks.live import generated_path, instantiate, seal
+from tenuto.tasks.live import generated_path, instantiate, seal, thawed
 from tenuto.tasks.ports import job_context
 from tenuto.tasks.schema import DEFAULT_OF_C, DeprecatedParameter, Schema, conforms, note_id, schema_of
 from tenuto.tasks.tags import Tagged, add_tag, tags
@@ -124,6 +124,8 @@ def config_class(cls: type[Any]) -> Any:
             "__setattr__": _set_attribute,
             "__delattr__": _delete_attribute,
             "__getattr__": _absent_attribute,
+            "__copy__": copyconfig,
+            "__deepcopy__": _deep_copy,
         }
         made = ABCMeta.__new__(type(cls), cls.__name__, (cls,), namespace)
         type.__setattr__(cls, "__config_class__", made)
@@ -264,7 +266,15 @@ def _absent_attribute(config: Any, name: str) -> Any:
         )
     if name in schema.parameters:
         raise MissingValue(f"{class_name(config)}.{name} has no value yet")
-    raise UnknownParameter(f"{class_name(config)} has no attribute {name!r}: {schema.suggestion(name)}")
+    remedy = f"derive it from Task, for {class_name(config)} is none" if name in _OF_TASKS else ""
+    raise UnknownParameter(
+        f"{class_name(config)} has no attribute {name!r}: {remedy or schema.suggestion(name)}"
+    )
+
+
+_OF_TASKS = frozenset(
+    ("submit", "job", "jobpath", "result", "wait", "on", "needs", "watch_output", "on_completed")
+)
 
 
 class _ConfigAlias(types.GenericAlias):
@@ -343,7 +353,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
         return self
 
     def tags(self) -> dict[str, Any]:
-        """All tags: own ones, and those of the configs inside."""
+        """All tags: own ones, and tags of the configs inside."""
         return tags(self)
 
     def add_dependencies(self, *dependencies: Any) -> Self:
@@ -378,7 +388,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
 
     def __matmul__(self, inner: Config) -> Self:
         """``outer @ inner``: a copy of outer, where the one open parameter that accepts it holds inner."""
-        fitting = [name for name in _open_parameters(self) if _accepts(self, name, inner)]
+        fitting = [name for name in open_parameters(self) if _accepts(self, name, inner)]
         if len(fitting) == 1:
             return copyconfig(self, **{fitting[0]: inner})
         what = (
@@ -411,15 +421,16 @@ def _short(value: Any) -> str:
     return "[…]" if isinstance(value, list | tuple | set | dict) and value else brief(value, 60)
 
 
-def _open_parameters(config: ConfigBase) -> list[str]:
+def open_parameters(config: ConfigBase) -> list[str]:
+    """The parameters that `@` may give a config: those without a value, or at their default."""
+    values, defaults = config.__dict__, schema_of(type(config)).defaults
+    return [name for name in _open_names(config) if values.get(name) is defaults.get(name)]
+
+
+def _open_names(config: ConfigBase) -> list[str]:
+    """The parameters that may hold configs, and can be given."""
     schema = schema_of(type(config))
-    values = config.__dict__
-    return [
-        name
-        for name in schema.config_names
-        if schema.parameters[name].role is not Role.CONSTANT
-        and (name not in values or values[name] is schema.defaults.get(name))
-    ]
+    return [name for name in schema.config_names if schema.parameters[name].role is not Role.CONSTANT]
 
 
 def _accepts(config: ConfigBase, name: str, inner: ConfigBase) -> bool:
@@ -437,7 +448,7 @@ C = TypeVar("C", bound=Config)
 def copyconfig(config: C, **changes: Any) -> C:
     """An open copy of a config, also of a sealed one, with some values changed.
 
-    `changes`: parameter -> value; `UnknownParameter` or `InvalidValue` for one that does not fit. The configs
+    `changes`: parameter -> value; `UnknownParameter` or `InvalidValue` for an unfit one. The configs
     inside are shared, not copied; tags, dependencies, watchers, callbacks and origin come along.
     """
     state = state_of(config)
@@ -457,6 +468,20 @@ def copyconfig(config: C, **changes: Any) -> C:
     if state.watchers:
         kept.watchers = tuple((_rebound(method, config, copied), call) for method, call in state.watchers)
     return copied
+
+
+def _deep_copy(config: Config, _: Any) -> Any:
+    """An open copy of a config, and of the configs in it, but for the tasks that have a job."""
+    copies: dict[int, Any] = {}
+    nodes: Any = postorder(config, lambda node: False)
+    for node in nodes:
+        copies[id(node)] = node
+        if node is config or node._state.job is None:
+            held = {name: node.__dict__.get(name) for name in _open_names(node)}
+            copies[id(node)] = copyconfig(
+                node, **{name: thawed(one, copies) for name, one in held.items() if one}
+            )
+    return copies[id(config)]
 
 
 def _rebound(method: Any, config: Any, copied: Any) -> Any:

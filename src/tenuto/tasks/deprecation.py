@@ -1,5 +1,5 @@
 """Renaming without losing results: deprecated classes and parameters.
-A deprecated config has the identity of what it stands for now.
+A deprecated config has the identity of its replacement.
 """
 
 from __future__ import annotations

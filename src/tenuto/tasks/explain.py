@@ -15,7 +15,7 @@ MAX_DIFFERENCES = 100
 
 
 class Difference(NamedTuple):
-    """One reason: where, and what is on either side."""
+    """One reason: the place, and the values of both sides."""
 
     path: str
     first: str
@@ -146,7 +146,7 @@ def _unless_meta(value: Any) -> Any:
 
 
 def _form(value: Any) -> bytes:
-    """A form to compare by; what is absent is equal to what is absent."""
+    """A form to compare by; two absent values are equal."""
     return b"" if isinstance(value, _Absent) else encode(value)
 
 

@@ -21,7 +21,7 @@ Edge = tuple[str, ConfigBase]
 
 
 def edges(config: ConfigBase) -> Iterator[Edge]:
-    """The configs that one config holds in its values, and what it came from."""
+    """The configs that one config holds in its values, and its origin."""
     schema: Schema = type(config).__schema__  # type: ignore[attr-defined]
     values = config.__dict__
     for name in schema.config_names:
@@ -37,6 +37,13 @@ def edges(config: ConfigBase) -> Iterator[Edge]:
         yield "<origin>", state.origin
     for position, task in enumerate(state.init_tasks):
         yield f"<init_tasks>[{position}]", task
+
+
+def is_alone(config: ConfigBase) -> bool:
+    """True for a config of a class that has no configs in it, and that came from none: most have."""
+    schema: Schema = type(config).__schema__  # type: ignore[attr-defined]
+    state = config._state
+    return not schema.config_names and state.origin is None and not state.init_tasks
 
 
 def configs_in(value: Any, label: str = "") -> Iterator[Edge]:
@@ -64,10 +71,7 @@ def postorder(root: ConfigBase, skip: Callable[[ConfigBase], bool]) -> Iterator[
     """
     if skip(root):
         return
-    for _, child in edges(root):
-        if not skip(child):
-            break
-    else:
+    if is_alone(root) or all(skip(child) for _, child in edges(root)):
         yield root
         return
     path: list[ConfigBase] = [root]
@@ -110,14 +114,14 @@ def folders(root: ConfigBase) -> Iterator[tuple[ConfigBase, str]]:
 
 
 def folder_in(root: ConfigBase, config: ConfigBase) -> str | None:
-    """The folder of a config in root's job; None if it is no part of what runs there."""
+    """The folder of a config in root's job; None if it is no part of that job."""
     reached: dict[int, tuple[ConfigBase, str] | None] = {id(root): None}
     is_inside = any(one is config for one in _inside(root, reached))
     return _folder(config, reached) if is_inside else None
 
 
 def _inside(root: ConfigBase, reached: dict[int, tuple[ConfigBase, str] | None]) -> Iterator[ConfigBase]:
-    """What runs in root's job, the nearest first; fills in how each config is reached."""
+    """The configs of root's job, the nearest first; fills in how each config is reached."""
     queue = [root]
     for config in queue:
         yield config

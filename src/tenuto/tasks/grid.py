@@ -15,14 +15,14 @@ from tenuto.tasks.base import ConfigBase, brief, caller, class_name, is_config
 from tenuto.tasks.config import Config, copyconfig
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.seeds import SEED, give_seed
-from tenuto.tasks.tags import add_tag
+from tenuto.tasks.tags import add_tag, plain
 
 C = TypeVar("C", bound=Config)
 
 
 def grid(
     template: type[C] | C,
-    vary: Mapping[str, Iterable[Any]],
+    vary: Mapping[str, Iterable[Any]] = {},
     *,
     zip: bool | Sequence[str] | Sequence[Sequence[str]] = False,
     sample: int | None = None,
@@ -176,13 +176,15 @@ def _tag_values(values: Sequence[Any]) -> list[Any]:
     """The tags of the values of one name: plain ones as they are, configs by class and by what differs."""
     classes = [class_name(value) if is_config(value) else None for value in values]
     return [
-        _config_text(value, [other for other, kind in zip(values, classes, strict=True) if kind == name])
-        if name is not None
-        else value
-        if isinstance(value, str | int | float | None)
-        else str(value)
+        _plain_text(plain(value))
+        if name is None
+        else _config_text(value, [other for other, kind in zip(values, classes, strict=True) if kind == name])
         for value, name in zip(values, classes, strict=True)
     ]
+
+
+def _plain_text(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def _config_text(config: Any, alike: Sequence[Any]) -> str:

@@ -42,7 +42,7 @@ DataPath = Annotated[TPath, Role.DATA]
 
 
 class Unset(enum.Enum):
-    """The value of what was not given, where None is a legal value."""
+    """The value of a parameter that was not given, where None is a legal value."""
 
     UNSET = "unset"
 
@@ -107,7 +107,7 @@ class partial:
         self.name = name
 
 
-class Prepared(partial):
+class PreparedHint(partial):
     """The directory of a `Prepare` config, shared by all that use it; written before any job reads it."""
 
     __slots__ = ()
@@ -150,6 +150,9 @@ class PathGenerator:
         self._function = path if callable(path) else None
         if partial is not None and (self.stream or self._function):
             raise DeclarationError("PathGenerator: in a partial, the path is given as text")
+        code, default = (getattr(path, name, None) for name in ("__code__", "__defaults__"))
+        if code is not None and code.co_argcount - len(default or ()) - hasattr(path, "__self__") > 1:
+            raise DeclarationError(f"PathGenerator({path!r}): its function is given the config, or nothing")
         self.path = "" if self.stream or self._function else self._checked(path)
         self.partial = partial
 

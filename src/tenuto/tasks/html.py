@@ -1,5 +1,5 @@
 """Small tables for notebooks: no scripts, hardly any colour, and nothing of others' unescaped.
-It lays out what it is given; its callers decide what to show.
+It lays out given values; its callers choose them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Html(str):
 
 
 def escaped(text: object, limit: int = _LONGEST) -> Html:
-    """Foreign text: cut, without markup, and with what cannot be printed spelled out."""
+    """Foreign text: cut, without markup, and with unprintable characters spelled out."""
     if isinstance(text, Html):
         return text
     whole = str(text)

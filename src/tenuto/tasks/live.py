@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def check(config: ConfigBase) -> list[ConfigBase]:
-    """Refuses a config with a missing or invalid value; returns what is not sealed, children first."""
+    """Refuses a config with a missing or invalid value; returns the open configs, children first."""
     state_of(config)
     nodes = list(postorder(config, _is_sealed))
     for node in nodes:
@@ -74,7 +74,7 @@ def _refuse_relative_data(config: ConfigBase) -> None:
                     raise InvalidValue(
                         f"{class_name(node)}.{name} is a relative path, {str(path)!r}, and a job runs in a "
                         f"directory of its own, at {caller()}: give it absolute, as in "
-                        f"Path({str(path)!r}).resolve()"
+                        f"Path({str(path)!r}).{'expanduser' if str(path)[0] == '~' else 'resolve'}()"
                     )
 
 
@@ -96,11 +96,13 @@ def _validate(config: ConfigBase) -> bool:
     if validate is None:
         return False
     try:
-        validate(config)
+        answer = validate(config)
     except TenutoError:
         raise
     except Exception as error:
         raise InvalidValue(f"{class_name(config)} is not valid: {error}, at {caller()}") from error
+    if answer is False:
+        raise InvalidValue(f"{class_name(config)} is not valid: its __validate__ says False, at {caller()}")
     return True
 
 

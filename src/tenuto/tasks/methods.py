@@ -24,7 +24,7 @@ IDENTITY_ATTRIBUTE = "__tenuto_identity__"
 """Where a live object keeps the identity of its config, if its class caches."""
 CACHES_ATTRIBUTE = "__tenuto_caches__"
 _SHARED = 0o2070
-"""The bits of a directory that its group shares: what is made there is for the group, too."""
+"""The bits of a directory that its group shares: files made there are for the group, too."""
 
 
 @guarded

@@ -97,7 +97,7 @@ def source_of(classes: Iterable[type], shell: Any) -> str:
 def _collected(
     name: str, definitions: dict[str, _Definition], imported: frozenset[str], shell: Any
 ) -> dict[str, None]:
-    """The statement that defines a name, after the statements that define what it uses.
+    """The statement that defines a name, after the statements that define the names in it.
 
     `imported`: names that come from modules of which all is imported.
     """

@@ -1,5 +1,5 @@
 """How a running task says how far it is, and logs metrics. Outside of a job its words go nowhere.
-Shows nothing, and keeps no time: the job decides how often it passes on what it is told.
+Shows nothing, and keeps no time: the job decides how often it passes reports on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ else:
 
 T = TypeVar("T")
 _LONGEST_NAME = 200
-"""Of a metric; `workspace.points` reads no longer ones."""
+"""Of a metric; `workspace.points` reads no longer ones, and no later steps."""
+LAST_STEP = (1 << 53) - 1
+"""What every reader of JSON keeps exactly."""
 
 _FOR_THE_EYE = frozenset(
     "leave file ncols mininterval maxinterval miniters ascii unit unit_scale dynamic_ncols smoothing "
@@ -34,7 +36,7 @@ _FOR_THE_EYE = frozenset(
 def progress(value: float, level: int = 0, desc: str | None = None, console: bool = False) -> None:
     """Reports how far the job is.
 
-    `value`: from 0 to 1. `level`: 1 is a loop inside that of level 0, and so on. `desc`: what is being done,
+    `value`: from 0 to 1. `level`: 1 is a loop inside that of level 0, and so on. `desc`: the activity,
     in a few words. `console`: it is also printed to standard error, the log of a job.
     """
     job = running_job()
@@ -51,7 +53,7 @@ def log_metrics(metrics: Mapping[str, float], step: int | None = None) -> None:
     the axis, such as the epoch, from 0; by default the one after the last of the name. Of a step that comes
     twice, as in a resumed attempt, the later point counts. Outside of a job only the arguments are checked.
     """
-    if step is not None and (type(step) is not int or step < 0):
+    if step is not None and (type(step) is not int or not 0 <= step <= LAST_STEP):
         step = _step(step)
     values: dict[str, float] = {}
     try:
@@ -76,8 +78,8 @@ def _step(step: Any) -> int:
         found = -1 if isinstance(step, bool) else int(step.__index__())
     except (AttributeError, TypeError):
         found = -1
-    if found < 0:
-        raise InvalidValue(f"log_metrics(step=...) is an integer from 0, not {step!r:.100}")
+    if not 0 <= found <= LAST_STEP:
+        raise InvalidValue(f"log_metrics(step=...) is an integer from 0 to {LAST_STEP}, not {step!r:.100}")
     return found
 
 
@@ -94,7 +96,7 @@ def _number(name: str, value: Any) -> float:
 
 
 class tqdm(Generic[T]):
-    """Passes on what it is given, and reports how much of it is done; to be used like that of `tqdm`.
+    """Passes items on, and reports how much of it is done; to be used like that of `tqdm`.
 
     ::
 
@@ -103,13 +105,13 @@ class tqdm(Generic[T]):
         with tqdm(total=1000) as bar:
             bar.update(10)
 
-    `iterable`: what is passed on. A loop inside another reports one level deeper, unless `level` says where.
-    What has no length is passed on without a report, unless `total` says how much it is; `initial` of it is
+    `iterable`: its items pass on. A loop inside another reports one level deeper, unless `level` says where.
+    An iterable without a length makes no report, unless `total` gives one; `initial` of it is
     done already. `desc` and `postfix`: shown with the report. `disable`: nothing is reported.
     """
 
     _open: ClassVar[dict[int, weakref.WeakSet[tqdm[Any]]]] = {}
-    """thread -> its bars that are not closed; one that was forgotten counts for nothing."""
+    """thread -> its bars that are not closed; a forgotten bar counts for nothing."""
 
     @overload
     def __init__(self, iterable: Iterable[T], *args: Any, **options: Any) -> None: ...
@@ -161,7 +163,7 @@ class tqdm(Generic[T]):
         self.refresh()
 
     def set_description(self, desc: str | None = None, refresh: bool | None = True) -> None:
-        """Says what is being done."""
+        """Names the activity."""
         self.desc = desc
         if refresh:
             self.refresh()
@@ -169,11 +171,11 @@ class tqdm(Generic[T]):
     set_description_str = set_description
 
     def set_postfix(self, ordered_dict: Any = None, refresh: bool | None = True, **named: Any) -> None:
-        """Adds values to what is being done, such as the loss."""
+        """Adds values to the activity, such as the loss."""
         self.set_postfix_str(_spelled({**dict(ordered_dict or {}), **named}), refresh)
 
     def set_postfix_str(self, s: str = "", refresh: bool | None = True) -> None:
-        """Adds text to what is being done."""
+        """Adds text to the activity."""
         self._postfix = str(s)
         if refresh:
             self.refresh()

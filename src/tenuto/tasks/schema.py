@@ -17,7 +17,7 @@ from tenuto.tasks.hints import (
     Field,
     OutputField,
     PathGenerator,
-    Prepared,
+    PreparedHint,
     Role,
     TPath,
     help,
@@ -160,7 +160,7 @@ deprecated: list[type] = []
 
 def is_of_deprecated(*ids: Any) -> bool:
     """Whether one of these is the id of a class that stands for a newer one."""
-    return any(schema_of(one).id in ids for one in deprecated)
+    return any(type_id(one) in ids for one in deprecated)
 
 
 def _placed(cls: type, generator: PathGenerator) -> PathGenerator:
@@ -169,7 +169,7 @@ def _placed(cls: type, generator: PathGenerator) -> PathGenerator:
         return generator
     if generator.stream is not None or not generator.path:
         raise DeclarationError(f"{cls.__qualname__} is prepared outside of any job: give its path as text")
-    return PathGenerator(generator.path, partial=Prepared())
+    return PathGenerator(generator.path, partial=PreparedHint())
 
 
 def _check_replacement(schema: Schema) -> None:
@@ -205,7 +205,7 @@ def type_id(cls: type) -> str:
 
 
 _named: dict[str, dict[tuple[str, str], type]] = {}
-"""``__xpmid__`` -> classes that have it, by module and name: one that is declared again replaces itself."""
+"""``__xpmid__`` -> classes that have it, by module and name: a class declared again replaces itself."""
 
 
 def note_id(cls: type, own: object) -> None:
@@ -338,7 +338,7 @@ def _stored_as(name: str) -> str:
 
 
 def _declaration(owner: type, name: str, annotation: Any) -> Declaration | None:
-    """The declaration that an annotation stands for; None for one that is not a parameter."""
+    """The declaration that an annotation stands for; None if it is not a parameter."""
     if typing.get_origin(annotation) is not typing.Annotated:
         _refuse_role_inside(owner, name, annotation)
         if FUNCTION not in owner.__dict__:
@@ -498,7 +498,7 @@ def _read_type(declaration: Declaration, bindings: dict[Any, Any]) -> ValueType:
 
 
 def _evaluated(owner: type, name: str, annotation: Any) -> Any:
-    """An annotation as an object; one that is no parameter may be left as text."""
+    """An annotation as an object; that of no parameter may be left as text."""
     if not isinstance(annotation, str):
         return annotation
     try:

@@ -48,7 +48,7 @@ class Upstream(NamedTuple):
     file: str
     """Its document, relative to the folder of the document that names it."""
     renewed: Mapping[str, dict[str, Any]] = {}
-    """What is otherwise now than its document, or those of tasks above it, says."""
+    """The values that differ now from its document, or from documents of tasks above it."""
 
 
 @guarded
@@ -129,7 +129,7 @@ def upstream_of(written: Document, cls: type) -> Upstream:
 
 
 def renew(read: Document, news: dict[str, Any]) -> None:
-    """Has a document say what was given later; refuses what names no object of it."""
+    """Has a document say the later values; refuses a name of no object in it."""
     for number, one in news.items():
         if not number.isdigit() or int(number) >= len(read["objects"]) or not isinstance(one, dict):
             raise MalformedFile(f"{shown(number)} does not name an object to renew")
@@ -233,7 +233,7 @@ CONFIG_FILE = "config.json"
 def save(value: Any, directory: Path | str) -> None:
     """Saves a value to a directory: a config, or lists, tuples, sets and dicts of configs and values.
 
-    Files of a `DataPath` are copied; `SerializationError` names one that cannot be.
+    Files of a `DataPath` are copied; `SerializationError` names the first that cannot be.
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -266,7 +266,7 @@ def save(value: Any, directory: Path | str) -> None:
 def load(directory: Path | str, *, as_instance: bool = False) -> Any:
     """What `save` wrote to a directory, as configs, or as live objects with `as_instance`.
 
-    Raises `SerializationError` for what cannot be read, and `ClassNotFound` for a class that is gone.
+    Raises `SerializationError` for a file that cannot be read, and `ClassNotFound` for a class that is gone.
     """
     directory = os.path.abspath(directory)
     value = read_value(_read(f"{directory}/{CONFIG_FILE}"), directory, no_upstream)
@@ -334,7 +334,7 @@ def read_job(
     """The live task of a job's directory, and its init tasks, for the process that runs it.
 
     The tasks it depends on are filled in when first used: a job at the end of a long
-    chain reads only what it touches.
+    chain reads only the tasks that it touches.
     """
     return build_job(read_params(directory), directory, task, renewed)
 
@@ -424,7 +424,7 @@ class _Filling:
 
     def __call__(self, task: Any) -> None:
         with self.lock:
-            if self.begun:  # by __post_init__, which asks for what it did not set yet
+            if self.begun:  # by __post_init__, which asks for an attribute that is not set yet
                 return
             self.begun = True
             try:

@@ -1,4 +1,4 @@
-"""What of a stored task still holds: the values it was run with, against those that the script gives now.
+"""Whether a stored task still holds: the values it was run with, against the script's values of now.
 It compares; whether a difference makes a result invalid is the caller's decision.
 
 A value equal to an ignored default is not part of the identity, and neither is a `Meta`. When a default
@@ -8,7 +8,7 @@ changes, or the data moves, two different tasks therefore share an identity.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tenuto.light import NamedTuple, sha256
@@ -18,7 +18,7 @@ from tenuto.tasks.hints import Role
 from tenuto.tasks.identity import encode, identity_plan
 from tenuto.tasks.live import live_class
 from tenuto.tasks.schema import Schema, is_of_deprecated, schema_of
-from tenuto.tasks.values import to_json
+from tenuto.tasks.values import from_json, to_json
 
 Stored = Mapping[str, Any]
 """The document of a job."""
@@ -91,26 +91,30 @@ def _children(config: Any, schema: Schema) -> Iterator[Any]:
 
 
 class ChangedValue(NamedTuple):
-    """A counted parameter whose value is not the one that the job was run with."""
+    """A counted parameter whose value is not the one of the job's run."""
 
     path: str
     now: str
     then: str
-    default_of: str
-    """The parameter whose default has changed, as ``Class.name``: this one, or one that holds its config."""
-    is_inside: bool
+    default: ChangedDefault
 
     def __str__(self) -> str:
         return f"{self.path} was {self.then} and is {self.now} now"
 
     def remedy(self) -> str:
-        """The line by which the old results stay those of the old value."""
-        owner, _, name = self.default_of.rpartition(".")
-        new, old = self.now, self.then
-        if self.is_inside:
-            new, old = "<as it is now>", f"<as it was, where {self.path} is {old}>"
-        keyword = "ignore_value" if self.now in ("True", "False") and not self.is_inside else "ignore_default"
-        return f"in {owner} `{name}: ... = field(default={new}, {keyword}={old})`"
+        """The line by which the old results stay the old value's."""
+        owner, _, name = self.default.of.rpartition(".")
+        keyword = "ignore_value" if self.default.now in ("True", "False") else "ignore_default"
+        return f"in {owner} `{name}: ... = field(default={self.default.now}, {keyword}={self.default.then})`"
+
+
+class ChangedDefault(NamedTuple):
+    """A parameter at its ignored default, and what that was."""
+
+    of: str
+    """``Class.name``: of the parameter whose value differs, or of the outermost that holds its config."""
+    now: str
+    then: str
 
 
 class Comparison(NamedTuple):
@@ -137,7 +141,7 @@ def compared(
     renewed: dict[str, dict[str, Any]] = {}
     objects = stored["objects"]
     root = stored["value"]
-    pending = [_Place("", task, root.get("$ref"), "", True)] if isinstance(root, dict) else []
+    pending = [_Place("", task, root.get("$ref"), None, True)] if isinstance(root, dict) else []
     seen: set[tuple[int, int]] = set()
     while pending:
         place = pending.pop()
@@ -152,10 +156,10 @@ def compared(
         if written.get("type") != schema.id:
             # Of one identity, it is a default, or its class was renamed.
             was = written.get("type")
-            if place.counts and place.default_of and not is_of_deprecated(was, schema.id):
-                changed.append(
-                    ChangedValue(place.path, _named(schema.id), _named(was), place.default_of, is_inside=True)
-                )
+            if place.counts and place.default is not None and not is_of_deprecated(was, schema.id):
+                here, there = ({"$ref": one} for one in (0, number))
+                both = _shown(here, [config]), _shown(there, objects)
+                changed.append(ChangedValue(place.path, *both, place.default))
             continue
         news = _News(schema, objects, place, excluded)
         changed += news.changed
@@ -196,14 +200,14 @@ class _Place(NamedTuple):
     path: str
     config: Any
     number: Any
-    default_of: str
-    """The outermost parameter that has it by default: what lies in there does not count for the identity."""
+    default: ChangedDefault | None
+    """The outermost parameter that has it by default: its content does not count for the identity."""
     counts: bool
-    """False for a `Meta`, and for what lies in one."""
+    """False for a `Meta`, and for all inside one."""
 
 
 class _News:
-    """What is new of one config."""
+    """The new values of one config."""
 
     def __init__(self, schema: Schema, objects: Sequence[Any], at: _Place, excluded: frozenset[str]) -> None:
         self.changed: list[ChangedValue] = []
@@ -218,25 +222,27 @@ class _News:
                 continue
             value, path = config.__dict__[name], f"{at.path}.{name}" if at.path else name
             own = f"{schema.cls.__qualname__}.{name}"
-            default_of = at.default_of or (own if name in at_default else "")
             counts = at.counts and _counts(value, parameter.counted)
             held: list[Any] = []
-            now = to_json(value, lambda one, held=held: held.append(one) or len(held) - 1)  # type: ignore[misc]
+            now = _form(value, held)
+            default = at.default
+            if default is None and held and name in at_default and name in stored:
+                default = ChangedDefault(own, _shown(now, held), _shown(stored[name], objects))
             try:
                 for place, here, there in _paired(now, stored.get(name, _Differ), path, held, objects):
                     inner = held[here]
-                    self.inner.append(_Place(place, inner, there, default_of, counts and _counts(inner)))
+                    self.inner.append(_Place(place, inner, there, default, counts and _counts(inner)))
             except _Differ:
                 if not counts and not held:
                     self._values[name] = now
-                elif counts and name in stored and (default_of or not held):
+                elif counts and name in stored and (default is not None or not held):
                     both = _shown(now, held), _shown(stored[name], objects)
-                    self.changed.append(ChangedValue(path, *both, default_of or own, at.default_of != ""))
+                    self.changed.append(ChangedValue(path, *both, default or ChangedDefault(own, *both)))
         for task, number in zip(
             at.config._state.init_tasks, self._written.get("init_tasks", []), strict=False
         ):
             path = f"{at.path}.<init_tasks>" if at.path else "<init_tasks>"
-            self.inner.append(_Place(path, task, number, "", at.counts))
+            self.inner.append(_Place(path, task, number, None, at.counts))
 
     def renew(self, generated: Mapping[tuple[int, str], str]) -> dict[str, Any]:
         known = {**self._written.get("values", {}), **self._written.get("generated", {})}
@@ -293,44 +299,71 @@ def _in_order(items: list[Any], objects: Sequence[Any]) -> list[Any]:
     def form(item: Any) -> str:
         if not isinstance(item, dict) or "$ref" not in item:
             return json.dumps(item, sort_keys=True)
-        found = objects[item["$ref"]]
-        if is_config(found):
-            schema = schema_of(live_class(type(found)))
-            counted = [one for one in found.__dict__ if schema.parameters[one].counted]
-            values = {name: to_json(found.__dict__[name], lambda _: 0) for name in counted}
-            return json.dumps([schema.id, values], sort_keys=True)
-        values, uncounted = found.get("values", {}), found.get("uncounted", ())
-        known = {name: value for name, value in values.items() if name not in uncounted}
-        return json.dumps([found.get("type"), known], sort_keys=True)
+        return json.dumps(
+            _counted(objects[item["$ref"]], lambda value: to_json(value, lambda _: 0)), sort_keys=True
+        )
 
     return sorted(items, key=form)
 
 
-def _shown(stored: Any, objects: Sequence[Any]) -> str:
-    """A value in its stored form, as a person writes it; cut."""
+def _form(value: Any, held: list[Any]) -> Any:
+    """The stored form of a value; the configs in it are added to `held`."""
+
+    def number(config: Any) -> int:
+        held.append(config)
+        return len(held) - 1
+
+    return to_json(value, number)
+
+
+def _shown(stored: Any, objects: Sequence[Any], depth: int = 0) -> str:
+    """A value in its stored form, as a person writes it in a script; cut."""
+
+    def listed(items: Iterable[Any]) -> str:
+        return ", ".join(_shown(item, objects, depth) for item in items)
+
     if isinstance(stored, list):
-        text = f"[{', '.join(_shown(item, objects) for item in stored)}]"
+        text = f"[{listed(stored)}]"
     elif not isinstance(stored, dict):
         text = brief(stored)
-    elif len(stored) == 1 and (kind := next(iter(stored)))[:1] == "$":
-        content = stored[kind]
-        if kind == "$ref":
-            found = objects[content]
-            text = _named(schema_of(live_class(type(found))).id if is_config(found) else found.get("type"))
-        elif kind == "$enum":
-            text = f"{content[1]}.{content[3]}"
-        else:
-            text = _shown(content, objects) if isinstance(content, list) else brief(content)
-            text = f"({text[1:-1]})" if kind == "$tuple" else text
+    elif "$ref" in stored:
+        text = _config_shown(objects[stored["$ref"]], objects, depth)
+    elif "$enum" in stored:
+        text = f"{stored['$enum'][1]}.{stored['$enum'][3]}"
+    elif "$tuple" in stored:
+        items = stored["$tuple"]
+        text = f"({listed(items)}{',' * (len(items) == 1)})"
+    elif "$set" in stored:
+        text = f"{{{listed(stored['$set'])}}}" if stored["$set"] else "set()"
+    elif "$float" in stored:
+        text = f"float({stored['$float']!r})"
+    elif "$int" in stored or "$str" in stored or "$path" in stored:
+        text = brief(from_json(next(iter(stored.values())) if "$path" in stored else stored, int))
     else:
-        text = ", ".join(f"{key!r}: {_shown(item, objects)}" for key, item in stored.items())
-        text = f"{{{text}}}"
+        pairs = stored["$dict"] if "$dict" in stored else ([brief(key), stored[key]] for key in stored)
+        names = ((key if "$dict" not in stored else _shown(key, objects, depth), one) for key, one in pairs)
+        text = f"{{{', '.join(f'{key}: {_shown(one, objects, depth)}' for key, one in names)}}}"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-_LONGEST = 80
+_LONGEST, _DEEPEST = 200, 4
 
 
-def _named(task_id: Any) -> str:
-    """A config of a class, as a person writes it."""
-    return f"{str(task_id).rpartition('.')[2]}.C()"
+def _config_shown(config: Any, objects: Sequence[Any], depth: int) -> str:
+    """A config, or its stored form, with the values that count."""
+    held: list[Any] = []
+    name, values = _counted(config, lambda value: _form(value, held))
+    objects = held if is_config(config) else objects
+    given = "…" if depth == _DEEPEST and values else ""
+    given = given or ", ".join(f"{one}={_shown(value, objects, depth + 1)}" for one, value in values.items())
+    return f"{name.rpartition('.')[2]}.C({given})"
+
+
+def _counted(config: Any, form: Callable[[Any], Any]) -> tuple[str, dict[str, Any]]:
+    """The id of the class of a config, or of its stored form, and the forms of the values that count."""
+    if is_config(config):
+        schema, values = schema_of(live_class(type(config))), config.__dict__
+        given = [one for one in schema.parameters.values() if one.counted and one.role is not Role.CONSTANT]
+        return schema.id, {one.name: form(values[one.name]) for one in given if one.name in values}
+    values, uncounted = config.get("values", {}), config.get("uncounted", ())
+    return str(config.get("type")), {one: values[one] for one in values if one not in uncounted}

@@ -4,31 +4,32 @@ Nothing here starts anything; an open experiment does (see `ports`).
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from tenuto.errors import GraphError, NoResult, ParameterError, SealedConfig
 from tenuto.light import hashlib, late, pathlib
-from tenuto.tasks.arguments import check_variable, function, guarded, refused
+from tenuto.tasks.arguments import check_variable, function, guarded, refused, whole_number
 from tenuto.tasks.base import caller, class_name, is_config, state_of
-from tenuto.tasks.checkpoints import CheckpointOfTask
-from tenuto.tasks.config import Config, copyconfig
+from tenuto.tasks.config import Config, copyconfig, open_parameters
 from tenuto.tasks.deprecation import standing_for
 from tenuto.tasks.graph import folder_in, folders, postorder
 from tenuto.tasks.hints import Meta, Param, field
 from tenuto.tasks.identity import forget_digest
 from tenuto.tasks.live import check, note_place, seal
-from tenuto.tasks.ports import SubmitOptions, SubmittedJob, job_context, submitter
+from tenuto.tasks.ports import SubmitOptions, SubmittedJob, current_job, job_context, submitter
+from tenuto.tasks.schema import schema_of
 from tenuto.tasks.seeds import check_seed, give_seed
 
 C = TypeVar("C", bound=Config)
+pickle: Any = late("pickle")
+_CHECKPOINT = ".pickle"
 _TAKES_MORE = 0x04
 """The flag of a function's code that has ``*args``, as `inspect` names it."""
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
-
-
-_OF_TASK: Any = CheckpointOfTask()  # of no declared type: a class may say what its own is
 
 
 class Own:
@@ -49,6 +50,78 @@ else:
     Out_co = TypeVar("Out_co", covariant=True)
 
 
+class Checkpoint:
+    """The states that a task has saved in its directory; an attempt that goes on loads the last of them."""
+
+    def __init__(self, directory: Any) -> None:
+        self.directory = pathlib.Path(directory)
+
+    def save(self, state: Any, *, keep: int = 1) -> None:
+        """Writes a state, whatever can be pickled: whole, on the disk, or not at all.
+
+        `keep`: how many of the last states stay.
+        """
+        whole_number(keep, "checkpoint.save(keep=)", least=1)
+        content = pickle.dumps(state, protocol=pickle.HIGHEST_PROTOCOL)
+        self.directory.mkdir(exist_ok=True)
+        saved = self._saved()
+        number = saved[-1] + 1 if saved else 1
+        part = self.directory / f"{number}.part"
+        with open(part, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.replace(self._path(number))
+        descriptor = os.open(self.directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        for old in [*saved, number][:-keep]:
+            self._path(old).unlink(missing_ok=True)
+
+    def load(self, default: Any = None) -> Any:
+        """The state that was saved last; `default` if there is none.
+
+        A state that a damaged disk cut short is passed over, if there is an earlier one.
+        """
+        saved = self._saved()
+        for number in reversed(saved):
+            try:
+                return pickle.loads(self._path(number).read_bytes())
+            except (EOFError, pickle.UnpicklingError):
+                if number == saved[0]:
+                    raise
+        return default
+
+    def _saved(self) -> list[int]:
+        names: list[str] = []
+        with contextlib.suppress(FileNotFoundError):
+            names = os.listdir(self.directory)
+        numbers = (name.removesuffix(_CHECKPOINT) for name in names if name.endswith(_CHECKPOINT))
+        return sorted(int(number) for number in numbers if number.isdecimal())
+
+    def _path(self, number: int) -> Any:
+        return self.directory / f"{number}{_CHECKPOINT}"
+
+
+class CheckpointOfTask:
+    """`self.checkpoint` of a live task. A parameter or method of that name is the class's own."""
+
+    def __get__(self, task: Any, owner: Any) -> Any:
+        if task is None:
+            return self
+        if "checkpoint" in schema_of(type(task)).parameters:
+            raise AttributeError("checkpoint")  # its value is elsewhere: asked for next
+        if type(task).__is_config__:
+            raise AttributeError(f"{class_name(task)}.checkpoint is there once the task runs, in execute()")
+        job = current_job.get()
+        return Checkpoint(os.path.join(os.getcwd() if job is None else job.path, ".checkpoint"))
+
+
+_OF_TASK: Any = CheckpointOfTask()  # of no declared type: a class may say what its own is
+
+
 class Dependency(Protocol):
     """Marks a config as an output: a task that uses it waits for this one."""
 
@@ -58,7 +131,7 @@ class Dependency(Protocol):
 
 
 class Executed(Protocol[Result_co]):
-    """A task whose `execute()` says what it returns."""
+    """A task whose `execute()` declares its result."""
 
     def execute(self) -> Result_co:
         """What the job does."""
@@ -74,7 +147,7 @@ class Task(Config, Generic[Out_co]):
     __is_task__ = True
 
     def execute(self) -> Any:
-        """What the job does; what it returns is kept as the job's result."""
+        """The work of the job; its return value is kept as the job's result."""
         raise NotImplementedError(f"{class_name(self)} does not define execute()")
 
     if TYPE_CHECKING:
@@ -209,9 +282,10 @@ class Task(Config, Generic[Out_co]):
         ``self.trained.result()``, the job is done already. `NoResult` says why there is none.
         """
         task: Any = self
-        if type(task).__is_config__:
-            return task.job.result()  # type: ignore[no-any-return]
-        job = getattr(task, "_state", None)
+        is_config = type(task).__is_config__
+        if is_config and task._state.job is None:
+            raise NoResult(f"{class_name(task)} has no result, at {caller()}: submit it first")
+        job = task.job if is_config else getattr(task, "_state", None)
         if job is None:
             raise NoResult(
                 f"this {class_name(task)} has no result: only a task that was submitted before, and given to "
@@ -247,7 +321,9 @@ class Task(Config, Generic[Out_co]):
         """
         if not isinstance(task, type) or not issubclass(task, Task):
             raise refused("on(task)", "a class of tasks, such as Evaluate", task)
-        self.watch_output(output, Following(task.C(**given)))
+        following = Following(task.C(**given))
+        _check_follower(following.template)
+        self.watch_output(output, following)
         return self
 
     @guarded
@@ -292,6 +368,17 @@ class Following:
         (self.template @ output).submit()
 
 
+def _check_follower(template: Task[Any]) -> None:
+    """The output goes into one open parameter: all others must have a value when it comes."""
+    takes = open_parameters(template)
+    missing = [name for name in schema_of(type(template)).required if name not in template.__dict__]
+    if not takes or len(missing) > 1 or not {*missing} <= {*takes}:
+        problem = f"lacks {', '.join(missing)}" if missing else "has no open parameter that holds a config"
+        raise ParameterError(
+            f"on(): {class_name(template)} {problem}, at {caller()}: give all but the one for the output"
+        )
+
+
 class ResumableTask(Task[Out_co]):
     """A task that can continue where it stopped: after a timeout it is started again in its directory."""
 
@@ -302,7 +389,7 @@ class LightweightTask(Config):
     """Work done inside another task's job before it (see ``init_tasks``): define `execute()`."""
 
     def execute(self) -> None:
-        """What is done before the task."""
+        """The work before the task."""
         raise NotImplementedError(f"{class_name(self)} does not define execute()")
 
 
@@ -337,7 +424,7 @@ def input_file(path: Path | str) -> InputFile:
 
 
 def run_to_end(returned: Any) -> Any:
-    """What `execute()` returned, or what comes of it: an ``async def`` runs to its end in a loop of its own.
+    """The return value of `execute()`: an ``async def`` runs to its end in a loop of its own.
 
     `TypeError` for a generator, of which no line has run.
     """

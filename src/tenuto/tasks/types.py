@@ -76,7 +76,7 @@ class ValueType(NamedTuple):
 
 
 Resolve = Callable[[Any], Any]
-"""Turns a forward reference or a type variable into what it stands for."""
+"""Turns a forward reference or a type variable into its meaning."""
 Conforms = Callable[[Any, Any], object]
 """Checks a config against a generic type such as ``Box[int]``; raises `Mismatch`."""
 
@@ -109,7 +109,8 @@ def _str(value: Any) -> str:
 
 
 def _bool(value: Any) -> bool:
-    if value is True or value is False:
+    kind = type(value)
+    if kind is bool or (kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_")):
         return bool(value)
     raise Mismatch("bool", value)
 
@@ -199,7 +200,7 @@ def _is_path(annotation: Any) -> bool:
 
 
 def value_type(annotation: Any, resolve: Resolve, conforms: Conforms) -> ValueType:
-    """Reads a type annotation; refuses one that a config cannot keep."""
+    """Reads a type annotation; refuses a type that a config cannot keep."""
 
     def read(inner: Any) -> ValueType:
         return value_type(inner, resolve, conforms)

@@ -12,8 +12,7 @@ from itertools import count
 from typing import Any
 
 from tenuto.errors import LaunchRefused
-from tenuto.launchers.fence import BEAT_S
-from tenuto.launchers.observation import Observer, Seen, Sighting
+from tenuto.launchers.observation import BEAT_S, Observer, Seen, Sighting
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.terms import STALE
 from tenuto.lifecycle.states import JobFailureStatus
@@ -128,7 +127,7 @@ class FakeCluster:
             self.lose_node(job)
 
     def power_loss(self) -> None:
-        """Every node was without power; what is pending stays."""
+        """Every node was without power; pending jobs stay."""
         for job in self.jobs.values():
             if job.fate is Fate.CACHED:  # nor does a node remember old files
                 job.fate = Fate.LATE
@@ -147,11 +146,11 @@ class FakeCluster:
         elif job.sighting.seen is Seen.RUNNING and not any(runner.alive() for runner in job.runners):
             codes = [runner.exit_code for runner in job.runners if runner.exit_code not in (None, STALE)]
             code = codes[0] if codes else exit_code
-            known = None if code < 0 else code  # one that is killed has none
+            known = None if code < 0 else code  # a killed runner has none
             self._ended(job, exit_code=known, message=f"its runner exited with {code}")
 
     def cancel(self, launcher: ClusterLauncher, job: ClusterJob) -> None:
-        """A person, or a scheduler, cancels a job: one that runs is sent TERM."""
+        """A person, or a scheduler, cancels a job: a running job is sent TERM."""
         if job.fate is Fate.CACHED:
             return
         if job.sighting.seen is Seen.PENDING:

@@ -1,4 +1,4 @@
-"""A disk in memory that remembers what was synced, and can fail, fill up, or lose power.
+"""A disk in memory that knows its synced content, and can fail, fill up, or lose power.
 Follows no links on the way to a file; Tenuto never needs that.
 """
 
@@ -83,7 +83,7 @@ class FakeDisk:
         self._surprises.clear()
 
     def power_loss(self, survives: Callable[[str], bool] = lambda path: False) -> None:
-        """Drop what was not synced, except where `survives(path)`: asked once per file and per directory.
+        """Drop all that was not synced, except where `survives(path)`: asked once per file and per directory.
 
         The changes of one directory survive together or not at all, since a rename is atomic on any disk.
         """

@@ -104,6 +104,7 @@ class FakeSource(Source):
         """key -> the points that the job logged."""
         self.shown = Panels()
         self.is_driven: bool | None = True
+        self.has_payloads: bool | None = None
         self.is_broken = False
         """While True, every question raises."""
 
@@ -161,7 +162,7 @@ class FakeSource(Source):
         return next((one for one in self.groups() if one.group == group), None)
 
     def driver(self, group: str) -> Driver:
-        return Driver(self.is_driven, "tenuto run SCRIPT")
+        return Driver(self.is_driven, "tenuto run SCRIPT", self.has_payloads)
 
     def stamp(self, group: str) -> object:
         return None

@@ -1,5 +1,5 @@
 """A whole pretended machine: one disk, one clock, one table of processes and of locks.
-Each process on it has its own `Machine`; ending the process frees what it held.
+Each process on it has its own `Machine`; the end of a process frees its locks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FakeHost:
         self.processes.end(pid)
 
     def machine(self, pid: int | None = None) -> Machine:
-        """The ports of process `pid`, or of a first one that always exists."""
+        """The ports of process `pid`, or of a first process that always exists."""
         if pid is None:
             return Machine(self.disk, self.locks, self.processes, self.clock, self.randomness)
         processes = self.processes.seen_by(pid)

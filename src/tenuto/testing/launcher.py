@@ -53,7 +53,7 @@ class FakePayload(NamedTuple):
     exit_code: int = 0
     result: Any = None
     reason: JobFailureStatus | None = None
-    """What it reports of itself, as an exception would."""
+    """Its own report, as an exception would give."""
     stops_after_s: float | None = 0.0
     """How long it takes to end once it is asked to; None if it does not listen."""
     leaves_daemon: bool = False
@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 
 class Timer(Protocol):
-    """What can be called off."""
+    """A call that can be taken back."""
 
     def cancel(self) -> None: ...
 

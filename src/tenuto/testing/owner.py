@@ -1,4 +1,4 @@
-"""The smallest owner of jobs: remembers what it was told."""
+"""The smallest owner of jobs: remembers each call."""
 
 from __future__ import annotations
 

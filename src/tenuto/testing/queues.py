@@ -1,4 +1,4 @@
-"""A queue that keeps what was sent, and fails on demand."""
+"""A queue that keeps all messages, and fails on demand."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class ConnectionLimits(NamedTuple):
     """What a client may take of a server."""
 
     header_s: float
-    """For the headers of a request to arrive, and for the rest of one that is answered before its end."""
+    """For the headers of a request to arrive, and for the rest of a request answered before its end."""
     write_s: float
     """Without a byte that a client reads."""
     connections: int

@@ -41,6 +41,6 @@ def is_loopback(host: str) -> bool:
 
 
 def is_served(headers: Sequence[str], allowed: Collection[str]) -> bool:
-    """Whether the Host headers of a request are one that is served: this machine itself, or one allowed."""
+    """Whether the Host headers of a request are one served host: this machine itself, or one allowed."""
     host = host_of(headers[0]) if len(headers) == 1 else None
     return host is not None and (is_loopback(host) or host in allowed)

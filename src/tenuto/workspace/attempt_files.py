@@ -21,7 +21,7 @@ from tenuto.workspace.markers import (
     read_markers,
     write_marker,
 )
-from tenuto.workspace.ports import FileKind, Files
+from tenuto.workspace.ports import FileKind, Files, FileStat
 from tenuto.workspace.records import (
     Corrupt,
     LaunchRecord,
@@ -63,7 +63,7 @@ def write_locks(files: Files, paths: JobPaths, locks: LocksRecord) -> None:
 def request_stop(files: Files, paths: JobPaths, stop: StopRecord) -> None:
     """Say that an attempt is to end, and why; before the first signal is sent.
 
-    The wish for a later attempt stays: a latecomer with another one meant what has ended meanwhile.
+    The wish for a later attempt stays: a latecomer with another one meant one that has ended meanwhile.
     """
     known = _readable(read_record(files, paths.stop, StopRecord.decode))
     if known is None or known.attempt <= stop.attempt:
@@ -71,7 +71,7 @@ def request_stop(files: Files, paths: JobPaths, stop: StopRecord) -> None:
 
 
 def read_launch(files: Files, paths: JobPaths) -> LaunchRecord | None:
-    """The record of the last attempt, or what the marker of one that ended well has taken up of it."""
+    """The record of the last attempt, or the part that the marker of a good end has taken up."""
     found = read_record(files, paths.launch, LaunchRecord.decode)
     return read_markers(files, paths).launched if found is None else _readable(found)
 
@@ -144,10 +144,10 @@ def _tidy(files: Files, paths: JobPaths, launch: LaunchRecord, *, is_taken_up: b
 def preserve(
     files: Files, paths: JobPaths, marker: Marker, result: object, durability: Durability = Durability.MARKER
 ) -> Marker:
-    """Keep what a task that ended well has left, and return its marker with what is to be known of that.
+    """Keep the files of a task that ended well, and return its marker with their facts.
 
     With `Durability.MARKER` all of it is on the disk on return: the files of the task in the job's directory,
-    what it handed to watchers, and the result. Raises as `keep_result`, and `OSError` of the disk.
+    its outputs for watchers, and the result. Raises as `keep_result`, and `OSError` of the disk.
     """
     if durability is Durability.MARKER:
         _sync_outputs(files, paths)
@@ -162,10 +162,24 @@ def _sizes(files: Files, paths: JobPaths, marker: Marker) -> dict[str, int | Non
     """The declared outputs that are there: the size of a file, None for a directory."""
     sizes: dict[str, int | None] = {}
     for name in marker.record["outputs"]:
-        found = files.stat(f"{paths.directory}/{name}")
+        found = led_to(files, f"{paths.directory}/{name}")
         if found is not None:
             sizes[name] = found.size if found.kind is FileKind.FILE else None
     return sizes
+
+
+def led_to(files: Files, path: str) -> FileStat | None:
+    """The entry at a path, or that links there lead to; None if nothing."""
+    for _ in range(_MOST_LINKS):
+        found = files.stat(path)
+        if found is None or found.kind is not FileKind.LINK:
+            return found
+        target = files.read_link(path)
+        path = target if target[:1] == "/" else f"{path.rpartition('/')[0]}/{target}"
+    return None
+
+
+_MOST_LINKS = 40
 
 
 def _sync_outputs(files: Files, paths: JobPaths) -> None:
@@ -192,7 +206,7 @@ def keep_result(
 ) -> Marker:
     """The marker with the result in it if it is small; a larger one is written to a file of its own first.
 
-    One that the disk does not take is not kept, and its job is done. Raises `TypeError` or `ValueError` for
+    A result that does not fit the disk is not kept, and its job is done. Raises `TypeError` or `ValueError` for
     what JSON cannot say.
     """
     if result is None:
@@ -218,7 +232,7 @@ def keep_record(
 ) -> Marker:
     """The marker with its record; a long one is written to a file first, with the nonce of the attempt.
 
-    Of one that the disk does not take, as much as the marker has room for is kept.
+    Of a record that the disk does not take, as much as the marker has room for is kept.
     """
     data = to_json({**marker.record, "nonce": marker.nonce})
     if len(data) <= RECORD_IN_MARKER:
@@ -269,7 +283,7 @@ def _put(files: Files, path: str, data: bytes) -> None:
     """Write a file that no reader relies on yet: create it, or replace an earlier one atomically.
 
     A rename costs several times as much as a creation, and each job has many of these files. A reader that
-    finds one half created makes of it what it makes of a missing one.
+    finds one half created treats it as a missing one.
     """
     try:
         files.create_exclusive(path, data)

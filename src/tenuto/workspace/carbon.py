@@ -50,7 +50,7 @@ def _number(value: Any) -> float:
 
 
 def read_carbon(files: Files, paths: JobPaths) -> dict[int, Measured]:
-    """attempt -> what it used; empty if nothing was measured, or nothing that can be read."""
+    """attempt -> its use; empty if nothing was measured, or nothing that can be read."""
     try:
         content = from_json(files.read(paths.carbon, _LIMIT))
         return {int(attempt): _measured(fields) for attempt, fields in content["attempts"].items()}
@@ -59,7 +59,7 @@ def read_carbon(files: Files, paths: JobPaths) -> dict[int, Measured]:
 
 
 def write_carbon(files: Files, paths: JobPaths, attempts: Mapping[int, Measured]) -> None:
-    """Replace what is known."""
+    """Replace the known values."""
     content = {
         str(attempt): {
             "until": one.until.isoformat(),
@@ -91,7 +91,7 @@ def total(measured: Iterable[CarbonMetricsData]) -> CarbonMetricsData | None:
 
 
 def job_total(files: Files, paths: JobPaths, since: datetime | None = None) -> CarbonMetricsData | None:
-    """What a job used in all its attempts, or in those that went on after `since`."""
+    """The use of a job in all its attempts, or in attempts that went on after `since`."""
     return total(
         one.metrics
         for one in read_carbon(files, paths).values()

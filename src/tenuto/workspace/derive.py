@@ -1,5 +1,5 @@
 """The state of a job, derived from what its directory shows: one pure function over `derive_table`.
-Reads nothing; `job_directory.read_evidence` collects what it needs.
+Reads nothing; `job_directory.read_evidence` collects the evidence.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Claimed(Enum):
 
 @unique
 class Runner(Enum):
-    """What has become of the process in the pid record of the current attempt."""
+    """The fate of the process in the pid record of the current attempt."""
 
     NONE = "no record"
     ALIVE = "alive"

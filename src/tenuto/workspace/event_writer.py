@@ -41,10 +41,10 @@ class EventWriter:
         self._torn = False
 
     def write(self, event: Event) -> int:
-        """Append the event, and what was added before it; returns its sequence number.
+        """Append the event, and the earlier ones; returns its sequence number.
 
         Claims a file first, if the last one is full. On `OSError` the event may or may not be found later,
-        and the next write seals what is torn.
+        and the next write seals a torn line.
         """
         sequence = self.add(event)
         self.flush()
@@ -58,7 +58,7 @@ class EventWriter:
         return self._sequence
 
     def flush(self) -> None:
-        """Append what was added: in one write, unless a file is full. On `OSError` as `write`."""
+        """Append the added events: in one write, unless a file is full. On `OSError` as `write`."""
         pending, self._pending = self._pending, []
         lines: list[bytes] = []
         for sequence, line, _ in pending:
@@ -96,7 +96,7 @@ class EventWriter:
             raise JournalError(f"an event cannot be written: {wrong}") from wrong
 
     def _claim(self) -> Appender:
-        """Create the next free file: exclusive creation is what makes it ours."""
+        """Create the next free file: exclusive creation makes it ours."""
         self._files.make_directory(self._place.directory)
         number = max(file_numbers(self._files, self._place), default=-1) + 1
         while True:

@@ -1,4 +1,4 @@
-"""The real disk, by plain system calls; what it lacks of a job may be in a pack.
+"""The real disk, by plain system calls; the missing files of a job may be in a pack.
 Knows nothing else of jobs; its caller knows what a file means.
 """
 
@@ -286,7 +286,7 @@ def _may_be_packed(path: str) -> bool:
 
 
 def _look_inside(path: str) -> os.stat_result | None:
-    """What lies at a path, by opening it; None for what is no file."""
+    """The kind of a path, by opening it; None for a path that is no file."""
     try:
         fd = _open(path)
     except (FileNotFoundError, NotADirectoryError, NotRegularFile):
@@ -370,7 +370,7 @@ def _sync(path: str) -> None:
     try:
         fd = os.open(path, _READ)
     except FileNotFoundError:
-        return  # what has gone meanwhile needs no disk
+        return  # a file gone meanwhile needs no disk
     with _closing(fd):
         os.fsync(fd)
 

@@ -75,7 +75,7 @@ class DirectoryWatch:
         return self._fd
 
     def drain(self) -> None:
-        """Forget what was reported so far, so that the descriptor is readable only when something new is."""
+        """Forget the reports so far, so that the descriptor is readable only when something new is."""
         with suppress(BlockingIOError):
             while os.read(self._fd, _BUFFER):
                 pass
@@ -135,7 +135,7 @@ class DirectoryWatches:
         return True
 
     def remove(self, path: str) -> None:
-        """Watches a directory no more; what it told before is forgotten."""
+        """Watches a directory no more; its earlier reports are forgotten."""
         watch = self._watches.pop(path, None)
         if watch is None:
             return

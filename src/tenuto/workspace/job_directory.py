@@ -99,11 +99,11 @@ __all__ = [
 
 
 Ask = Callable[[JobPaths, LaunchRecord], ClusterReport]
-"""Asks the cluster that has an attempt what it knows of it; never waits for the answer."""
+"""Asks the cluster of an attempt for its state; never waits for the answer."""
 
 
 class Settled(NamedTuple):
-    """What was found in a directory, and what it amounts to."""
+    """The evidence in a directory, and the state that follows."""
 
     evidence: Evidence
     derived: Derived
@@ -214,8 +214,11 @@ def look(machine: Machine, paths: JobPaths, *, ask: Ask | None = None) -> Settle
 
 def ended_well(marker: Marker) -> Settled:
     """What a directory shows that has this marker of a good end, and nothing that speaks against it."""
-    evidence = Evidence(markers=MarkersFound(marker))
-    return Settled(evidence, derive_state(evidence))
+    derived = _ENDED_WELL._replace(attempt=marker.attempt, marker=marker, message=marker.message)
+    return Settled(Evidence(markers=MarkersFound(marker)), derived)
+
+
+_ENDED_WELL = derive_state(Evidence(markers=MarkersFound(Marker(attempt=1, nonce=""))))
 
 
 def is_at_rest(machine: Machine, paths: JobPaths) -> bool:
@@ -266,7 +269,7 @@ def open_attempt(
 ) -> LaunchRecord:
     """Record the intent to run once more, then clear what older attempts left.
 
-    `empties`: the attempt begins in an empty directory; what lies there is kept in `.tenuto/aside` until
+    `empties`: the attempt begins in an empty directory; its files are kept in `.tenuto/aside` until
     `drop_aside`.
 
     `owner`: the name of the owner that asks; that of an earlier attempt, which asked first, stays.
@@ -319,7 +322,7 @@ def open_attempt(
 
 
 _MOVE, _DROP = b"move", b"drop"
-"""What lies in a directory that is emptied goes aside, or is of attempts in vain since that was done."""
+"""The files in a directory that is emptied go aside, or are of attempts in vain since that was done."""
 
 
 def _how_emptied(files: Files, paths: JobPaths, *, anew: bool) -> bytes | None:
@@ -369,6 +372,7 @@ def drop_aside(machine: Machine, layout: Layout, paths: JobPaths) -> None:
         launch = found.evidence.launch
         if found.derived.state is JobState.DONE and isinstance(launch, LaunchRecord) and launch.aside:
             trash.discard(machine, layout, paths.aside)
+            machine.files.remove_directory(paths.private)
 
 
 def withdraw_attempt(files: Files, paths: JobPaths, launch: LaunchRecord) -> None:

@@ -68,7 +68,7 @@ class EventReader:
         return dict(self._cursor)
 
     def read(self, limit: int = 10_000) -> list[JournalEntry]:
-        """What is new since the last call, at most `limit` entries; of one writer in order."""
+        """The new entries since the last call, at most `limit` entries; of one writer in order."""
         entries: list[JournalEntry] = []
         vanished: set[str] = set()
         for file in self._found():
@@ -87,7 +87,7 @@ class EventReader:
     def skip(self) -> None:
         """Go to the end of the journal, of each file reading only its last lines.
 
-        What is written from now on is read, also the rest of a line that was unfinished.
+        Later lines are read, also the rest of a line that was unfinished.
         """
         for _ in range(_LOOKS):
             try:
@@ -143,7 +143,7 @@ def naming(
 
 
 def writers(files: Files, place: JournalPlace) -> dict[int, str]:
-    """The writer of each file of the journal, by number; of those that can be read."""
+    """The writer of each file of the journal, by number; of the readable ones."""
     found = {}
     for number in file_numbers(files, place):
         try:
@@ -160,7 +160,7 @@ def archive(
 ) -> list[str]:
     """Move the journal's files into the directory `target` (a run's `events/`); returns their new paths.
 
-    All of them, or those of the given numbers. Only while no writer is there: at the start or the end of a
+    All of them, or those with given numbers. Only while no writer is there: at the start or the end of a
     run, under the experiment's lock.
     """
     files.make_directory(target)
@@ -177,7 +177,7 @@ def archive(
 
 
 def discard(files: Files, place: JournalPlace) -> None:
-    """Remove the journal's files: those of a job's older attempts."""
+    """Remove the journal's files, of a job's older attempts."""
     for number in reversed(file_numbers(files, place)):
         files.remove(place.path(number))
 

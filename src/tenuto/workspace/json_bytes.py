@@ -26,7 +26,7 @@ def from_json(data: bytes) -> Any:
             text = data.decode()
             value, end = _DECODER.raw_decode(text)
         except ValueError:
-            return json.loads(data)  # which says what is wrong, or knows the encoding
+            return json.loads(data)  # which names the error, or knows the encoding
         return value if text[end:] in ("", "\n") else json.loads(data)
     except (RecursionError, MemoryError) as hostile:
         raise ValueError("nested too deeply") from hostile

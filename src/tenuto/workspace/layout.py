@@ -1,4 +1,4 @@
-"""Every path of a workspace, spelled once; those of a run and of tokens lie in `run_paths` and `tokens`.
+"""Every path of a workspace, spelled once; a run's and the tokens' lie in `run_paths` and `tokens`.
 Only joins strings; creates and reads nothing.
 """
 
@@ -275,7 +275,7 @@ class Layout:
 
     @property
     def config(self) -> str:
-        """What belongs to configs and not to jobs: files of cached methods, and what was prepared."""
+        """The files of configs, not of jobs: of cached methods, and prepared data."""
         return f"{self.root}/config"
 
     def prepared(self, type_id: str, identity: str) -> PreparedPaths:
@@ -337,7 +337,7 @@ class Layout:
         return f"{self.root}/.classes/{directory_name(task_id)}.json"
 
     def marker_index(self, task_id: str) -> str:
-        """What is known of the jobs of a task that were found done."""
+        """The facts about the jobs of a task that were found done."""
         return f"{self.root}/.markers/{directory_name(task_id)}"
 
     def pack(self, task_id: str) -> str:
@@ -364,9 +364,14 @@ class Layout:
     def run(self, experiment_id: str, run_id: str) -> RunPaths:
         return run_paths.RunPaths(f"{self.experiment(experiment_id)}/{directory_name(run_id)}")
 
+    @property
+    def events(self) -> str:
+        """A directory for each door, of the jobs themselves, and of retries."""
+        return f"{self.root}/.events"
+
     def owner_journal(self, owner: OwnerName) -> JournalPlace:
         """Of all runs of an experiment together, of a node, or of a search."""
-        return JournalPlace(f"{self.root}/.events/{owner.door.value}/{directory_name(owner.name)}", "events-")
+        return JournalPlace(f"{self.events}/{owner.door.value}/{directory_name(owner.name)}", "events-")
 
     def experiment_journal(self, experiment_id: str) -> JournalPlace:
         return self.owner_journal(OwnerName(Door.EXPERIMENTS, experiment_id))
@@ -374,11 +379,11 @@ class Layout:
     @property
     def retry_journal(self) -> JournalPlace:
         """Where is told what becomes of jobs that a person runs again, of whatever run."""
-        return JournalPlace(f"{self.root}/.events/retries", "events-")
+        return JournalPlace(f"{self.events}/retries", "events-")
 
     def job_journal(self, task_id: str, job_id: str) -> JournalPlace:
         return JournalPlace(
-            f"{self.root}/.events/jobs/{directory_name(task_id)}",
+            f"{self.events}/jobs/{directory_name(task_id)}",
             f"event-{checked_job_id(job_id)}-",
             crowded=True,
         )

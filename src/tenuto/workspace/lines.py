@@ -81,11 +81,16 @@ def sealed_lines(files: Files, path: str) -> Iterator[bytes]:
 def read_lines(files: Files, path: str, offset: int = 0, *, naming: Collection[bytes] = ()) -> Iterator[Line]:
     """The complete lines from `offset` on. An unfinished last line is left for the next time.
 
-    `naming`: lines that hold none of these bytes are passed over, which takes a twentieth of decoding them.
+    `naming`: lines that hold none of these bytes are passed over, hundreds of them by one look.
     """
     pending = b""
     while chunk := files.read_range(path, offset + len(pending), _CHUNK):
-        *complete, pending = (pending + chunk).split(b"\n")
+        data = pending + chunk
+        if naming and not any(name in data for name in naming):
+            end = data.rfind(b"\n") + 1
+            offset, complete, pending = offset + end, [], data[end:]
+        else:
+            *complete, pending = data.split(b"\n")
         for text in complete:
             offset += len(text) + 1
             if naming and not any(name in text for name in naming):

@@ -42,15 +42,15 @@ class MarkerStamp(NamedTuple):
 
 
 class KnownEnd(NamedTuple):
-    """What was derived of a job that ended well."""
+    """The state derived of a job that ended well."""
 
     marker: Marker
-    """Without how its process came to be, and what it used."""
+    """Without how its process came to be, and its use."""
     life: str
 
 
 class _OfTask:
-    """The entries of one task: those of its file, undecoded, and those of this process."""
+    """The entries of one task: in its file, undecoded, and in this process."""
 
     def __init__(self, path: str, directory: str) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class _OfTask:
                 self.lines = {line[: line.index(b" ")]: line for line in body.splitlines()}
 
     def encoded(self, names: frozenset[str]) -> bytes:
-        """The file, with what is fresh; jobs whose directory is gone are left out."""
+        """The file, with the fresh entries; jobs whose directory is gone are left out."""
         numbers = {to_json(one): number for number, one in enumerate(self.shared)}
         for job_id, (stamp, end) in self.fresh.items():
             record = end.marker.record
@@ -109,7 +109,7 @@ class MarkerIndex:
     def stamp(self, place: FileStat | None, paths: JobPaths) -> MarkerStamp | None:
         """What the files of a job show before they are read; None if it cannot have ended well.
 
-        `place`: what lies at its directory.
+        `place`: the kind of its directory.
         """
         if place is None or place.kind is not FileKind.DIRECTORY:
             return None
@@ -119,7 +119,7 @@ class MarkerIndex:
         return MarkerStamp(place.inode, place.changed, marker.inode, marker.size, marker.changed)
 
     def find(self, layout: Layout, task_id: str, job_id: str, stamp: MarkerStamp) -> KnownEnd | None:
-        """What is known of a job whose files are as they were."""
+        """The facts about a job whose files are as they were."""
         found = self._of_task(layout, task_id).find(job_id)
         return found[1] if found is not None and found[0] == stamp else None
 

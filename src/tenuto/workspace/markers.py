@@ -157,7 +157,7 @@ def _shared(code: str | None, defaults: str | None) -> Mapping[str, Any]:
 
 
 class MarkersFound(NamedTuple):
-    """What lies at the two marker paths."""
+    """The files at the two marker paths."""
 
     done: Marker | Corrupt | None = None
     failed: Marker | Corrupt | None = None

@@ -24,7 +24,7 @@ class _Umask:
 
 
 def is_shared(directory: str) -> bool:
-    """True if what is made in a directory is for its group, too."""
+    """True if a new file in a directory is for its group, too."""
     try:
         mode = os.stat(directory or ".").st_mode
     except OSError:

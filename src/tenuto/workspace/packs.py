@@ -81,7 +81,7 @@ class PackedJob:
         return self._content[found.start : found.start + found.size]
 
     def names(self, name: str) -> list[str]:
-        """What lies in a directory of it."""
+        """The files of a directory of it."""
         return [one.rpartition("/")[2] for one in self.entries if one and one.rpartition("/")[0] == name]
 
 
@@ -108,7 +108,7 @@ class Pack:
         self._lock = threading.Lock()
         self._seen: FileStat | None = None
         self._read: dict[tuple[bytes, str, Spot], PackedJob] = {}
-        """What was read last."""
+        """The last record read."""
         self._forget()
 
     def _forget(self) -> None:
@@ -119,7 +119,7 @@ class Pack:
         self._fresh: dict[str, Spot | None] = {}
 
     def refresh(self) -> None:
-        """Take in what was added since, by any process."""
+        """Take in the records added since, by any process."""
         found = self._files.stat(self.path)
         if found == self._seen:
             return
@@ -189,6 +189,15 @@ class Pack:
         found.update(self._fresh)
         return {job: spot for job, spot in found.items() if spot is not None}
 
+    def names(self) -> list[str]:
+        """The ids of all that are here."""
+        self.refresh()
+        step, width, index, fresh = self._width + _SPOT.size, self._width, self._index, self._fresh
+        known = [index[at : at + width].rstrip().decode() for at in range(0, len(index), step)]
+        if fresh:
+            known = [job for job in known if job not in fresh] + [job for job, spot in fresh.items() if spot]
+        return known
+
     def job(self, job: str) -> PackedJob | None:
         spot = self.find(job)
         if spot is None:
@@ -218,7 +227,7 @@ class Pack:
 
 
 def _records(files: Files, path: str, offset: int) -> Iterator[_Record]:
-    """The whole records from an offset on. What is damaged or torn in between is passed over."""
+    """The whole records from an offset on. A damaged or torn part in between is passed over."""
     while True:
         data = files.read_range(path, offset, _WINDOW)
         at = 0
@@ -256,7 +265,7 @@ def _whole(data: bytes, at: int, offset: int) -> _Record | None:
 
 
 def _read_job(files: Files, path: str, job: str, spot: Spot) -> PackedJob:
-    """The job whose record lies there; one that is damaged has a marker that nobody can read."""
+    """The job whose record lies there; a damaged record gives an unreadable marker."""
     data = files.read_range(path, spot.start, spot.length)
     end = data.find(b"\n") + 1
     said = unseal(data[:end]) if end else None
@@ -314,7 +323,7 @@ def names(files: Files, path: str) -> list[str]:
         if files.stat(place) is None:
             continue
         if not job:
-            return list(pack_at(files, place).jobs())
+            return pack_at(files, place).names()
         found = pack_at(files, place).job(job)
         if found is not None:
             entry = found.entries.get(name)
@@ -382,7 +391,7 @@ def append(machine: Machine, path: str, records: Iterable[bytes], *, durable: bo
         pack.refresh()
         found = files.stat(path)
         data = b"".join(records)
-        if found is None or not pack.nonce:  # else what lies there is none of ours, or torn at its first line
+        if found is None or not pack.nonce:  # else the file there is not ours, or torn at its first line
             head = _HEAD + machine.randomness.nonce().encode() + b"\n"
             files.replace(path, head + data, durable=True)
             files.sync_directory(path.rpartition("/")[0].rpartition("/")[0])

@@ -18,6 +18,8 @@ FEWEST_POINTS = 4
 LONGEST_NAME = 200
 SYSTEM = "system/"
 """How the names of what runners measure begin: cores, bytes, and parts of 1 of the host."""
+_LAST_STEP = (1 << 53) - 1
+"""What every reader of JSON keeps exactly."""
 _LONG_AGO = 1e12
 """Seconds that no clock shows: such a time is none."""
 _SPELLED = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "infinity": math.inf, "-infinity": -math.inf}
@@ -71,7 +73,9 @@ class Curves:
             return
         if step is None:
             step = self.next_steps.get(name, 0)
-        elif type(step) is not int:
+        elif type(step) is float and step.is_integer():
+            step = int(step)
+        if type(step) is not int or not -_LAST_STEP <= step <= _LAST_STEP:
             self.strange += 1
             return
         time, attempt = record.get("time"), record.get("attempt", 1)
@@ -114,7 +118,7 @@ def lines_of(curves: Mapping[str, Iterable[MetricPoint]]) -> bytes:
 
 
 def line_of(name: str, point: MetricPoint) -> bytes:
-    """A point as a line; what is no finite number is spelled, so that every reader of JSON can read it."""
+    """A point as a line; a number that is not finite is spelled, so that every reader of JSON can read it."""
     step, time, value, attempt = point
     said = repr(value) if math.isfinite(value) else f'"{value!r}"'
     when = "null" if time is None else f"{time:.3f}"
@@ -139,7 +143,7 @@ def _value(given: Any) -> float | None:
 
 
 def _time(given: Any) -> float | None:
-    """Seconds since 1970, of a number or of ISO 8601; what cannot be read is unknown."""
+    """Seconds since 1970, of a number or of ISO 8601; another text is unknown."""
     if isinstance(given, int | float) and not isinstance(given, bool):
         return float(given) if abs(given) < _LONG_AGO else None
     try:

@@ -141,7 +141,7 @@ class Files(Protocol):
         ...
 
     def link(self, source: str, path: str) -> None:
-        """Make `path` one more name of what lies at `source`, which may be a link itself.
+        """Make `path` one more name of the file at `source`, which may be a link itself.
 
         Not every disk can, nor any disk without end: `OSError`, also if something has that name.
         """
@@ -183,7 +183,7 @@ class Files(Protocol):
     def sync_tree(self, path: str, skip: Callable[[str], bool]) -> None:
         """Make every file below a directory durable, and the directories that list them.
 
-        `skip`: asked for the name of each entry of the top, and True for those that are left out with all
+        `skip`: asked for the name of each entry of the top, and True for entries that are left out with all
         below them. Links are not followed. A directory of which all is skipped costs one look.
         """
         ...

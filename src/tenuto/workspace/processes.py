@@ -59,7 +59,7 @@ class SystemProcesses:
         except ProcessLookupError:
             return None
         # The process may have ended, and its pid have passed to another, between the look and the open.
-        # What is true of the pid after the open is true of the descriptor.
+        # A fact about the pid after the open is true of the descriptor.
         if self.liveness(identity) is not Liveness.ALIVE:
             os.close(fd)
             return None

@@ -38,7 +38,7 @@ def read_record(files: Files, path: str, decode: Callable[[bytes], R | Corrupt])
 
 
 class EarlierAttempt(NamedTuple):
-    """An attempt that another one followed: how it ended, and what it was allowed."""
+    """An attempt that another one followed: how it ended, and its limits."""
 
     attempt: int
     reason: JobFailureStatus
@@ -101,7 +101,7 @@ class LaunchRecord(NamedTuple):
         """What the marker of this attempt does not say already."""
         told = {name: one for name, one in self.instructions.items() if name != _IN_BOTH}
         said = {**self._plain(), "instructions": told, "attempt": None, "nonce": None}
-        return {name: one for name, one in said.items() if one}  # what is empty is as by default
+        return {name: one for name, one in said.items() if one}  # an empty field has its default
 
     @classmethod
     def of_marker(
@@ -372,7 +372,7 @@ class Fields:
         values = self.mapping(name)
         for key, value in values.items():
             if type(value) is not str or not value.isascii():
-                Fields(values).text(key)  # says what is wrong, if anything is
+                Fields(values).text(key)  # names the error, if there is one
         return values
 
     def words(self, name: str) -> tuple[str, ...]:
@@ -404,7 +404,7 @@ def decode_fields(data: bytes, build: Callable[[Fields], R]) -> R | Corrupt:
 
 
 def sound(text: Any) -> Any:
-    """A text without lone surrogates, which `Fields.text` refuses; what is no text as it is."""
+    """A text without lone surrogates, which `Fields.text` refuses; another value as it is."""
     if not isinstance(text, str) or text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

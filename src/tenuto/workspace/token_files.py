@@ -97,7 +97,7 @@ class TokenState(NamedTuple):
     held: frozenset[int]
 
     def free(self) -> list[int]:
-        """What may be taken, the lowest first. Units beyond a capacity that was lowered count while held."""
+        """The free units, the lowest first. Units beyond a capacity that was lowered count while held."""
         free = [unit for unit in range(self.capacity or 0) if unit not in self.held]
         return free[: self.free_count]
 
@@ -166,7 +166,7 @@ class TokenFiles:
         return self._locks.locked(self.place.schedulers)
 
     def queue(self) -> TicketQueue:
-        """The tickets that wait. One that cannot be read counts as none: its scheduler asks again."""
+        """The tickets that wait. An unreadable one counts as none: its scheduler asks again."""
         try:
             found = TicketQueue.decode(self._files.read(self.place.queue, _LARGEST_QUEUE))
         except (FileNotFoundError, FileTooLarge, NotRegularFile):

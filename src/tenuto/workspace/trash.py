@@ -44,7 +44,7 @@ def empty(machine: Machine, layout: Layout) -> int:
     """Delete what the trash holds, also what a crash left there; returns how many entries went.
 
     One process at a time: what another is deleting is left to it. So the process that deletes looks again
-    when it is through: what came meanwhile was left to it. What cannot be deleted now stays for the next
+    when it is through: later entries were left to it. An entry that cannot be deleted now stays for the next
     time; it is out of sight, and no reason to fail.
     """
     deleted = 0

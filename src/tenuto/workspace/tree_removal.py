@@ -1,5 +1,5 @@
 """Removes a directory and all below it, however deep, by descriptors: no link leads out of it meanwhile.
-Decides nothing; the trash and the cleaners of jobs know what may go.
+Decides nothing; the trash and the cleaners of jobs know the files that may go.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def remove_tree(path: str) -> None:
     except FileNotFoundError:
         return
     try:
-        with suppress(PermissionError):  # of another member of the group, who may remove what it holds
+        with suppress(PermissionError):  # of another member of the group, who may remove its files
             os.fchmod(top, DIRECTORY_MODE)
         _remove_content(top)
     finally:

@@ -1,19 +1,54 @@
-"""`tenuto adopt`."""
+"""`tenuto adopt`: done jobs of a workspace of experimaestro 2.x become jobs of Tenuto, with their files.
+Reads the other workspace and changes nothing there; it is known by the files that it leaves, not by its code.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import re
+import shutil
 import sys
+import threading
+import typing
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import click
 
 from tenuto.cli.console import note, print_json, say
 from tenuto.cli.options import json_option
 from tenuto.compat.experimaestro import install
-from tenuto.experiments.adoption import AdoptedJob, adopt
+from tenuto.errors import LaunchRefused, NotFound, TenutoError
+from tenuto.experiments.checked_arguments import RunMode
+from tenuto.experiments.experiment import experiment
 from tenuto.jobs.text import counted, safe
+from tenuto.launchers.instructions import Instructions, Limits
+from tenuto.launchers.protocols import EndedProcess, StartOrder
+from tenuto.lifecycle.states import JobState, Standing
+from tenuto.tasks.base import is_config, state_of
+from tenuto.tasks.grid import alternatives
+from tenuto.tasks.hints import UNSET, PathGenerator, Role
+from tenuto.tasks.identity import identity, setmeta
+from tenuto.tasks.live import partial_folder
+from tenuto.tasks.location import Location, find_class
+from tenuto.tasks.schema import schema_of
+from tenuto.tasks.tags import tags
+from tenuto.tasks.task import Task
+from tenuto.workspace import job_directory
+from tenuto.workspace.attempt_files import keep_record
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.markers import Marker
+from tenuto.workspace.ports import Machine
+from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
+
+if TYPE_CHECKING:
+    from tenuto.launchers.requirements import Alternative
 
 
 @click.command()
@@ -62,3 +97,441 @@ def _plain(end: AdoptedJob) -> dict[str, Any]:
         "job": end.key,
         "reason": end.reason or None,
     }
+
+
+PARAMS = "params.json"
+_OWN_FOLDER = ".experimaestro"
+_OWN_ENDINGS = (".lock", ".pid", ".done", ".failed", ".py")
+_KNOWN = {"id", "module", "type", "typename", "identifier", "task", "file", "fields", "init-tasks", "meta"}
+_PLACE = re.compile(r",? at \S+:\d+")
+"""Where a script made a config; here it is never a line of the user's."""
+
+
+class OldJob(NamedTuple):
+    """A job of the other workspace."""
+
+    task: str
+    identifier: str
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The name that its files have."""
+        return self.task.rpartition(".")[2]
+
+    def __str__(self) -> str:
+        return f"{self.task}/{self.identifier[:8]}"
+
+
+class AdoptedJob(NamedTuple):
+    """What became of a job of the other workspace."""
+
+    old: OldJob
+    key: str | None = None
+    """As Tenuto calls it; None: it was not taken over."""
+    reason: str = ""
+    """Why it was not; or `there already`."""
+
+
+class CannotAdopt(TenutoError):
+    """A job, or a job that it uses, cannot be taken over."""
+
+
+def old_jobs(workspace: Path) -> list[OldJob]:
+    """The jobs of a workspace of experimaestro, by task and identifier."""
+    jobs = workspace / "jobs"
+    first = next(jobs.glob(f"*/*/{PARAMS}"), None)
+    if first is None:
+        raise NotFound(
+            f"{workspace} is no workspace of experimaestro 2.x: it has no jobs/TASK/IDENTIFIER/{PARAMS}"
+        )
+    if b'"import_path"' in first.read_bytes():
+        raise NotFound(f"{workspace} is a workspace of Tenuto: copy or move it as it is, and give it as -w")
+    return [OldJob(path.parent.name, path.name, path) for path in sorted(jobs.glob("*/*")) if path.is_dir()]
+
+
+def adopt(
+    source: Path, workdir: Path | str, name: str, *, dry_run: bool = False, link: bool = False
+) -> Iterator[AdoptedJob]:
+    """Take over the done jobs of `source` as a run of `name` in `workdir`; say what became of each job.
+
+    `link`: files are hard links to the files of the other workspace, not copies.
+    """
+    olds = old_jobs(source)
+    given = _tags(source)
+    launcher = CopyLauncher(link=link)
+    mode = RunMode.DRY_RUN if dry_run else RunMode.NORMAL
+    ends: list[tuple[AdoptedJob, Any]] = []
+    opened = experiment(
+        workdir, name, run_mode=mode, launcher=launcher, dirty_git="ignore", raise_on_failure=False
+    )
+    target = Path(opened.workspace.layout.root).resolve()
+    if target.is_relative_to(source):
+        raise CannotAdopt(f"{target} lies in {source}, where nothing is changed: give another place with -w")
+    with opened as xp:
+        launcher.machine = xp._scheduler.machine
+        launcher.partials_folder = xp.workspace.layout.partials
+        reader = _Reader({old.identifier: old for old in olds}, launcher, given)
+        for old in olds:
+            try:
+                config = reader.submitted(old)
+                job = config.job
+                ends.append((AdoptedJob(old, f"{job.task_id}/{job.job_id}"), job))
+            except TenutoError as error:
+                ends.append((AdoptedJob(old, reason=str(error)), None))
+        xp.plan = []  # each job is told below
+    for end, job in ends:
+        if end.key is None or dry_run or end.old in launcher.copied:
+            yield end
+        elif end.old in launcher.failures or job.state is not JobState.DONE:
+            reason = launcher.failures.get(end.old) or f"it cannot be submitted here: {job.standing.message}"
+            yield end._replace(key=None, reason=reason)
+        else:
+            yield end._replace(reason="there already")
+
+
+def _tags(source: Path) -> dict[str, dict[str, Any]]:
+    """The tags of jobs by identifier, as the newest run that has the job gave them."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(source.glob("experiments/*/*/jobs.jsonl"), key=lambda path: path.parent.name):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                written = json.loads(line)
+                found[written["job_id"]] = dict(written.get("tags") or {})
+            except (ValueError, KeyError, TypeError):
+                continue  # a torn line: tags name jobs, they do not decide which jobs are taken over
+    return found
+
+
+class _Reader:
+    """Makes configs of documents, and submits the tasks among them once each."""
+
+    def __init__(
+        self,
+        olds: Mapping[str, OldJob],
+        launcher: CopyLauncher,
+        given: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self._olds = olds
+        self._launcher = launcher
+        self._tags = given
+        self._made: dict[OldJob, tuple[Any, Any] | str] = {}
+        self._pending: set[OldJob] = set()
+        """The jobs that are being read: a job that uses itself through others is damaged."""
+
+    def submitted(self, old: OldJob) -> Any:
+        """The submitted config of a job; raises `CannotAdopt` with the reason if there is none."""
+        return self._submission(old)[0]
+
+    def _submission(self, old: OldJob) -> tuple[Any, Any]:
+        if old not in self._made:
+            if old in self._pending:
+                raise CannotAdopt("it uses itself")
+            self._pending.add(old)
+            try:
+                self._made[old] = self._submit(old)
+            except KeyError as error:
+                self._made[old] = f"its {PARAMS} has an object without {error}"
+            except Exception as error:  # noqa: BLE001  modules and classes of the user run here
+                self._made[old] = " ".join(_PLACE.sub("", str(error)).split())
+        made = self._made[old]
+        if isinstance(made, str):
+            raise CannotAdopt(made)
+        return made
+
+    def _submit(self, old: OldJob) -> tuple[Any, Any]:
+        if not (old.path / f"{old.name}.done").is_file():
+            has_failed = (old.path / f"{old.name}.failed").exists()
+            raise CannotAdopt("it failed there" if has_failed else "it is not done there")
+        try:
+            objects = {one["id"]: one for one in json.loads((old.path / PARAMS).read_bytes())["objects"]}
+            last = next(reversed(objects.values()))
+        except FileNotFoundError:
+            raise CannotAdopt(f"it has no {PARAMS}") from None
+        except (OSError, ValueError, TypeError, StopIteration) as error:
+            raise CannotAdopt(f"its {PARAMS} cannot be read: {error}") from None
+        config = self._config(last, objects, old)
+        if not isinstance(config, Task):
+            raise CannotAdopt(f"{last.get('typename')} is no task")
+        for name, value in self._tags.get(old.identifier, {}).items():
+            if name not in tags(config):
+                config.tag(name, value)
+        init_tasks = [self._object(number, objects, old) for number in last.get("init-tasks", ())]
+        state_of(config).init_tasks = tuple(init_tasks)
+        self._launcher.sources[identity(config)] = old
+        return config, config.submit(init_tasks=init_tasks)
+
+    def _object(self, number: Any, objects: Mapping[Any, Any], old: OldJob) -> Any:
+        written = objects.get(number)
+        if not isinstance(written, dict):
+            raise CannotAdopt(f"its {PARAMS} names an object that is not in it")
+        task = objects.get(written.get("task"))
+        if task is None or task["identifier"] == old.identifier:
+            return self._config(written, objects, old)  # a task may give out a config that it was given
+        upstream = self._olds.get(str(task["identifier"]))
+        if upstream is None:
+            raise CannotAdopt(f"the job of {task['typename']} that it uses is gone")
+        try:
+            config, output = self._submission(upstream)
+        except CannotAdopt as error:
+            raise CannotAdopt(f"it uses {upstream}, which cannot be taken over: {error}") from None
+        if written is task:
+            return config if output is None else output
+        for made in _inside(output):
+            if self._is_alike(made, written, objects):
+                return made
+        raise CannotAdopt(
+            f"it uses a {written['typename']} that {upstream} made, and that is not found in its outputs"
+        )
+
+    def _is_alike(self, made: Any, written: Any, objects: Mapping[Any, Any]) -> bool:
+        """Whether a value that a task gives out now is the written one; paths by their last part."""
+        if is_config(made):
+            if isinstance(written, dict) and written.get("type") == "python":
+                written = objects.get(written.get("value"))
+            if not isinstance(written, dict) or type(made).__name__ != written.get("type"):
+                return False
+            fields = written["fields"]
+            return all(
+                self._is_alike(getattr(made, name), fields[name], objects)
+                for name, parameter in schema_of(type(made)).parameters.items()
+                if parameter.counted and name in fields
+            )
+        if isinstance(made, list | tuple | set | frozenset):
+            return (
+                isinstance(written, list)
+                and len(made) == len(written)
+                and all(self._is_alike(one, other, objects) for one, other in zip(made, written, strict=True))
+            )
+        if isinstance(written, dict) and str(written.get("type")).startswith("path"):
+            return isinstance(made, Path) and made.name == Path(written["value"]).name
+        if isinstance(made, dict):
+            return (
+                isinstance(written, dict)
+                and made.keys() == written.keys()
+                and all(self._is_alike(one, written[name], objects) for name, one in made.items())
+            )
+        if isinstance(made, Enum):
+            return made.value == written or (isinstance(written, dict) and made.name == written.get("value"))
+        return bool(made == written)
+
+    def _config(self, written: Mapping[str, Any], objects: Mapping[Any, Any], old: OldJob) -> Any:
+        more = sorted(written.keys() - _KNOWN)
+        if more:
+            raise CannotAdopt(
+                f"its {written.get('typename')} has {', '.join(more)}, which Tenuto cannot read"
+            )
+        file, module = str(written.get("file") or ""), str(written["module"])
+        if module == "__main__":
+            module = Path(file).stem
+        cls = find_class(Location(module, str(written["type"]), file))
+        if not (isinstance(cls, type) and hasattr(cls, "C")):
+            raise CannotAdopt(
+                f"{module}.{written['type']} is no config: does its module import them from tenuto?"
+            )
+        declared = schema_of(cls).parameters
+        values: dict[str, Any] = {}
+        partials: list[tuple[PathGenerator, Path]] = []
+        for name, value in written["fields"].items():
+            parameter = declared.get(name)
+            if parameter is None:
+                raise CannotAdopt(f"{cls.__name__} declares no {name} any more")
+            if parameter.generator is not None:
+                if parameter.generator.partial is not None and isinstance(value, dict):
+                    partials.append((parameter.generator, Path(*Path(value["value"]).parts[:4])))
+                continue  # it lies in the job's directory, wherever that is
+            if value is None and parameter.ignored is not UNSET and not parameter.ignored:
+                continue  # experimaestro has None for a falsy `ignore_default` that was not given
+            read = _typed(self._value(value, objects, old), parameter.declaration.annotation)
+            if parameter.role is Role.CONSTANT:
+                if read != parameter.default:
+                    raise CannotAdopt(
+                        f"the constant {cls.__name__}.{name} was {read!r}, and is {parameter.default!r} now"
+                    )
+                continue
+            values[name] = read
+        for name, parameter in declared.items():
+            is_new = name not in written["fields"] and parameter.counted and parameter.ignored is UNSET
+            if is_new and parameter.generator is None:
+                raise CannotAdopt(
+                    f"{cls.__name__}.{name} was declared later, and what it was then is not known"
+                )
+        config = cls.C(**values)
+        for generator, folder in partials:
+            shared = self._launcher.partials.setdefault(old, {})
+            shared[partial_folder(config, generator)] = old.path.parents[2] / folder
+        return config if written.get("meta") is None else setmeta(config, bool(written["meta"]))
+
+    def _value(self, value: Any, objects: Mapping[Any, Any], old: OldJob) -> Any:
+        if isinstance(value, list):
+            return [self._value(one, objects, old) for one in value]
+        if not isinstance(value, dict):
+            return value
+        match value.get("type"):
+            case "python":
+                return self._object(value.get("value"), objects, old)
+            case "enum":
+                cls = find_class(Location(str(value["module"]), str(value["enum"]), ""))
+                if not (
+                    isinstance(cls, type) and issubclass(cls, Enum) and value["value"] in cls.__members__
+                ):
+                    raise CannotAdopt(f"{value['enum']}.{value['value']} is no member of an enum any more")
+                return cls[value["value"]]
+            case "path" | "path.serialized":
+                return self._path(str(value["value"]), value.get("base"), old)
+        if "type" in value and "value" in value:
+            raise CannotAdopt(
+                f"its {PARAMS} has a value of the kind {value['type']!r}, which Tenuto cannot read"
+            )
+        return {name: self._value(one, objects, old) for name, one in value.items()}
+
+    def _path(self, value: str, base: Any, old: OldJob) -> Path:
+        """Where a file lies now: that of another job is in the directory of the job that took it over."""
+        parts = Path(value).parts
+        if base == "workspace" and parts[:1] == ("jobs",) and len(parts) > 2:
+            upstream = self._olds.get(parts[2])
+            if upstream is not None and upstream != old:
+                with suppress(CannotAdopt):  # it stays where it is
+                    return Path(self.submitted(upstream).job.path, *parts[3:])
+        return {"job": old.path, "workspace": old.path.parents[2]}.get(str(base), Path()) / value
+
+
+def _typed(value: Any, annotation: Any) -> Any:
+    """`value` as its parameter declares it: JSON has no enums of numbers, no sets and no tuples."""
+    for option in alternatives(annotation):
+        origin, inner = typing.get_origin(option) or option, typing.get_args(option) or (Any, Any)
+        if type(value) is option or not isinstance(origin, type):
+            continue
+        if issubclass(origin, Enum) and type(value) in (int, str):
+            value = next((member for member in origin if member.value == value), value)
+        elif isinstance(value, list) and origin in (list, set, frozenset, tuple):
+            is_fixed = origin is tuple and inner[-1] is not Ellipsis and len(inner) == len(value)
+            return origin(map(_typed, value, inner if is_fixed else inner[:1] * len(value)))
+        elif isinstance(value, dict) and origin is dict:
+            return {name: _typed(one, inner[-1]) for name, one in value.items()}
+    return value
+
+
+def _inside(output: Any) -> Iterator[Any]:
+    """The configs that a task gave out, and those inside of them."""
+    if is_config(output):
+        yield output
+        output = [getattr(output, name, None) for name in schema_of(type(output)).parameters]
+    for one in output.values() if isinstance(output, dict) else output:
+        if is_config(one) or isinstance(one, dict | list | tuple):
+            yield from _inside(one)
+
+
+class CopyLauncher:
+    """A `Launcher` whose jobs are copied from the other workspace instead of being run."""
+
+    name = "adopted"
+    external = False
+    slots = 4
+    lock_path: str | None = None
+    limits: Limits | None = None
+    machine: Machine
+    partials_folder: str
+
+    def __init__(self, *, link: bool) -> None:
+        self.sources: dict[str, OldJob] = {}
+        """By the id of a job, where it is copied from."""
+        self.partials: dict[OldJob, dict[str, Path]] = {}
+        """By job and folder of a partial, where that is copied from."""
+        self._sharing = threading.Lock()
+        self.copied: set[OldJob] = set()
+        self.failures: dict[OldJob, str] = {}
+        self._link = link
+
+    @property
+    def pool(self) -> object:
+        return self
+
+    def adapted(self, alternative: Alternative) -> Self:
+        return self
+
+    async def start(self, order: StartOrder) -> EndedProcess:
+        told = Instructions.decode(order.launch.instructions)
+        old = self.sources[told.job_id]
+        try:
+            await asyncio.to_thread(self._copy, old, order, told)
+        except OSError as error:
+            self.failures[old] = f"its files cannot be copied: {error}"
+            raise LaunchRefused(self.failures[old]) from error
+        self.copied.add(old)
+        return EndedProcess(self.name)
+
+    def _copy(self, old: OldJob, order: StartOrder, told: Instructions) -> None:
+        paths, files = order.paths, self.machine.files
+        for entry in sorted(old.path.iterdir()):
+            if entry.name in (_OWN_FOLDER, PARAMS) or entry.name in {old.name + end for end in _OWN_ENDINGS}:
+                continue
+            is_log = entry.name in (f"{old.name}.out", f"{old.name}.err")
+            target = Path(paths.directory, paths.script_name + entry.suffix if is_log else entry.name)
+            self._put(entry, target, old.path, link=self._link and not is_log)
+        for folder, source in self.partials.get(old, {}).items():
+            self._share(source, Path(self.partials_folder, folder))
+        ended = datetime.fromtimestamp((old.path / f"{old.name}.done").stat().st_mtime, UTC)
+        marker = Marker(
+            order.launch.attempt,
+            order.launch.nonce,
+            starttime=_began(old, ended),
+            endtime=ended,
+            provenance={"adopted": str(old.path)},
+            record={**told.record, "begun": order.launch.life, "launcher": self.name},
+        )
+        marker = keep_record(
+            files, paths, job_directory.preserve(files, paths, marker, None, told.durability)
+        )
+        standing = Standing(JobState.DONE, starttime=marker.starttime, endtime=ended)
+        status = StatusRecord(told.job_id, told.task_id, standing, order.launch.attempt)
+        job_directory.finish(files, paths, marker, status, told.durability, order.launch)
+
+    def _put(self, source: Path, target: Path, job: Path, *, link: bool) -> None:
+        """Copy or link a file or folder of `job`; a link to a place inside the job stays inside it."""
+        if source.is_dir() and not source.is_symlink():
+            target.mkdir(exist_ok=True)  # not with the permissions of the source: it may be read-only
+            for entry in source.iterdir():
+                self._put(entry, target / entry.name, job, link=link)
+            return
+        target.unlink(missing_ok=True)
+        if source.is_symlink():
+            leads = source.readlink()
+            place = leads.parent.resolve() / leads.name
+            is_inside = leads.is_absolute() and place.is_relative_to(job)
+            target.symlink_to(os.path.relpath(place, source.parent) if is_inside else leads)
+        elif link:
+            os.link(source, target)
+        else:
+            shutil.copy2(source, target)
+
+    def _share(self, source: Path, target: Path) -> None:
+        """Copy the folder of a partial, once and whole; later jobs write into it, so no file is linked."""
+        with self._sharing:
+            if target.exists() or not source.is_dir():
+                return
+            unfinished = target.with_name(f"{target.name}.unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(parents=True)
+            for entry in source.iterdir():
+                if entry.name != _OWN_FOLDER:
+                    self._put(entry, unfinished / entry.name, source, link=False)
+            unfinished.rename(target)
+
+    def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> None:
+        return None
+
+    async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
+        return ()
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+def _began(old: OldJob, ended: datetime) -> datetime:
+    """When a job began, by its status; else when it ended."""
+    try:
+        written = json.loads((old.path / _OWN_FOLDER / "status.json").read_bytes())["started_time"]
+        return min(datetime.fromisoformat(written).astimezone(UTC), ended)
+    except (OSError, ValueError, KeyError, TypeError):
+        return ended

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
 
 import click
 
+from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
 from tenuto.cli.chosen_jobs import Meant, meant, need_one_of
 from tenuto.cli.commands.kill import wait_for_end
@@ -18,13 +19,13 @@ from tenuto.cli.options import json_option, open_catalogue, workspace_option, ye
 from tenuto.experiments.pruning import askers, steady_users, users
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs import packing
-from tenuto.jobs.directories import JobActed, Outcome, Seen, directory_size, is_real_directory, subdirectories
+from tenuto.jobs.directories import JobActed, Seen, directory_size, is_real_directory, subdirectories
 from tenuto.jobs.drawing import Cell, Column, Styled
-from tenuto.jobs.former import move, planned_moves
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.removal import delete, drop_files
+from tenuto.jobs.removal import delete, drop_files, kill
 from tenuto.jobs.row import Row, shown_name
-from tenuto.jobs.stop import kill
+from tenuto.jobs.source import ActedAs
+from tenuto.jobs.submission import move, planned_moves
 from tenuto.jobs.text import counted, size_text
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
@@ -36,7 +37,7 @@ _REMEDY = {
     Door.SEARCH: "`tenuto search remove NAME` removes a whole search",
     Door.SERVICE: "the server removes their files by itself, max_age after their end",
 }
-SPARED = (Outcome.IN_USE, Outcome.STALE, Outcome.REFUSED)
+SPARED = (ActedAs.IN_USE, ActedAs.STALE, ActedAs.REFUSED)
 
 
 @click.command()
@@ -81,20 +82,8 @@ def command(
     What runs, is locked, belongs to a live run, is needed by a running job, or was tried again meanwhile is
     spared; the exit code is 1 if something was. Without --yes nothing is deleted.
     """
-    flags = (orphans, unowned, renamed, older is not None, larger is not None, prepared, cache, pack, unpack)
-    remedy = "say which: a JOB, a FILTER such as state=error, --older 30d, or --orphans"
-    need_one_of(ctx, (words, *flags), remedy)
-    by_job = bool(words) or orphans or unowned or older is not None
-    if files and (unowned or renamed):
-        raise click.UsageError("--files is for jobs that are done, and goes with no such option", ctx)
-    if (pack or unpack) and (files or unowned or renamed or prepared or cache or (pack and unpack)):
-        raise click.UsageError("--pack and --unpack go with a FILTER, --orphans, --older and --larger", ctx)
-    if (prepared or cache) and (by_job or renamed or files):
-        raise click.UsageError("--prepared and --cache go with --larger only: they are about no jobs", ctx)
-    if renamed and (by_job or larger is not None):
-        raise click.UsageError("--renamed goes alone: it deletes nothing", ctx)
-    if orphans and unowned:
-        raise click.UsageError("--orphans or --unowned, not both: what has ended does not run", ctx)
+    _check(ctx)
+    packs = pack or unpack
     older_s, least = _amount(older, _AGES, "30d"), _amount(larger, _SIZES, "1G")
     catalogue = open_catalogue(workspace)
     view = catalogue.view
@@ -104,42 +93,78 @@ def command(
         return _told(acted, yes, as_json, "moved")
     if prepared or cache:
         return _told(_shared_data(view, prepared, cache, least or 0, yes), yes, as_json, "deleted")
-    asked = meant(catalogue, words, every=True) if words or not (orphans or unowned) else Meant([])
-    if orphans or unowned:
-        jobs = list(view.orphans() if orphans else view.unowned())
-        known = {row.key for row in asked.rows}
-        asked = asked._replace(rows=[row for row in jobs if not words or row.key in known])
+    asked = _asked(catalogue, words, orphans, unowned)
     found = [job for job in asked.rows if _is_meant(view, job, older_s, least)]
     own = [job for job in found if job.door is Door.EXPERIMENTS]
     others = [job for job in found if job.door is not Door.EXPERIMENTS]
-    refused = [job for job in others if job.key in asked.named or (words and not own)]
-    spared = [JobActed(JobKey(job.task, job.id), Outcome.REFUSED, _REMEDY[job.door]) for job in refused]
+    spared = _spared(others, asked.named if own or not words else {job.key for job in others}, packs)
     seen = {job.job_key: job.attempt for job in own}
-    for door in {job.door for job in others} if not refused else ():
-        note(f"{sum(job.door is door for job in others)} of a {door.kind} stay: {_REMEDY[door]}")
+    if packs:
+        return _told(
+            [*_packed(view, own, seen, pack, yes), *spared], yes, as_json, "packed" if pack else "unpacked"
+        )
     used = partial(askers if orphans else users, view)
-    if pack:
-        ended = [job.job_key for job in own if job.state.finished()]
-        acted = packing.pack(view, ended, really=yes, used=steady_users(view), seen=seen)
-        return _told([*acted, *spared], yes, as_json, "packed")
-    if unpack:
-        acted = packing.unpack(view, seen, really=yes)
-        return _told([*acted, *spared], yes, as_json, "unpacked")
     done = [job.job_key for job in own if job.state is JobState.DONE]
+    if done and not (files or as_json):
+        are = "is" if len(done) == 1 else "are"
+        note(f"{counted(len(done), 'job')} of {len(own)} {are} done, with results")
     if files:
         acted = drop_files(view, done, really=yes, used=used, seen=seen)
+    elif unowned:
+        acted = _end_and_delete(view, seen, yes)
     else:
-        if done and not as_json:
-            are = "is" if len(done) == 1 else "are"
-            note(f"{counted(len(done), 'job')} of {len(own)} {are} done, with results")
-        acted = (
-            _end_and_delete(view, seen, yes)
-            if unowned
-            else delete(view, seen, really=yes, used=used, seen=seen)
-        )
+        acted = delete(view, seen, really=yes, used=used, seen=seen)
     return _told([*acted, *spared], yes, as_json, "emptied" if files else "deleted")
 
 
+def _asked(catalogue: Catalogue, words: tuple[str, ...], orphans: bool, unowned: bool) -> Meant:
+    """The jobs that words stand for; with a flag, those among them, or without words all, that it means."""
+    asked = meant(catalogue, words, every=True) if words or not (orphans or unowned) else Meant([])
+    if not (orphans or unowned):
+        return asked
+    known = {row.key for row in asked.rows}
+    jobs = catalogue.view.orphans() if orphans else catalogue.view.unowned()
+    return asked._replace(rows=[row for row in jobs if not words or row.key in known])
+
+
+def _spared(others: list[Row], named: Collection[str], packs: bool) -> list[JobActed]:
+    """The jobs of other doors, which say why they stay: one by one if one was named, else together."""
+    remedies = dict.fromkeys(_REMEDY, "only jobs of experiments are packed") if packs else _REMEDY
+    refused = [job for job in others if job.key in named]
+    for door in {job.door for job in others} if not refused else ():
+        note(f"{sum(job.door is door for job in others)} of a {door.kind} stay: {remedies[door]}")
+    return [JobActed(JobKey(job.task, job.id), ActedAs.REFUSED, remedies[job.door]) for job in refused]
+
+
+def _packed(view: WorkspaceView, jobs: list[Row], seen: Seen, pack: bool, really: bool) -> list[JobActed]:
+    if not pack:
+        return packing.unpack(view, seen, really=really)
+    ended = [job.job_key for job in jobs if job.state.finished()]
+    return packing.pack(view, ended, really=really, used=steady_users(view), seen=seen)
+
+
+def _check(ctx: click.Context) -> None:
+    """Refuses options that do not go together, and a command that says of no job that it means it."""
+    given = {name for name, value in ctx.params.items() if value}
+    remedy = "say which: a JOB, a FILTER such as state=error, --older 30d, or --orphans"
+    need_one_of(ctx, given & {"words", *_CHOOSING}, remedy)
+    by_job = given & {"words", "orphans", "unowned", "older"}
+    if "files" in given and given & {"unowned", "renamed"}:
+        raise click.UsageError("--files is for jobs that are done, and goes with no such option", ctx)
+    packs_or_unpacks = given & {"pack", "unpack"}
+    if packs_or_unpacks and (
+        len(packs_or_unpacks) > 1 or given & {"files", "unowned", "renamed", "prepared", "cache"}
+    ):
+        raise click.UsageError("--pack and --unpack go with a FILTER, --orphans, --older and --larger", ctx)
+    if given & {"prepared", "cache"} and (by_job or given & {"renamed", "files"}):
+        raise click.UsageError("--prepared and --cache go with --larger only: they are about no jobs", ctx)
+    if "renamed" in given and (by_job or "larger" in given):
+        raise click.UsageError("--renamed goes alone: it deletes nothing", ctx)
+    if given >= {"orphans", "unowned"}:
+        raise click.UsageError("--orphans or --unowned, not both: what has ended does not run", ctx)
+
+
+_CHOOSING = ("orphans", "unowned", "renamed", "older", "larger", "prepared", "cache", "pack", "unpack")
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
@@ -170,7 +195,7 @@ def _is_meant(view: WorkspaceView, job: Row, older_s: float | None, larger: floa
 def _shared_data(
     view: WorkspaceView, prepared: bool, cache: bool, larger: float, really: bool
 ) -> list[JobActed]:
-    """Deletes what was prepared or cached, unless a run is open or a job runs that may read it."""
+    """Deletes prepared or cached files, unless a run is open or a job runs that may read it."""
     machine, layout, files = view.machine, view.layout, view.machine.files
     is_used = any(run.live for run in view.all_runs()) or any(view.unowned())
     partials = subdirectories(files, layout.partials)
@@ -190,13 +215,13 @@ def _shared_data(
         if size < larger:
             continue
         if is_used:
-            acted.append(JobActed(key, Outcome.IN_USE, "a run is open, or a job runs, that may read it"))
+            acted.append(JobActed(key, ActedAs.IN_USE, "a run is open, or a job runs, that may read it"))
             continue
         for path in paths if really else ():
             trash.discard(machine, layout, path)
-            with suppress(FileNotFoundError):  # the record of what it was made of lies beside it
+            with suppress(FileNotFoundError):  # the record of its sources lies beside it
                 files.remove(f"{path}.json")
-        acted.append(JobActed(key, Outcome.DELETED if really else Outcome.WOULD_DELETE, size=size))
+        acted.append(JobActed(key, ActedAs.DELETED if really else ActedAs.WOULD_DELETE, size=size))
     if really:
         trash.empty(machine, layout)
     return acted
@@ -211,11 +236,11 @@ def _told(acted: list[JobActed], really: bool, as_json: bool, what: str) -> int:
 
 
 def _end_and_delete(view: WorkspaceView, seen: Seen, really: bool) -> list[JobActed]:
-    """Stops stray jobs and deletes them; one that a run waits for by now is no stray any more."""
+    """Stops jobs of no live run and deletes them; a job that a run waits for by now is spared."""
     if not really:
         sizes = {key: directory_size(view.machine.files, view.layout.job(*key).directory) for key in seen}
         return [
-            JobActed(key, Outcome.WOULD_DELETE, "it would be stopped first", size=sizes[key]) for key in seen
+            JobActed(key, ActedAs.WOULD_DELETE, "it would be stopped first", size=sizes[key]) for key in seen
         ]
     for key, attempt in seen.items():
         if key not in view.listed(live_only=True):
@@ -228,7 +253,7 @@ def _plain(one: JobActed) -> dict[str, object]:
         "id": one.key.job_id,
         "name": shown_name(one.key.job_id),
         "task": one.key.task_id,
-        "outcome": one.outcome.name.lower(),
+        "outcome": one.outcome.value,
         "detail": one.detail,
         "bytes": one.size,
     }
@@ -248,7 +273,7 @@ def _show(acted: list[JobActed], really: bool, what: str) -> None:
             shown_name(one.key.job_id),
             one.key.task_id,
             size_text(one.size) if one.size else "",
-            Styled(one.outcome.value, "yellow" if one.outcome in SPARED else None),
+            Styled(one.outcome.words, "yellow" if one.outcome in SPARED else None),
             one.detail,
         ]
         for one in shown

@@ -23,10 +23,11 @@ from tenuto.errors import SettingsError, TenutoError
 from tenuto.jobs.notify import Notice, send, shown_target
 from tenuto.jobs.text import safe, width
 from tenuto.launchers.carbon.carbon_plan import codecarbon_is_installed
-from tenuto.launchers.cluster.dialect import ClusterError, leading_number
+from tenuto.launchers.cluster.dialect import ClusterError, dialect_of, leading_number
 from tenuto.launchers.cluster.dialects.slurm import SlurmDialect
-from tenuto.launchers.payload.limits import GroupLimit, limit_memory
-from tenuto.settings import Settings, Url, load_settings, process_environment
+from tenuto.launchers.payload.limits import counts_together
+from tenuto.launchers.selection import AUTO, cluster_names
+from tenuto.settings import SLURM, Settings, Url, load_settings, process_environment
 from tenuto.settings.tree import ValueSource
 from tenuto.workspace.machine import this_machine
 
@@ -47,7 +48,7 @@ class CheckResult(Enum):
 
 
 class Check(NamedTuple):
-    """One check: what was looked at, what was found, and what to do about it."""
+    """One check: its subject, its finding, and the remedy."""
 
     name: str
     verdict: CheckResult
@@ -206,11 +207,7 @@ def _descriptors() -> Check:
 
 
 def _memory_group() -> Check:
-    limit = None
-    with contextlib.suppress(OSError):
-        limit = limit_memory(1 << 30, f"doctor-{os.getpid()}")
-    if isinstance(limit, GroupLimit):
-        limit.close()
+    if counts_together():
         return _ok("cgroup memory", "memory limits hold for a job and all that it starts")
     return Check(
         "cgroup memory",
@@ -260,58 +257,55 @@ def _version(command: list[str], environ: Mapping[str, str]) -> str | None:
     return asked.stdout.strip()
 
 
-# Checks of the Slurm that this machine reaches: its answer, its accounting, its limits.
-# Asks Slurm, and submits nothing.
+# Checks of the clusters that this machine reaches: their answer; of Slurm, its accounting and its limits.
+# Asks them, and submits nothing.
 
 
 SLOW_S = 2.0
 
 
-def check_slurm(settings: Settings) -> list[Check]:
-    """What is known of Slurm here; one line if it is not installed."""
-    dialect = SlurmDialect("slurm", settings.cluster("slurm"))
-    if not dialect.is_installed():
-        return [Check("slurm", CheckResult.OK, "none here (no sbatch)")]
-    began = time.monotonic()
-    try:
-        found = dialect.configuration()
-    except ClusterError as error:
-        return [Check("slurm", CheckResult.WARN, str(error), "jobs wait until Slurm's controller answers")]
-    took_s = time.monotonic() - began
-    answer = f"{found.get('SLURM_VERSION', '?')}, answered in {took_s * 1000:.0f} ms"
-    slow = "an answer takes long: a larger slurm.poll_s asks less often" if took_s > SLOW_S else ""
-    return [
-        Check("slurm", CheckResult.WARN if slow else CheckResult.OK, answer, slow),
-        _accounting(found.get("AccountingStorageType", "")),
-        Check(
-            "slurm arrays", CheckResult.OK, f"at most {found.get('MaxArraySize', '?')} jobs (MaxArraySize)"
-        ),
-        _memory_of_jobs(leading_number(found.get("MinJobAge", ""), 300)),
-        _grace(leading_number(found.get("KillWait", ""), 30), settings.grace_s),
-    ]
+def check_clusters(settings: Settings) -> Iterator[Check]:
+    """The state of Slurm here, and of each cluster of the settings."""
+    for name in cluster_names(settings):
+        try:
+            dialect = dialect_of(name, settings.cluster(name))
+            if not dialect.is_installed():
+                is_meant = name != SLURM or name == settings.launcher
+                missing = f"{dialect.submit_words[0]} is not on the PATH"
+                yield _check(name, f"none here ({dialect.submit_words[0]})", missing if is_meant else "")
+                continue
+            began = time.monotonic()
+            found = dialect.configuration() if isinstance(dialect, SlurmDialect) else {}
+            told = found.get("SLURM_VERSION") or dialect.offers()
+            if dialect.has_list and not found:
+                told += f", {len(dialect.queue())} jobs"
+        except (ClusterError, SettingsError) as error:
+            is_meant = name in (settings.launcher, *settings.clusters) or settings.launcher == AUTO
+            yield _check(name, str(error), "jobs wait until it answers" if is_meant else "")
+            continue
+        took_s = time.monotonic() - began
+        slow = f"an answer takes long: a larger {name}.poll_s asks less often" if took_s > SLOW_S else ""
+        yield _check(name, f"{told}, answered in {took_s * 1000:.0f} ms", slow)
+        if found:
+            yield from _limits_of_slurm(name, found, settings.grace_s)
 
 
-def _accounting(storage: str) -> Check:
-    if "slurmdbd" in storage:
-        return Check("slurm accounting", CheckResult.OK, "sacct knows how jobs ended")
-    return Check("slurm accounting", CheckResult.OK, "none: the controller is asked how jobs ended")
+def _check(name: str, found: str, advice: str = "") -> Check:
+    return Check(name, CheckResult.WARN if advice else CheckResult.OK, found, advice)
 
 
-def _memory_of_jobs(age_s: int) -> Check:
-    found = f"Slurm remembers ended jobs for {age_s} s (MinJobAge)"
-    if age_s < 30:
-        return Check(
-            "slurm memory", CheckResult.WARN, found, "ends may be missed, and jobs be fenced for a while"
-        )
-    return Check("slurm memory", CheckResult.OK, found)
-
-
-def _grace(kill_wait_s: int, grace_s: float) -> Check:
-    found = f"{kill_wait_s} s between TERM and KILL (KillWait)"
-    if kill_wait_s < grace_s:
-        advice = f"grace_s is {grace_s:g}: what Slurm itself stops may be killed before its grace is over"
-        return Check("slurm grace", CheckResult.WARN, found, advice)
-    return Check("slurm grace", CheckResult.OK, found)
+def _limits_of_slurm(name: str, found: Mapping[str, str], grace_s: float) -> Iterator[Check]:
+    is_accounted = "slurmdbd" in found.get("AccountingStorageType", "")
+    asked = "sacct knows how jobs ended" if is_accounted else "none: the controller is asked how jobs ended"
+    yield _check(f"{name} accounting", asked)
+    yield _check(f"{name} arrays", f"at most {found.get('MaxArraySize', '?')} jobs (MaxArraySize)")
+    age_s = leading_number(found.get("MinJobAge", ""), 300)
+    short = "ends may be missed, and jobs be fenced for a while" if age_s < 30 else ""
+    yield _check(f"{name} memory", f"Slurm remembers ended jobs for {age_s} s (MinJobAge)", short)
+    wait_s = leading_number(found.get("KillWait", ""), 30)
+    early = f"grace_s is {grace_s:g}: what Slurm itself stops may be killed before its grace is over"
+    told = f"{wait_s} s between TERM and KILL (KillWait)"
+    yield _check(f"{name} grace", told, early if wait_s < grace_s else "")
 
 
 DOORS = {"service", "node", "search", "database", "queue", "slurm"}
@@ -334,7 +328,7 @@ def command(ctx: click.Context, workspace: str | None, notify: bool, json: bool)
     """
     settings = load_settings()
     place = _place(settings, workspace)
-    checks = [*check_machine(place, process_environment()), *check_slurm(settings)]
+    checks = [*check_machine(place, process_environment()), *check_clusters(settings)]
     if notify:
         checks.append(_check_notify(settings))
     failed = any(check.verdict is CheckResult.FAIL for check in checks)
@@ -345,16 +339,19 @@ def command(ctx: click.Context, workspace: str | None, notify: bool, json: bool)
     ctx.exit(int(failed))
 
 
+NOTIFY = "notify"
+
+
 def _check_notify(settings: Settings) -> Check:
     """Sends a test notice."""
     target = shown_target(settings.notify)
     if not target:
         advice = "write [notify] with command or url into tenuto.toml"
-        return Check("notify", CheckResult.FAIL, "neither a command nor an address is set", advice)
+        return Check(NOTIFY, CheckResult.FAIL, "neither a command nor an address is set", advice)
     problem = send(settings.notify, Notice("ended", "tenuto: a test", "notices arrive", "doctor", "done"))
     if problem is not None:
-        return Check("notify", CheckResult.FAIL, problem, "see docs/cli.md")
-    return Check("notify", CheckResult.OK, f"a test notice was sent to {target}")
+        return Check(NOTIFY, CheckResult.FAIL, problem, "fix [notify] in tenuto.toml")
+    return Check(NOTIFY, CheckResult.OK, f"a test notice was sent to {target}")
 
 
 def _place(settings: Settings, given: str | None) -> Path:
@@ -378,8 +375,11 @@ def _show(settings: Settings, checks: list[Check]) -> None:
         click.echo(f"  {verdict}  {check.name:{names}}  {safe(check.found)}")
         if check.advice:
             click.echo(f"        {'':{names}}  -> {safe(check.advice)}")
-    bad = [check.name for check in checks if check.verdict is CheckResult.FAIL]
+    failed = [check.name for check in checks if check.verdict is CheckResult.FAIL]
+    bad = [name for name in failed if name != NOTIFY]
     click.echo(f"\nJobs cannot run here: {', '.join(bad)}" if bad else "\nJobs can run here.")
+    if NOTIFY in failed:
+        click.echo("Notices cannot be sent.")
 
 
 def _rows(settings: Settings) -> Iterator[tuple[str, str, str]]:

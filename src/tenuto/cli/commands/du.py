@@ -31,7 +31,7 @@ class DiskSpace(NamedTuple):
 
 
 class DiskUsage(NamedTuple):
-    """What a workspace takes, by what it is for."""
+    """The size of a workspace, by purpose."""
 
     experiments: dict[str, DiskSpace]
     """Of the jobs of all runs of each, and its runs; a job of two experiments counts for both."""
@@ -65,7 +65,7 @@ def command(workspace: str | None, as_json: bool) -> None:
 
 
 def measured(view: WorkspaceView) -> DiskUsage:
-    """What lies in a workspace now."""
+    """The present sizes in a workspace."""
     files, layout = view.machine.files, view.layout
     jobs: dict[JobKey, DiskSpace] = {}
     tasks: dict[str, DiskSpace] = {}

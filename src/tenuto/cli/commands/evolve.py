@@ -144,7 +144,7 @@ def program_options(command: F) -> F:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSearch:
-    """A search of programs, how many are evaluated at once (None: the settings'), and what was ignored."""
+    """A search of programs, how many run at once (None: the settings'), and the ignored settings."""
 
     evolution: Evolution
     slots: int | None
@@ -406,7 +406,7 @@ def run_program(programs: ProgramOptions, options: RunOptions, reporter: SearchR
 
 
 def run(search: Callable[[], object], options: RunOptions, reporter: SearchReporter | None) -> int:
-    """Runs what runs searches, which are shown by a reporter; the exit code."""
+    """Runs a script of searches, which a reporter shows; the exit code."""
     _silence_loguru()
     reporting, optional = current_reporter.set(reporter), current_options.set(options)
     try:
@@ -498,7 +498,7 @@ def again(script: str) -> str:
 
 
 def _silence_loguru() -> None:
-    """What is logged is also told on the screen, where a log would tear the picture."""
+    """Log lines are told on the screen, where a log would tear the picture."""
     try:
         from loguru import logger
     except ModuleNotFoundError:

@@ -8,12 +8,14 @@ from tenuto.cli.chosen_jobs import kind_option, one_job
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, say, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.program import hint
 from tenuto.errors import NotFound
+from tenuto.jobs.directories import JobFile, job_files
 from tenuto.jobs.drawing import Cell, Column, Styled
-from tenuto.jobs.job_files import JobFile, job_files
 from tenuto.jobs.text import safe, size_text
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.packs import is_packed
 from tenuto.workspace.ports import FileKind
 
 
@@ -48,6 +50,8 @@ def command(job: str, every: bool, kind: str | None, workspace: str | None, as_j
         print_json({"directory": directory, "files": [_plain(one) for one in shown]})
         return
     say(safe(directory))
+    if key is not None and is_packed(catalogue.view.machine.files, directory):
+        note(f"it is packed: {hint(f'tenuto clean --unpack {detail.row.name} --yes')} puts it there")
     if shown:
         rows: list[list[Cell]] = [[_size(one), one.path] for one in shown]
         table([Column("size", right=True), Column("file", least=16)], rows)

@@ -8,8 +8,7 @@ from tenuto.cli.chosen_jobs import meant, run_option
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, say
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
-from tenuto.jobs.drawing import graph_dot, graph_lines, graph_svg
-from tenuto.jobs.job_graph import job_nodes, task_nodes
+from tenuto.jobs.drawing import graph_dot, graph_lines, graph_svg, job_nodes, task_nodes
 
 MOST_JOBS = 60
 """Jobs that are drawn one by one unless `--all` asks for more."""

@@ -12,13 +12,12 @@ from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
 from tenuto.cli.chosen_jobs import kind_option, meant, need_one_of
 from tenuto.cli.completions import complete_jobs
-from tenuto.cli.console import note, print_json, table
+from tenuto.cli.console import note, person, print_json, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option, yes_option
-from tenuto.cli.person import person
 from tenuto.jobs.drawing import Cell, Column, Styled
+from tenuto.jobs.removal import Killing, has_ended, kill
 from tenuto.jobs.row import Row
 from tenuto.jobs.source import ActedAs, Action
-from tenuto.jobs.stop import Killing, has_ended, kill
 from tenuto.lifecycle.owner_names import Door
 from tenuto.workspace.machine import this_machine
 
@@ -123,8 +122,8 @@ def _kill_here(catalogue: Catalogue, rows: list[Row], attempt: int | None, no_wa
     return [
         Killed(
             row,
-            ActedAs[one.acted.outcome.name],
-            one.acted.detail or ("" if one.acted.outcome.name == "ASKED" else one.acted.outcome.value),
+            one.acted.outcome,
+            one.acted.detail or ("" if one.acted.outcome is ActedAs.ASKED else one.acted.outcome.words),
             one.acted.attempt,
             True if no_wait else wait_for_end(one),
         )

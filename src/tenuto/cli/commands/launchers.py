@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import click
 
+import tenuto
 from tenuto.cli import exit_codes
 from tenuto.cli.console import print_json
 from tenuto.cli.options import json_option
@@ -28,6 +29,7 @@ from tenuto.scheduler.scheduler import Scheduler
 from tenuto.settings import Settings, load_settings
 from tenuto.tasks.hints import Param
 from tenuto.tasks.task import Task
+from tenuto.version import __version__
 from tenuto.workspace.claims import is_claimed
 from tenuto.workspace.job_directory import read_launch
 
@@ -59,7 +61,7 @@ class Probe(Task):
             "host": socket.gethostname(),
             "python": sys.version.split()[0],
             "executable": sys.executable,
-            "tenuto": os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+            "tenuto": [__version__, os.path.dirname(os.path.abspath(tenuto.__file__))],
             "now": time.time(),
         }
         Path(f"{_HELLO}.new").write_text(json.dumps(facts))
@@ -120,7 +122,12 @@ def _answered(launcher: Launcher, number: str, wait_s: float) -> list[Finding]:
             f"{facts['python']}, {facts['executable']}",
             f"this one is {here}: set {launcher.name}.python, or load the same module there",
         ),
-        Finding("tenuto", True, facts["tenuto"]),
+        Finding(
+            "tenuto",
+            facts["tenuto"][0] == __version__,
+            "{}, {}".format(*facts["tenuto"]),
+            f"this one is {__version__}: install the same one there",
+        ),
         Finding(
             "disk",
             late_s is not None and late_s < LATE_S,
@@ -235,6 +242,8 @@ def test_command(name: str | None, workspace: str | None, wait_s: float, as_json
     launchers = Launchers(settings)
     launcher = launchers.named(name or settings.launcher)
     place = settings.workspace(workspace) if workspace else Path.cwd()
+    while not place.exists():  # the workspace of a sweep that is to come: its files go where it will be
+        place = place.parent
     with tempfile.TemporaryDirectory(prefix=".tenuto-probe-", dir=place) as folder:
         findings = probe(launcher, Path(folder), settings, wait_s)
     launchers.close()

@@ -226,7 +226,7 @@ def _follow(view: WorkspaceView, key: JobKey, log: Follower) -> int:
                 look_at = now + LOOK_EVERY_S
                 has_ended = _has_ended(view, key)
                 if has_ended:
-                    continue  # what it printed last, between the last read and its end
+                    continue  # its last lines, between the last read and its end
             news = watch.wait(LOOK_EVERY_S)
             is_untold = news is News.NOTHING and watch.is_told
             if news is News.STATE:
@@ -263,6 +263,6 @@ class _Lines:
             click.echo(safe_lines(line))
 
     def end(self) -> None:
-        """Prints what had no line end."""
+        """Prints the unfinished line."""
         if self._pending:
             click.echo(safe_lines(self._pending))

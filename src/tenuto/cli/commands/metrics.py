@@ -14,7 +14,7 @@ from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, say, table, window_width
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.errors import NotFound
-from tenuto.jobs.drawing import Cell, Column, Point, scatter, spark_line
+from tenuto.jobs.drawing import Cell, Column, PlotPoint, scatter, spark_line
 from tenuto.jobs.metrics import is_wanted, last_point, metric_rows
 from tenuto.jobs.row import Row
 from tenuto.workspace.points import Points
@@ -97,7 +97,7 @@ def _csv(logged: Logged, names: Sequence[str]) -> str:
 
 def _plot(points: Points) -> None:
     for name, curve in points.items():
-        drawn = [Point(one.step, one.value) for one in curve if math.isfinite(one.value)]
+        drawn = [PlotPoint(one.step, one.value) for one in curve if math.isfinite(one.value)]
         if drawn:
             for line in scatter(drawn, "step", name, window_width() or PLOT_COLUMNS):
                 say(line)

@@ -9,19 +9,27 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from tenuto import __version__
 from tenuto.cli.console import json_text, print_json
 from tenuto.cli.options import json_option
-from tenuto.cli.service_options import address_options, arguments_of, log_option, sandbox_option, tls_options
+from tenuto.cli.service_options import (
+    address_options,
+    arguments_of,
+    log_option,
+    remote_options,
+    sandbox_option,
+    tls_options,
+)
 from tenuto.errors import JobServiceError, TenutoError
 from tenuto.service.configuration import (
     NODE_SECRET,
-    node_address,
+    address_of,
     node_limits,
     node_plan,
     node_secret,
@@ -73,7 +81,7 @@ def command(
     given = {"host": host, "port": port, "data": data, "database": db, "sandbox": sandbox}
     arguments = arguments_of("node", {**given, "token_file": token_file})
     settings = load_settings(arguments, foreign=NODE_SECTIONS)
-    address = node_address(settings, (tls_cert, tls_key))
+    address = address_of(settings.node, settings.service, (tls_cert, tls_key))
     machine = this_machine()
     exposed = not address.is_loopback
     tls = (tls_cert, tls_key)
@@ -114,19 +122,13 @@ def command(
 
 ASK_S = 10.0
 LOOK_S = 0.5
-F = TypeVar("F", bound=Callable[..., Any])
 
 
-def remote_options(command: F) -> F:
-    """`--url`, `--token-file`."""
-    command = click.option(
-        "--token-file", type=click.Path(dir_okay=False, path_type=Path), help="The file with its secret."
-    )(command)
-    return click.option("--url", help="The node; that of the settings if it is not given.")(command)
+node_options = remote_options("its secret", "The node; by default the one of the settings.")
 
 
 @command.command("drain")
-@remote_options
+@node_options
 @click.option("--no-wait", is_flag=True, help="Return at once, and not when the node is empty.")
 @json_option
 def drain(url: str | None, token_file: Path | None, no_wait: bool, as_json: bool) -> None:
@@ -145,7 +147,7 @@ def drain(url: str | None, token_file: Path | None, no_wait: bool, as_json: bool
 
 
 @command.command("resume")
-@remote_options
+@node_options
 @json_option
 def resume(url: str | None, token_file: Path | None, as_json: bool) -> None:
     """Let a node take jobs again."""
@@ -167,8 +169,9 @@ def _asking(url: str | None, token_file: Path | None) -> Callable[[str, str], di
             with urllib.request.urlopen(request, timeout=ASK_S) as answer:
                 said: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
-            with error:
-                said = _json(error.read())
+            said = {}
+            with error, suppress(ValueError, TypeError):
+                said = dict(json.load(error))
             if "payloads" not in said:  # a node that drains is not well, and says so
                 why = said.get("message") or f"HTTP {error.code}"
                 raise JobServiceError(
@@ -179,11 +182,3 @@ def _asking(url: str | None, token_file: Path | None) -> Callable[[str, str], di
         return said
 
     return ask
-
-
-def _json(raw: bytes) -> dict[str, Any]:
-    try:
-        said = json.loads(raw)
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}

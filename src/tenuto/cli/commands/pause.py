@@ -1,4 +1,4 @@
-"""`tenuto pause`, and what it shares with `tenuto resume`."""
+"""`tenuto pause`, and the part that it shares with `tenuto resume`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
 from tenuto.cli.chosen_jobs import groups_of, is_filter, kind_option, meant
 from tenuto.cli.completions import complete_runs
-from tenuto.cli.console import note, print_json
+from tenuto.cli.console import note, person, print_json
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
-from tenuto.cli.person import person
 from tenuto.errors import NotFound
 from tenuto.jobs.row import Group
 from tenuto.jobs.source import Acted, ActedAs, Action
@@ -43,7 +42,7 @@ def steering(action: Action, done: str, about: str) -> click.Command:
 
 
 def _groups(catalogue: Catalogue, word: str, kind: str | None) -> list[Group]:
-    """The group with this name, or those of the jobs that a filter matches."""
+    """The group with this name, or the groups of the jobs that a filter matches."""
     if not is_filter(word):
         return [catalogue.group(word, kind=kind)]
     if found := groups_of(catalogue, meant(catalogue, [word], kind=kind).rows, kind):

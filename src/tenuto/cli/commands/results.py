@@ -18,8 +18,8 @@ from tenuto.cli.console import note, print_json, say, table, window_width
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.errors import NotFound
-from tenuto.jobs.drawing import Cell, Column, Point, bars, histogram, scatter
-from tenuto.jobs.metrics import metric_column
+from tenuto.jobs.drawing import Cell, Column, PlotPoint, bars, histogram, scatter
+from tenuto.jobs.metrics import JobUsage, metric_column
 from tenuto.jobs.query import order_key
 from tenuto.jobs.result_table import (
     ResultRow,
@@ -35,11 +35,12 @@ from tenuto.jobs.result_table import (
 )
 from tenuto.jobs.row import Row
 from tenuto.jobs.text import duration, safe
-from tenuto.jobs.usage import JobUsage
 from tenuto.launchers.requirements import about_size
 from tenuto.lifecycle.owner_names import Door
 
 PLOT_COLUMNS = 80
+MOST_READ = 5000
+"""Jobs whose results are read where nothing was asked for that needs all."""
 AGGREGATES: dict[str, Callable[[Sequence[float]], float | None]] = {
     "mean": statistics.fmean,
     "std": lambda sizes: statistics.stdev(sizes) if len(sizes) > 1 else None,
@@ -131,7 +132,12 @@ def command(
         raise click.UsageError("--usage goes with filters, --limit, --csv and --json alone")
     functions, wanted = _aggregates(agg), [metric_column(one) for one in metrics]
     catalogue = open_catalogue(workspace)
-    found, _, known = meant(catalogue, words, run=run, every=every)
+    if any((words, every, run, sort, grouped, as_json, as_csv, plot, usage)):
+        found, _, known = meant(catalogue, words, run=run, every=every)
+    else:
+        found, known = catalogue.newest(MOST_READ)
+        if known > MOST_READ:
+            note(f"of {known} jobs the newest {MOST_READ}; a filter, --run, --sort and --csv look at all")
     if usage:
         _show_usage(catalogue, found[:limit], as_json=as_json, as_csv=as_csv)
         return
@@ -390,7 +396,7 @@ def _plot(wanted: str, rows: Sequence[ResultRow]) -> None:
 
 def _over(across: str, upright: str, measured: Sequence[tuple[ResultRow, float]], room: int) -> list[str]:
     """The second column over the first: points, or the mean for each word if the first is none of numbers."""
-    points = [Point(x, size) for row, size in measured if (x := number(row.get(across))) is not None]
+    points = [PlotPoint(x, size) for row, size in measured if (x := number(row.get(across))) is not None]
     if len(points) == len([row for row, _ in measured if row.get(across) is not None]):
         return scatter(points, across, upright, room)
     groups: dict[str, list[float]] = {}

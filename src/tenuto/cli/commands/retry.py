@@ -8,12 +8,11 @@ from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
 from tenuto.cli.chosen_jobs import Meant, kind_option, meant, need_one_of
 from tenuto.cli.completions import complete_jobs, complete_runs
-from tenuto.cli.console import note, print_json, say, state_cell, styled
+from tenuto.cli.console import note, person, print_json, say, state_cell, styled
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
-from tenuto.cli.person import person
 from tenuto.cli.program import hint
 from tenuto.experiments.workspace_view import WorkspaceView
-from tenuto.jobs.directories import Outcome, Seen
+from tenuto.jobs.directories import Seen
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.retry import PreparedRetries, Retrying, prepare, retry_launcher, submit
 from tenuto.jobs.row import Row, shown_name
@@ -98,7 +97,7 @@ def command(
 def _retry_here(
     view: WorkspaceView, settings: Settings, keys: list[JobKey], seen: Seen, as_json: bool
 ) -> tuple[list[dict[str, object]], bool]:
-    """Runs jobs of experiments again, and waits for them: what came of each, and whether all are done."""
+    """Runs jobs of experiments again, and waits for them: the outcome of each, and whether all are done."""
     if not keys:
         return [], True
     scheduler = Scheduler.instance()
@@ -120,7 +119,7 @@ def _retry_here(
 def _retry_elsewhere(
     catalogue: Catalogue, rows: list[Row], as_json: bool
 ) -> tuple[list[dict[str, object]], bool]:
-    """Hands candidates to their workers again; says what came of each, and whether all will be tried."""
+    """Hands candidates to their workers again; the outcome of each, and whether all will be tried."""
     acted = catalogue.act(Action.RETRY, rows, by=person())
     names = {row.key: row.name for row in rows}
     for one in () if as_json else acted:
@@ -164,7 +163,7 @@ def _plain(prepared: PreparedRetries, submitted: list[Job]) -> list[dict[str, ob
             "name": shown_name(job.job_id),
             "task": job.task_id,
             "state": job.state.name.lower(),
-            "outcome": Outcome.RETRIED.name.lower(),
+            "outcome": ActedAs.RETRIED.value,
             "reason": job.failure_status.name.lower() if job.failure_status else None,
             "message": job.standing.message,
             "attempt": job.attempt,
@@ -177,7 +176,7 @@ def _plain(prepared: PreparedRetries, submitted: list[Job]) -> list[dict[str, ob
             "name": shown_name(one.key.job_id),
             "task": one.key.task_id,
             "state": "refused",
-            "outcome": one.outcome.name.lower(),
+            "outcome": one.outcome.value,
             "reason": None,
             "message": one.detail,
             "attempt": None,

@@ -15,7 +15,7 @@ from tenuto.cli import exit_codes
 from tenuto.cli.completions import complete_files
 from tenuto.cli.console import print_json
 from tenuto.cli.detach import Handshake, detach_option, handshake_option, start_detached
-from tenuto.cli.options import impose_notify, notify_option, without_notify
+from tenuto.cli.options import given_without, impose_notify, notify_option
 from tenuto.cli.program import called_as, short_path
 from tenuto.cli.session import (
     Request,
@@ -29,15 +29,15 @@ from tenuto.cli.session import (
 from tenuto.errors import TenutoError
 from tenuto.experiments.checked_arguments import RunMode
 from tenuto.experiments.display import tag_text
+from tenuto.experiments.environment import imposed_command
+from tenuto.experiments.overview import Durations, ForecastJob, makespan
 from tenuto.experiments.submissions import Intent, PlannedJob
-from tenuto.jobs.difference import plain_side
-from tenuto.jobs.forecast import Durations, ForecastJob, makespan
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import Nearest, nearest_earlier
+from tenuto.jobs.parameters import plain_side
 from tenuto.jobs.query import read_question
 from tenuto.jobs.text import duration, safe
-from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.work import TaskWork
+from tenuto.scheduler.jobs import Job, TaskWork
 from tenuto.tasks.arguments import text
 from tenuto.tasks.hints import Role
 from tenuto.tasks.schema import schema_of
@@ -271,7 +271,7 @@ class FileCommand(click.Command):
 
 
 def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The file, and what can be said of it."""
+    """The file, and its options."""
     for decorate in (
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]..."),
         click.argument("file", metavar="FILE", shell_complete=complete_files),
@@ -315,7 +315,7 @@ def request_of(
     rerun_changed: bool | None = None,
     rerun: str | None = None,
 ) -> Request:
-    """What was asked for; refuses what a script decides for itself."""
+    """The options given; refuses options that a script decides for itself."""
     if not module:
         click.Path(exists=True, dir_okay=False).convert(file, None, None)
     if rerun is not None:
@@ -387,11 +387,9 @@ def command(
         ctx.exit(show_plan(request, json=json, everything=False))
     request = request._replace(fail_fast=fail_fast)
     mode = RunMode.GENERATE_ONLY if generate_only else RunMode.PREPARE if prepare else None
-    ctx.exit(
-        run_request(
-            request, without_notify(sys.argv[1:]), json=json, mode=mode, handshake=Handshake(handshake)
-        )
-    )
+    retry = given_without(arguments, options=("--notify", "--handshake"))
+    imposed_command.set(("tenuto", *retry))
+    ctx.exit(run_request(request, retry, json=json, mode=mode, handshake=Handshake(handshake)))
 
 
 def run_request(
@@ -402,7 +400,7 @@ def run_request(
     mode: RunMode | None = None,
     handshake: Handshake | None = None,
 ) -> int:
-    """Runs a file, shows how it goes, and says at the end what came of it."""
+    """Runs a file, shows its progress, and tells its outcome."""
     program = called_as()  # before the script sees arguments of its own
     session = Session(open_progress(sys.stderr))
     if handshake is not None:

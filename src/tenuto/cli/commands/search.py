@@ -251,7 +251,7 @@ def remove(name: str, yes: bool, workspace: str | None, as_json: bool) -> int:
 
 
 def _changed(as_json: bool, name: str, is_changed: bool, done: str, why: str, **more: int) -> int:
-    """Tells what was done to a search, or `why` nothing was; the exit code."""
+    """Tells the outcome of an action on a search, or `why` there was none; the exit code."""
     if as_json:
         print_json({"search": name, **more, "changed": is_changed}, None)
     else:

@@ -18,13 +18,13 @@ from tenuto.database import refuse_unusable
 from tenuto.errors import TenutoError
 from tenuto.service.callbacks import CallbackHosts
 from tenuto.service.configuration import (
+    address_of,
     database_of,
     node_plan,
     offered,
     refuse_strangers,
     remote_nodes,
     secret_in,
-    server_address,
 )
 from tenuto.service.guard import Proxies
 from tenuto.service.http_server import ServedApp, run
@@ -75,7 +75,7 @@ def command(
     tls = (tls_cert, tls_key)
     offer = _Offer(arguments, services, with_node)
     settings, found = offer.read()
-    address = server_address(settings.service, tls)
+    address = address_of(settings.service, settings.service, tls)
     refuse_strangers(address, settings.service.auth, is_insecure=insecure)
     server, embedded = _assembled(offer, settings, found, tls)
 
@@ -111,7 +111,7 @@ class _Offer(NamedTuple):
 def _assembled(
     offer: _Offer, settings: Settings, found: dict[str, Offered], tls: tuple[Path | None, Path | None]
 ) -> tuple[Server, EmbeddedNode | None]:
-    """The server, and the node inside it; refuses what cannot work before anything is touched."""
+    """The server, and the node inside it; refuses settings that cannot work before anything is touched."""
     service, machine = settings.service, this_machine()
     Proxies(service.prefix, service.trusted_proxies)
     CallbackHosts(service.callback_hosts)
@@ -132,7 +132,7 @@ def _assembled(
 def _plan_inside(settings: Settings, tls: tuple[Path | None, Path | None]) -> NodePlan:
     """How the node inside the server is to be."""
     service = settings.service
-    exposed = service.auth == "tokens" or not server_address(service, tls).is_loopback
+    exposed = service.auth == "tokens" or not address_of(service, service, tls).is_loopback
     under = service.data.absolute()
     return node_plan(settings, process_environment(), under=under, is_exposed=exposed, tls=tls)
 

@@ -16,6 +16,7 @@ from tenuto.cli.console import ago, note, print_json, say, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.errors import NotFound
+from tenuto.experiments.workspace_view import MOST_COUNTED
 from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.result_table import cell_text
 from tenuto.jobs.row import Group, PlainGroup, Row, plain_group, plain_row
@@ -68,6 +69,9 @@ def command(word: str | None, kind: str | None, workspace: str | None, as_json: 
         note("nothing was run here yet" if word is None else "no job matches")
         return
     _show_groups(counted, now)
+    for group, counts in counted:
+        if _is_large(group, counts):
+            note(f"{group.name}: so many jobs are not looked at; its run wrote these counts")
     _show_running(running, now)
     _show_hints(counted, running)
 
@@ -78,18 +82,24 @@ def _newest(groups: list[Group]) -> list[Group]:
 
 
 def _running(catalogue: Catalogue, counted: Counted) -> list[Row]:
-    busy = {
-        group.door for group, counts in counted if any(state.running() and counts[state] for state in counts)
-    }
-    shown = [
-        row
-        for source in catalogue.sources
-        if source.door in busy
-        for chunk in source.listed()
-        for row in chunk
-        if row.state.running()
+    at_work = [
+        group
+        for group, counts in counted
+        if any(state.running() and counts[state] for state in counts) and not _is_large(group, counts)
     ]
+    busy = {group.door for group in at_work}
+    if any(_is_large(*one) for one in counted):
+        chunks = (chunk for group in at_work for chunk in catalogue.source(group.group).rows(group.group))
+    else:
+        chunks = (chunk for source in catalogue.sources if source.door in busy for chunk in source.listed())
+    rows = {row.key: row for chunk in chunks for row in chunk}
+    shown = [row for row in rows.values() if row.state.running()]
     return shown + (catalogue.running_unlisted() if busy - {one.door for one in catalogue.sources} else [])
+
+
+def _is_large(group: Group, counts: Mapping[JobState, int]) -> bool:
+    """Whether a run has so many jobs that its process counts them."""
+    return group.door is Door.EXPERIMENTS and sum(counts.values()) > MOST_COUNTED
 
 
 def _plain(group: Group, counts: Mapping[JobState, int]) -> PlainGroup:
@@ -107,8 +117,8 @@ def _about(catalogue: Catalogue, name: str, kind: str | None, now: datetime) -> 
     except NotFound as unknown:
         try:
             return plain_row(catalogue.row(name, kind=kind), now)
-        except NotFound:
-            raise unknown from None
+        except NotFound as no_job:
+            raise (no_job if "#" in name else unknown) from None
     return {**_plain(group, catalogue.counts(group)), **catalogue.source(group.group).about(group.group)}
 
 

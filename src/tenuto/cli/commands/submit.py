@@ -12,6 +12,7 @@ import click
 from tenuto.cli import exit_codes
 from tenuto.cli.console import json_text, note, print_json
 from tenuto.cli.options import json_option
+from tenuto.cli.service_options import remote_options
 from tenuto.client import Client, ClientError, Remote, RequestDenied, WaitTimeout
 from tenuto.errors import InvalidValue, NotFound
 from tenuto.jobs.text import safe_lines
@@ -23,13 +24,7 @@ TAIL = 20
 _ID = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.-]*#)?([0-9]{1,19})", re.ASCII)
 
 
-def server_options(command: F) -> F:
-    """`--url`, `--token-file`."""
-    file = click.Path(exists=True, dir_okay=False, path_type=Path)
-    command = click.option("--token-file", type=file, help="The file that holds your token.")(command)
-    return click.option("--url", metavar="URL", help="The server; by default the one of the settings.")(
-        command
-    )
+server_options = remote_options("your token", "The server; by default the one of the settings.")
 
 
 def wait_options(command: F) -> F:
@@ -78,7 +73,7 @@ def _client(url: str | None, token_file: Path | None) -> Client:
 
 
 def _answered(act: Callable[[], int]) -> int:
-    """The exit code of what is asked of a server."""
+    """The exit code of a question to a server."""
     try:
         return act()
     except WaitTimeout as error:
@@ -201,7 +196,7 @@ def cancel(id: int, url: str | None, token_file: Path | None, as_json: bool) -> 
 
 
 def _ended(job: Remote, timeout_s: float | None, output: Path | None, as_json: bool) -> int:
-    """Waits for the end of a job, telling how it goes, and unpacks what it left."""
+    """Waits for the end of a job, telling its progress, and unpacks its result."""
     told = ""
 
     def seen(found: dict[str, Any]) -> None:

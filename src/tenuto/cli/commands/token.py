@@ -13,8 +13,7 @@ import click
 
 from tenuto.cli.console import json_text, print_json, table
 from tenuto.cli.options import json_option
-from tenuto.database import Database
-from tenuto.database.engine import SQLITE, database_url
+from tenuto.database import SQLITE, Database, database_url
 from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Column
 from tenuto.jobs.text import duration, safe_lines, size_text
@@ -128,7 +127,7 @@ def create(
 @db_option
 @json_option
 def list_(db: str | None, as_json: bool) -> None:
-    """List the tokens, without what makes them valid."""
+    """List the tokens, without their secrets."""
     database, tokens = _tokens(db)
     try:
         rows, now_ms = tokens.listed(), tokens.now_ms()

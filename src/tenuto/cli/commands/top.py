@@ -12,9 +12,8 @@ import click
 
 from tenuto import __version__
 from tenuto.cli import exit_codes
-from tenuto.cli.console import print_json
+from tenuto.cli.console import person, print_json
 from tenuto.cli.options import LOOPBACK, json_option, open_catalogue, workspace_option
-from tenuto.cli.person import person
 from tenuto.errors import NotFound
 from tenuto.jobs.query import read_question
 from tenuto.light import late
@@ -95,7 +94,7 @@ def _check_terminal(ctx: click.Context) -> None:
 def _provider(
     url: str | None, code: str | None, workspace: str | None, read_only: bool
 ) -> Iterator[tuple[StateProvider, Sequence[str]]]:
-    """What is watched, here or elsewhere, and the names of its groups, the newest first."""
+    """The watched workspace, here or elsewhere, and the names of its groups, the newest first."""
     if url is not None and code is not None:
         remote = RemoteProvider(url, code, _code_of(url))
         try:

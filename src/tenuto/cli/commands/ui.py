@@ -14,9 +14,8 @@ import click
 
 from tenuto import __version__
 from tenuto.cli import exit_codes
-from tenuto.cli.console import note, print_json
+from tenuto.cli.console import note, person, print_json
 from tenuto.cli.options import LOOPBACK, json_option, open_catalogue, open_workspace, workspace_option
-from tenuto.cli.person import person
 from tenuto.errors import NotFound
 from tenuto.jobs.tcp_ports import LOCALHOST
 from tenuto.light import late

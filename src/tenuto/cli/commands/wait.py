@@ -15,13 +15,13 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import is_filter, job_or_group, kind_option, meant
+from tenuto.cli.chosen_jobs import is_filter, job_or_group, kind_option, meant, question_of
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import note, print_json, say
 from tenuto.cli.options import json_option, notify_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.clock import Clock
-from tenuto.errors import NotFound, TenutoError
+from tenuto.errors import FilterError, NotFound, TenutoError
 from tenuto.jobs.notify import Notice, given_on_command_line, send
 from tenuto.jobs.row import JOBS_FAILED, Group, Row, plain_row
 from tenuto.jobs.source import Feed, Source
@@ -41,7 +41,7 @@ _ENDED_BADLY = ("FAILING", "STOPPED")
 
 @unique
 class WaitState(Enum):
-    """What came of a wait."""
+    """The outcome of a wait."""
 
     DONE = "done"
     FAILED = "failed"
@@ -54,7 +54,7 @@ class WaitState(Enum):
 
 
 class Came(NamedTuple):
-    """What came of a wait."""
+    """The outcome of a wait."""
 
     state: WaitState
     event: str
@@ -77,6 +77,8 @@ class Awaited(NamedTuple):
     group: Group
     keys: frozenset[str] | None = None
     """Keys of the jobs; None: every job of the group, later ones too."""
+    names: tuple[str, ...] = ()
+    """The jobs, as people call them."""
 
 
 class Waiting:
@@ -167,7 +169,7 @@ class Waiting:
                 if known is not None:
                     self._groups[group] = known
 
-    # What is known
+    # The groups so far
 
     def _rows_of(self, awaited: Awaited) -> Iterator[Row]:
         for key, row in self._rows.get(awaited.group.group, {}).items():
@@ -226,7 +228,7 @@ class Waiting:
         return None
 
     def _whole(self) -> Came | None:
-        """What came of all that was awaited; None while it is at work."""
+        """The outcome of all that was awaited; None while it is at work."""
         found = [self._verdict(one) for one in self._awaited]
         if any(state is None for state in found):
             return None
@@ -243,9 +245,7 @@ class Waiting:
         ended = [row for row in rows if self._has_ended(row)]
         has_ended = len(ended) == len(rows) and (awaited.keys is not None or not group.live)
         if not has_ended:
-            if group.live or any(row.state.running() for row in rows):
-                return None
-            return None if self._is_attended(group) else WaitState.UNATTENDED
+            return self._unless_unattended(group, rows)
         is_failed = any(row.state is JobState.ERROR for row in rows)
         is_retried = not is_failed and group.message == JOBS_FAILED
         if awaited.keys is None and not is_retried and group.state.lower() not in ("done", "running"):
@@ -257,12 +257,18 @@ class Waiting:
             is_failed = any(f"({reason})" in group.state for reason in _ENDED_BADLY)
             succeeded = any(row.state is JobState.DONE for row in rows)
             return WaitState.FAILED if is_failed or not succeeded else WaitState.DONE
-        if any(row.state.running() for row in rows) or self._is_attended(group):
-            return None
-        return WaitState.UNATTENDED
+        return self._unless_unattended(group, rows)
 
-    def _is_attended(self, group: Group) -> bool:
-        return self._source_of(group.group).driver(group.group).is_at_work is not False
+    def _unless_unattended(self, group: Group, rows: Sequence[Row]) -> WaitState | None:
+        """None while a driver is at work, or a job runs without one: else nothing more will happen."""
+        is_running = any(row.state.running() for row in rows)
+        if group.door is Door.EXPERIMENTS and (group.live or is_running):
+            return None  # their rows are what directories show
+        driver = self._source_of(group.group).driver(group.group)
+        if driver.is_at_work is not False:
+            return None
+        has_payloads = is_running if driver.has_payloads is None else driver.has_payloads
+        return None if has_payloads else WaitState.UNATTENDED
 
     def _came(self, state: WaitState, event: str, *, about: Iterable[Row] = (), message: str = "") -> Came:
         rows = self._every()
@@ -286,6 +292,8 @@ class Waiting:
 
 MOST_NAMED = 20
 """How many failed jobs a line of text names."""
+MOST_IN_TITLE = 3
+"""So few jobs are named one by one; of more, their groups."""
 _CODES = {
     WaitState.DONE: exit_codes.OK,
     WaitState.IDLE: exit_codes.OK,
@@ -341,10 +349,15 @@ def command(
         if verbose and not wait.is_told:
             note("changes are found by a look once a second: the kernel or the database tells of none here")
     groups = list(dict.fromkeys(one.group.group.partition(":")[2] for one in awaited))
-    _show(catalogue, came, groups, as_json)
+    title = _title(awaited)
+    _show(catalogue, came, groups, title, as_json)
+    if not awaited:
+        _tell_unattended(catalogue, kind)
     if told is not None:
-        title, state = ", ".join(groups) or "nothing", came.state.value
-        notice = Notice(came.event, f"{title}: {state}", _line(came, groups), title, state, len(came.failed))
+        state = came.state.value
+        notice = Notice(
+            came.event, f"{title}: {state}", _line(came, title), ", ".join(groups), state, len(came.failed)
+        )
         problem = send(told, notice)
         if problem is not None:
             note(f"the notice could not be sent: {problem}")
@@ -352,13 +365,26 @@ def command(
 
 
 def _awaited(catalogue: Catalogue, names: Sequence[str], kind: str | None) -> list[Awaited]:
-    """What names stand for, each a job or a group; or the jobs that a filter matches."""
-    if any(map(is_filter, names)):
-        rows = meant(catalogue, names, kind=kind).rows
+    """The job or group of each name; or the jobs that a filter matches."""
+    filters = [name for name in names if is_filter(name)]
+    if filters and _is_one_filter(names):
+        filters, names = [*names], ()
+    found = [one for name in names if name not in filters for one in _of_name(catalogue, name, kind)]
+    if filters:
+        rows = meant(catalogue, filters, kind=kind).rows
         if not rows:
-            raise NotFound(f"no job matches {' '.join(names)!r}; `tenuto jobs` lists them")
-        return _of_rows(catalogue, rows)
-    return [awaited for name in names for awaited in _of_name(catalogue, name, kind)]
+            raise NotFound(f"no job matches {' '.join(filters)!r}; `tenuto jobs` lists them")
+        found += _of_rows(catalogue, rows)
+    return found
+
+
+def _is_one_filter(names: Sequence[str]) -> bool:
+    """True if the words are one filter, as a shell divides it where it was not quoted."""
+    try:
+        question_of(names)
+    except FilterError:
+        return len(names) == 1  # it says what is wrong
+    return True
 
 
 def _of_name(catalogue: Catalogue, name: str, kind: str | None) -> list[Awaited]:
@@ -374,15 +400,15 @@ def _of_name(catalogue: Catalogue, name: str, kind: str | None) -> list[Awaited]
 
 
 def _of_rows(catalogue: Catalogue, rows: Sequence[Row]) -> list[Awaited]:
-    keys: dict[str, set[str]] = {}
+    jobs: dict[str, dict[str, str]] = {}
     for row in rows:
-        keys.setdefault(row.group, set()).add(row.key)
+        jobs.setdefault(row.group, {})[row.key] = row.name
     found = []
-    for name, some in keys.items():
+    for name, some in jobs.items():
         group = catalogue.source(name).group(name) if name else None
         if group is None:
             raise NotFound(f"no run lists {', '.join(sorted(some)[:3])}: nothing will start or end it")
-        found.append(Awaited(group, frozenset(some)))
+        found.append(Awaited(group, frozenset(some), tuple(some.values())))
     return found
 
 
@@ -393,21 +419,41 @@ def _at_work(catalogue: Catalogue, kind: str | None) -> list[Awaited]:
     ]
 
 
-def _show(catalogue: Catalogue, came: Came, groups: Sequence[str], as_json: bool) -> None:
+def _tell_unattended(catalogue: Catalogue, kind: str | None) -> None:
+    """Says which groups would be at work if they had a driver."""
+    for group in catalogue.groups(kind):
+        if group.take_up is not None and group.door is not Door.SERVICE:
+            counts = catalogue.source(group.group).counts(group.group)
+            if any(number for state, number in counts.items() if not state.finished()):
+                note(f"no driver is at work for {safe(group.group.partition(':')[2])}: {group.take_up}")
+
+
+def _title(awaited: Sequence[Awaited]) -> str:
+    """The groups, or the jobs where a few are awaited."""
+    found: dict[str, None] = {}
+    for one in awaited:
+        is_short = 0 < len(one.names) <= MOST_IN_TITLE
+        found |= dict.fromkeys(one.names if is_short else [one.group.group.partition(":")[2]])
+    return ", ".join(found) or "nothing"
+
+
+def _show(catalogue: Catalogue, came: Came, groups: Sequence[str], title: str, as_json: bool) -> None:
     if as_json:
         print_json(_plain(catalogue, came, groups))
         return
-    say(_line(came, groups))
-    for row in came.failed[:MOST_NAMED]:
+    say(_line(came, title))
+    is_named = came.state in (WaitState.FAILED, WaitState.WORKING)
+    told = [row for row in came.about or came.failed if row in came.failed] if is_named else []
+    for row in told[:MOST_NAMED]:
         cause = row.message or (row.reason.name.lower() if row.reason else "")
         note(f"{row.name} {row.task} failed: {cause}; {hint(f'tenuto why {row.name}')}")
-    if len(came.failed) > MOST_NAMED:
-        note(f"and {len(came.failed) - MOST_NAMED} more: {hint('tenuto jobs state=error')}")
+    if len(told) > MOST_NAMED:
+        note(f"and {len(told) - MOST_NAMED} more: {hint('tenuto jobs state=error')}")
     for command in came.take_up:
         note(f"no driver is at work; {counted(len(came.left), 'job')} left: {command}")
 
 
-def _line(came: Came, groups: Sequence[str]) -> str:
+def _line(came: Came, title: str) -> str:
     if came.state is WaitState.IDLE:
         return came.message
     numbers = [
@@ -418,12 +464,11 @@ def _line(came: Came, groups: Sequence[str]) -> str:
     ]
     told = ", ".join(f"{number} {word}" for number, word in numbers if number) or "no jobs"
     what = {WaitState.WORKING: "still at work", WaitState.UNATTENDED: "without a driver"}
-    head = safe(", ".join(groups))
     about = ", ".join(f"{row.name} {row.state.name.lower()}" for row in came.about)
     parts = [what.get(came.state, came.state.value), *([about] if about else [])]
     if came.event == "best":
         parts = [came.message]
-    return f"{head}: {safe('; '.join(parts))} ({told})"
+    return f"{safe(title)}: {safe('; '.join(parts))} ({told})"
 
 
 def _plain(catalogue: Catalogue, came: Came, groups: Sequence[str]) -> dict[str, Any]:

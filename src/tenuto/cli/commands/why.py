@@ -15,17 +15,18 @@ from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.experiments.job_past import explain_job
 from tenuto.experiments.workspace_view import WorkspaceView
-from tenuto.jobs.difference import ABSENT
+from tenuto.jobs.metrics import usage_of
+from tenuto.jobs.parameters import ABSENT
 from tenuto.jobs.result_table import flat_result, result_of
 from tenuto.jobs.row import Row, plain_row
 from tenuto.jobs.text import duration, energy, safe, truncate
-from tenuto.jobs.usage import usage_of
-from tenuto.jobs.view import JobDetail
+from tenuto.jobs.view import StoredDetail
 from tenuto.jobs.why import JobExplanation
 from tenuto.launchers.instructions import CarbonPlan, Instructions
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.tasks.tags import tag_words
 from tenuto.workspace.carbon import total
+from tenuto.workspace.packs import is_packed
 
 MOST_PARAMETERS = 40
 MOST_JOBS = 10
@@ -100,11 +101,11 @@ def _show_other(catalogue: Catalogue, key: str) -> None:
             _bullet(hint(step))
 
 
-def _used(detail: JobDetail) -> CarbonMetricsData | None:
+def _used(detail: StoredDetail) -> CarbonMetricsData | None:
     return total(one.metrics for one in detail.carbon.values() if one.metrics is not None)
 
 
-def _carbon_plan(detail: JobDetail) -> CarbonPlan | None:
+def _carbon_plan(detail: StoredDetail) -> CarbonPlan | None:
     """How its energy was to be measured; None if it was not."""
     try:
         return None if detail.launch is None else Instructions.of(detail.launch).carbon
@@ -112,7 +113,7 @@ def _carbon_plan(detail: JobDetail) -> CarbonPlan | None:
         return None
 
 
-def _show_energy(detail: JobDetail) -> None:
+def _show_energy(detail: StoredDetail) -> None:
     used = _used(detail)
     if used is not None:
         _bullet(f"used {energy(used)}, as far as it was measured")
@@ -165,7 +166,8 @@ def _show(view: WorkspaceView, why: JobExplanation) -> None:
         _bullet(sentence)
     _show_record(detail)
     _heading("where")
-    _bullet(detail.paths.directory)
+    packed = is_packed(view.machine.files, detail.paths.directory)
+    _bullet(f"{detail.paths.directory}{' (packed)' if packed else ''}")
     for run in detail.asked_by[:MOST_JOBS]:
         _bullet(f"run {run}")
     if why.next_steps:
@@ -174,7 +176,7 @@ def _show(view: WorkspaceView, why: JobExplanation) -> None:
             _bullet(hint(step))
 
 
-def _show_record(detail: JobDetail) -> None:
+def _show_record(detail: StoredDetail) -> None:
     """What its result was made of."""
     record = detail.record
     if not record:

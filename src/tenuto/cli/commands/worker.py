@@ -14,11 +14,12 @@ import click
 from tenuto.cli.console import print_json
 from tenuto.cli.options import json_option
 from tenuto.cli.session import let_go_of_closed_streams, tell
+from tenuto.errors import NotFound
 from tenuto.jobs.text import safe
 from tenuto.search.candidate_jobs import gpus_of
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.queues import open_listener
-from tenuto.search.search_run import Interrupts
+from tenuto.search.search_run import SearchInterrupts
 from tenuto.search.store import Store
 from tenuto.search.worker_loop import WorkerLoop
 from tenuto.settings import Settings, load_settings
@@ -29,7 +30,7 @@ DIED = 1
 _LOOK_S = 0.2
 
 
-class Worker:
+class WorkerProcess:
     """One process that evaluates candidates."""
 
     def __init__(
@@ -54,8 +55,10 @@ class Worker:
         self._settings = settings
         self._say = say
         self._database = open_database(settings, workspace)
+        store = Store(self._database)
+        self._refuse_unknown(store.names(), only or (), once)
         self._loop = WorkerLoop(
-            Store(self._database),
+            store,
             settings,
             workspace,
             machine,
@@ -66,6 +69,15 @@ class Worker:
             gpus=gpus,
         )
 
+    def _refuse_unknown(self, known: Collection[str], only: Collection[str], once: bool) -> None:
+        """Refuses a search that there is not; a worker that stays waits for it, and says so."""
+        for name in sorted({*only} - {*known}):
+            words = f"there is no search {name!r} in {self._database.shown_url}"
+            if once:
+                self._database.close()
+                raise NotFound(f"{words}; there are: {', '.join(known) or 'none'}")
+            self._say(f"{words} yet: waiting for it")
+
     def run(self) -> int:
         """Works until it is told to leave, and nothing runs any more; the exit code."""
         loop = self._loop
@@ -73,7 +85,7 @@ class Worker:
         def say(text: str) -> None:
             self._say(f"worker {loop.name}: {text}")
 
-        with Interrupts(
+        with SearchInterrupts(
             say,
             (loop.drain, "nothing more is claimed; waiting for what runs (again: stop it)"),
             (loop.abandon, "stopping what runs, and giving it back"),
@@ -94,7 +106,7 @@ class Worker:
         return DIED
 
     def ended(self) -> dict[str, Any]:
-        """What came of its work, for programs."""
+        """The outcome of its work, for programs."""
         error = None if self._loop.error is None else str(self._loop.error)
         return {"worker": self._loop.name, "evaluated": self._loop.evaluated, "error": error}
 
@@ -133,7 +145,7 @@ def command(
     """
     settings = load_settings(foreign=SEARCH_SECTIONS)
     path = Path(os.path.abspath(settings.workspace(workspace))) if workspace else default_workspace(settings)
-    worker = Worker(
+    worker = WorkerProcess(
         settings,
         path,
         lambda text: tell(safe(text)),

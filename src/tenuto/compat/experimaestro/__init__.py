@@ -27,12 +27,13 @@ _ELSEWHERE = {
     "ExperimentInfo": "tenuto.experiments.run_info",
 }
 _MODULES = frozenset(
-    "annotations connectors connectors.local core core.arguments core.context core.identifier core.objects "
-    "core.objects.config core.partial core.serialization core.types exceptions experiments experiments.cli "
-    "experiments.configuration generators launcherfinder launcherfinder.registry launcherfinder.specs "
-    "launchers launchers.direct launchers.slurm launchers.slurm.base notifications scheduler scheduler.base "
-    "scheduler.experiment scheduler.interfaces scheduler.jobs scheduler.services scheduler.transient "
-    "scheduler.workspace settings taskglobals tokens typingutils utils".split()
+    "annotations connectors connectors.local core core.arguments core.context core.identifier "
+    "core.objects core.objects.config core.partial core.serialization core.types exceptions experiments "
+    "experiments.cli experiments.configuration generators launcherfinder launcherfinder.parser "
+    "launcherfinder.registry launcherfinder.specs launchers launchers.direct launchers.slurm "
+    "launchers.slurm.base notifications scheduler scheduler.base scheduler.experiment "
+    "scheduler.interfaces scheduler.jobs scheduler.services scheduler.transient scheduler.workspace "
+    "settings taskglobals tokens typingutils utils".split()
 )
 """The modules of that package from which scripts import names; which name is in which is not checked."""
 
@@ -65,28 +66,38 @@ def SlurmOptions(
     time: str | None = None,
     mem: str | None = None,
     cpus_per_task: str | int | None = None,
-    gpus: int | None = None,
-    gpus_per_node: int | None = None,
+    gpus: str | int | None = None,
+    gpus_per_node: str | int | None = None,
     **named: Any,
 ) -> Any:
-    """Tenuto's `SlurmOptions` by their names; what has no counterpart is handed to sbatch as it is.
+    """Tenuto's `SlurmOptions` by their names; an option without a counterpart goes to sbatch as it is.
 
-    Raises `ParameterError` for what cannot be read.
+    Raises `ParameterError` for a value that cannot be read.
     """
     ours = {name: named.pop(name) for name in ("account", "qos", "partition", "constraint") if name in named}
     words = {"exclude", "mem_per_gpu", "nodelist", "ntasks_per_node"}
     if unknown := sorted(named.keys() - words):
         raise ParameterError(f"SlurmOptions has no {', '.join(unknown)}: {_PAGE}")
+    if gpus and gpus_per_node and gpus != gpus_per_node:
+        raise ParameterError("SlurmOptions: give gpus or gpus_per_node, not two numbers")
+    gpu_type, _, count = str(gpus or gpus_per_node or 0).rpartition(":")
     named["nodes"] = None if nodes == 1 else nodes
     extra = [f"--{name.replace('_', '-')}={value}" for name, value in named.items() if value is not None]
     return tenuto.SlurmOptions(
         **ours,
         time_s=_seconds(time) if time else None,
         memory_bytes=_bytes(mem) if mem else None,
-        cpus=int(cpus_per_task or 1),
-        gpus=gpus or gpus_per_node or 0,
+        cpus=_number("cpus_per_task", cpus_per_task or 1),
+        gpus=_number("gpus", count),
+        gpu_type=gpu_type or None,
         extra=tuple(extra),
     )
+
+
+def _number(name: str, given: str | int) -> int:
+    if not str(given).isdecimal():
+        raise ParameterError(f"SlurmOptions({name}={given!r}): write a whole number")
+    return int(given)
 
 
 _UNITS_S = {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}
@@ -111,6 +122,49 @@ def _bytes(mem: str) -> int:
     return int(found[1]) << _UNITS[found[2]]
 
 
+class _Gpus(tenuto.Requirement):
+    """A requirement of GPUs; `* count` asks for several."""
+
+    __slots__ = ()
+
+    def __mul__(self, count: int) -> tenuto.Requirement:
+        return tenuto.Requirement.parse(f"{self}*{count}")
+
+
+def cuda_gpu(*, mem: str | None = None) -> _Gpus:
+    """The requirement of a GPU."""
+    return _Gpus(tenuto.Requirement.parse(f"cuda(mem={mem})" if mem else "cuda").alternatives)
+
+
+def cpu(*, mem: str | None = None, cores: int = 1) -> tenuto.Requirement:
+    """The requirement of processors and memory."""
+    return tenuto.Requirement.parse(f"cpu(cores={cores}{f', mem={mem}' if mem else ''})")
+
+
+def duration(timespec: str | int) -> tenuto.Requirement:
+    """The requirement of time: a text such as `4h`, or seconds."""
+    unit = "s" if isinstance(timespec, int) else ""
+    return tenuto.Requirement.parse(f"duration={timespec}{unit}")
+
+
+class ContextPathGenerator(tenuto.PathGenerator):
+    """Tenuto's `PathGenerator`; a function is given what their functions are: a context, and the config."""
+
+    __slots__ = ()
+
+    def __init__(self, path: Any = "", **named: Any) -> None:
+        function = path if callable(path) else None
+        super().__init__((lambda config: function(_JobFolder(), config)) if function else path, **named)
+
+
+class _JobFolder:
+    """The context of a `PathGenerator`: the paths that it makes are relative to the job's directory."""
+
+    def currentpath(self) -> Path:
+        """The directory itself."""
+        return Path()
+
+
 class LocalConnector:
     """Stands for this machine, where their launchers are given one."""
 
@@ -132,13 +186,11 @@ def DirectLauncher(connector: LocalConnector | None = None) -> str:
 
 
 def SlurmLauncher(*, options: Any = None, connector: Any = None, **named: Any) -> Any:
-    """Tenuto's `SlurmLauncher`; raises `ParameterError` for what it cannot do."""
-    if (
-        not isinstance(connector, LocalConnector | None)
-        or named.get("main") is not None
-        or named.get("launcherenv")
-    ):
-        raise ParameterError(f"SlurmLauncher takes no connector, main or launcherenv here: {_PAGE}")
+    """Tenuto's `SlurmLauncher`; raises `ParameterError` for an option that it cannot follow."""
+    named.pop("interval", None)  # how often to ask Slurm is a setting
+    refused = [name for name, value in named.items() if value]
+    if not isinstance(connector, LocalConnector | None) or refused:
+        raise ParameterError(f"SlurmLauncher takes no {', '.join(refused) or 'connector'} here: {_PAGE}")
     return tenuto.SlurmLauncher(options)
 
 
@@ -154,11 +206,18 @@ _PLAIN: dict[str, Any] = {
     "TagDict": dict[str, Any],
     "DirectLauncher": DirectLauncher,
     "LocalConnector": LocalConnector,
+    "PathGenerator": ContextPathGenerator,
     "ConfigurationBase": ConfigurationBase,
     "ExperimentHelper": ExperimentHelper,
     "configuration": configuration,
     "SlurmLauncher": SlurmLauncher,
     "SlurmOptions": SlurmOptions,
+    "cpu": cpu,
+    "cuda_gpu": cuda_gpu,
+    "duration": duration,
+    "parse": tenuto.Requirement.parse,
+    "HostRequirement": tenuto.Requirement,
+    "__version__": tenuto.__version__,
 }
 
 

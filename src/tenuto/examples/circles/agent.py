@@ -18,7 +18,7 @@ PAIRS = np.triu_indices(26, 1)
 
 
 def slack(flat: Array) -> Array:
-    """What must not be below 0: the gaps between circles, and to the four sides of the square."""
+    """The values that must not be below 0: the gaps between circles, and to the four sides of the square."""
     x, y, r = flat.reshape(3, -1)
     i, j = PAIRS
     gaps = np.hypot(x[i] - x[j], y[i] - y[j]) - r[i] - r[j]

@@ -39,7 +39,7 @@ def packing(program_path: str) -> tuple[Any, Any, Any]:
 
 
 def worth(centers: Any, radii: Any, claimed: Any) -> float:
-    """The sum of the radii, less what overlaps; raises `ValueError` for what is no packing."""
+    """The sum of the radii, less all overlaps; raises `ValueError` for anything but a packing."""
     points = [(float(x), float(y)) for x, y in centers]
     sizes = [float(radius) for radius in radii]
     if len(points) != COUNT or len(sizes) != COUNT:

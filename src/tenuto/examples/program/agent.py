@@ -1,7 +1,7 @@
 """An agent that knows no better than to stir a number: it stands where a coding agent would.
 
 An agent runs in a checkout of the program, reads the prompt at EVOLVE_PROMPT, changes files, and may leave a
-report: what it cost, and a line about what it did.
+report: its cost, and a line about its change.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The meter: a program beside a runner that asks a tracker now and then, and prints what it says.
+"""The meter: a program beside a runner that asks a tracker now and then, and prints its answer.
 It ends with its runner, whatever the tracker does, and runs only when the machine has nothing better to do.
 
 Arguments: TRACKER RUNNER EVERY_S COUNTRY DIRECTORY. A tracker is `module:function`, and its module may lie in

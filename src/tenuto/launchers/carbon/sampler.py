@@ -1,4 +1,4 @@
-"""The runner's end of the meter: starts it, takes what it prints, and ends it without waiting for anything.
+"""The runner's end of the meter: starts it, takes its output, and ends it without waiting for anything.
 Whatever the meter does, a call here takes as long as a few system calls.
 """
 
@@ -63,7 +63,7 @@ class CarbonSampler:
     """One meter, from its start to its end."""
 
     def __init__(self, plan: CarbonPlan, began: float, environment: Mapping[str, str]) -> None:
-        """`began`: when the job did, on the monotonic clock. `environment`: what was added for the job."""
+        """`began`: when the job did, on the monotonic clock. `environment`: the job's additions."""
         self._plan = plan
         self._environment = environment
         self.due = began + plan.after_s
@@ -76,7 +76,7 @@ class CarbonSampler:
         self._heard = 0.0
 
     def look(self, now: float) -> CarbonMetricsData | None:
-        """Start the meter when its time has come; what it said since the last look, if anything."""
+        """Start the meter when its time has come; returns its output since the last look, if any."""
         self.due = now + _LOOK_EVERY_S
         if self._pipe < 0:
             self._start()
@@ -87,7 +87,7 @@ class CarbonSampler:
         return heard
 
     def last_words(self, now: float) -> CarbonMetricsData | None:
-        """End the meter; what was used in all. Since it spoke, the power that it measured last was used."""
+        """End the meter; returns the use in all. Since it spoke, the power that it measured last was used."""
         self.due = float("inf")
         if self._pipe < 0:
             return None
@@ -105,15 +105,15 @@ class CarbonSampler:
             return False
         self._pid = None
         with suppress(OSError):
-            os.killpg(pid, signal.SIGKILL)  # what it started; now, while the number cannot be another's
+            os.killpg(pid, signal.SIGKILL)  # its children; now, while the number cannot be another's
         return True
 
     def is_alone(self) -> bool:
-        """Whether all that is left below the runner is the meter, and what it started."""
+        """Whether the only processes below the runner are the meter and its children."""
         return self._pid is not None and all(self.is_ours(pid) for pid in descendants())
 
     def is_ours(self, pid: int) -> bool:
-        """True for the meter and what it started, and for what is gone."""
+        """True for the meter and its children, and for a process that is gone."""
         try:
             return os.getpgid(pid) == self._pid
         except ProcessLookupError:

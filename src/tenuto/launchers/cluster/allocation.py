@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -112,7 +113,7 @@ class PilotProcess:
         task.add_done_callback(ended)
 
     def _kill(self, nonces: set[str]) -> None:
-        """Kills the runners of these jobs; one that is not running yet is left to its claim."""
+        """Kills the runners of these jobs; a job that is not running yet is left to its claim."""
         for job in self._running.values():
             if job.nonce in nonces:
                 job.kill()
@@ -135,7 +136,7 @@ class PilotProcess:
 
 
 DISK_PATIENCE_S = 60.0
-"""How long the disk of this host may take to show what was written elsewhere."""
+"""How long the disk of this host may take to show files written elsewhere."""
 LOOK_S = 0.2
 REFUSED_S = 2.0
 """How long a pilot waits before it starts a job again that its machine refused."""
@@ -224,23 +225,26 @@ class AllocationJob:
 
     async def _launched(self) -> LaunchRecord | None:
         """The record of the attempt, once the disk of this host shows it; None if another is shown."""
-        give_up = self._machine.clock.monotonic() + DISK_PATIENCE_S
-        while True:
+        async for _ in self._looks():
             launch = read_launch(self._machine.files, self.paths)
             if launch is not None and launch.nonce == self.nonce:
                 return launch
-            if self._machine.clock.monotonic() > give_up:
-                return None
-            await asyncio.sleep(LOOK_S)
+        return None
 
     async def _locked(self, byte: int) -> LockHandle:
-        give_up = self._machine.clock.monotonic() + DISK_PATIENCE_S
-        while True:
+        async for _ in self._looks():
             lock = self._machine.locks.try_lock(self.paths.lock, byte)
             if lock is not None:
                 return lock
+        raise OSError(f"byte {byte} of {self.paths.lock} is held")
+
+    async def _looks(self) -> AsyncIterator[None]:
+        """Moments at which to look, until the patience is over."""
+        give_up = self._machine.clock.monotonic() + DISK_PATIENCE_S
+        while True:
+            yield
             if self._machine.clock.monotonic() > give_up:
-                raise OSError(f"byte {byte} of {self.paths.lock} is held")
+                return
             await asyncio.sleep(LOOK_S)
 
     def _mark(self, launch: LaunchRecord, reason: JobFailureStatus, message: str) -> None:
@@ -303,11 +307,7 @@ def append(path: str, *lines: AllocationOrder | list[str]) -> None:
     """Appends lines to the orders of a pilot, in one write."""
     text = "".join(f"{json.dumps(list(line))}\n" for line in lines)
     with suppress(OSError):  # then the pilot never claims them, and they are sent again after its end
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        try:
-            os.write(fd, text.encode())
-        finally:
-            os.close(fd)
+        _append(path, text, 0)
 
 
 class Orders:
@@ -365,7 +365,7 @@ class Orders:
 
 
 def main(manifest: str, kept: str = "") -> None:
-    """`kept`: that the batch system kills its shell, and not what has a session of its own."""
+    """`kept`: that the batch system kills its shell, and not a process with a session of its own."""
 
     async def allocated() -> None:
         pilot = PilotProcess(this_machine(), manifest)

@@ -26,7 +26,7 @@ from tenuto.launchers.cluster.dialect import (
 )
 from tenuto.launchers.cluster.follower import ClusterFollower, make_signals_file, signals_path
 from tenuto.launchers.cluster.submission import Place, SubmittedAttempt
-from tenuto.launchers.cluster.tracked import Answer, Handed
+from tenuto.launchers.cluster.tracked import Handed
 from tenuto.launchers.manifest import Header
 from tenuto.launchers.runner.terms import SETUP_FAILED, SPARE_S
 from tenuto.settings.clusters import ClusterSettings
@@ -70,6 +70,11 @@ def shared(options: ClusterOptions) -> ClusterOptions:
     return replace(options, cpus=1, time_s=None)
 
 
+def pilot_options(options: ClusterOptions, settings: ClusterSettings) -> ClusterOptions:
+    """What a pilot for jobs with these options asks for."""
+    return replace(options, cpus=settings.pilot_cpus, time_s=settings.pilot_time_s)
+
+
 @dataclass(slots=True, eq=False)
 class Pilot:
     """One pilot."""
@@ -77,8 +82,8 @@ class Pilot:
     place: Place
     job: str
     header: Header
-    sent: list[tuple[Handed, ClusterOptions]] = field(default_factory=list)
-    """Each order that has not ended, and what it asks for."""
+    sent: list[Handed] = field(default_factory=list)
+    """Each order that has not ended."""
     ends: deque[tuple[float, int]] = field(default_factory=deque)
     """When orders ended in the last moment, and the cores that they took."""
     is_barren: bool = True
@@ -95,11 +100,11 @@ class Pilot:
     def renew(self, now: float) -> None:
         """Takes note of the orders that have ended."""
         if self.is_barren:
-            self.is_barren = not any(one.attempt.has_begun or one.attempt.is_marked for one, _ in self.sent)
+            self.is_barren = not any(one.attempt.has_begun or one.attempt.is_marked for one in self.sent)
         if self.began is None and not self.is_barren:
             self.began = now
         cores = self.cores
-        self.sent = [(one, options) for one, options in self.sent if one.attempt.is_active]
+        self.sent = [one for one in self.sent if one.attempt.is_active]
         ended = cores - self.cores
         if ended:
             self.ends.append((now, ended))
@@ -109,7 +114,7 @@ class Pilot:
     @property
     def cores(self) -> int:
         """How many cores its orders take."""
-        return sum(options.cpus for _, options in self.sent)
+        return sum(one.options.cpus for one in self.sent)
 
     def wanted(self, cpus: int) -> int:
         """Cores' worth of orders that it should have besides those it has: the shorter jobs are, the more."""
@@ -122,7 +127,7 @@ class Pilot:
             return False
         left_s = settings.pilot_time_s + SPARE_S - (0.0 if self.began is None else now - self.began)
         is_full = self.cores + options.cpus > settings.pilot_cpus
-        waits_s = max((one.time_s or 0.0 for _, one in self.sent), default=0.0) if is_full else 0.0
+        waits_s = max((one.options.time_s or 0.0 for one in self.sent), default=0.0) if is_full else 0.0
         return waits_s + needed_s(options.time_s, settings.pilot_time_s) <= left_s
 
 
@@ -144,7 +149,7 @@ class Pilots:
         self._grace_s = grace_s
         self._root = root
         self._options = options
-        self._waiting: deque[tuple[Handed, ClusterOptions, Answer]] = deque()
+        self._waiting: deque[Handed] = deque()
         self._flights: list[Pilot] = []
         self._ended: list[Pilot] = []
         """Pilots that ended well, and whose orders may not know it yet."""
@@ -157,10 +162,10 @@ class Pilots:
         self._signals_id = follower.new_id()
         follower.add_step(self.pump_soon)
 
-    def add(self, handed: Handed, options: ClusterOptions, answer: Answer) -> None:
-        """An order that waits for a pilot; `answer` is called, in a thread, once a pilot has it."""
+    def add(self, handed: Handed) -> None:
+        """An order that waits for a pilot."""
         with self._lock:
-            self._waiting.append((handed, options, answer))
+            self._waiting.append(handed)
         self.pump_soon()
 
     def pump_soon(self) -> None:
@@ -186,8 +191,9 @@ class Pilots:
             self._forget_ended()
             self._send()
             self._open_one()
-        except Exception:
+        except Exception as error:
             logger.exception("supplying pilots failed", extra={"action": "cluster_pilots_failed"})
+            self._answer_all(LaunchRefused(f"no pilot could be opened: {error}"))
 
     def _forget_ended(self) -> None:
         now = self._follower.machine.clock.monotonic()
@@ -246,28 +252,26 @@ class Pilots:
     def _supply(self, flight: Pilot, cores: float) -> None:
         """Sends orders to a pilot, until they take so many cores."""
         taken = self._taken(flight, cores)
-        orders = [AllocationOrder(*one.order, options.cpus, options.time_s) for one, options, _ in taken]
+        orders = [AllocationOrder(*one.order, one.options.cpus, one.options.time_s) for one in taken]
         if orders:
             append(flight.place.manifest, *orders)
         found = SubmittedAttempt(flight.place, 0, False, flight.job, flight.header)
-        for handed, _, answer in taken:
-            self._follower.submitted(handed.attempt, found)
-            answer(handed, self._follower.process_of(handed.attempt))
+        for handed in taken:
+            self._follower.take(handed, found)
 
-    def _taken(self, flight: Pilot, cores: float) -> list[tuple[Handed, ClusterOptions, Answer]]:
+    def _taken(self, flight: Pilot, cores: float) -> list[Handed]:
         """The orders that have waited longest and fit into a pilot, until they take so many cores."""
         now = self._follower.machine.clock.monotonic()
-        taken: list[tuple[Handed, ClusterOptions, Answer]] = []
-        left: deque[tuple[Handed, ClusterOptions, Answer]] = deque()
+        taken: list[Handed] = []
+        left: deque[Handed] = deque()
         with self._lock:
-            while self._waiting:
-                handed, options, _ = order = self._waiting.popleft()
-                if cores > 0 and (flight is self._unset or flight.holds(options, now, self._settings)):
-                    taken.append(order)
-                    flight.sent.append((handed, options))
-                    cores -= options.cpus
+            for one in self._waiting:
+                if cores > 0 and (flight is self._unset or flight.holds(one.options, now, self._settings)):
+                    taken.append(one)
+                    flight.sent.append(one)
+                    cores -= one.options.cpus
                 else:
-                    left.append(order)
+                    left.append(one)
             self._waiting = left
         return taken
 
@@ -294,7 +298,7 @@ class Pilots:
         """Has a pilot that has nothing to run, and too little time for what waits, make room for another."""
         now = self._follower.machine.clock.monotonic()
         with self._lock:
-            waiting = [options for _, options, _ in self._waiting]
+            waiting = [one.options for one in self._waiting]
         for flight in self._flights:
             if flight.sent or flight.is_over:
                 continue
@@ -325,8 +329,7 @@ class Pilots:
         runner += [KEPT] * dialect.keeps_shell
         script = submission.script_around(dialect, place, shlex.join(runner))
         submission.write(files, place, header, (), script)
-        options = replace(self._options, cpus=settings.pilot_cpus, time_s=settings.pilot_time_s)
-        words = dialect.arguments(options, self._grace_s)
+        words = dialect.arguments(pilot_options(self._options, settings), self._grace_s)
         name = dialect.job_name(f"pilot{place.suffix}")
         answer = dialect.submit(JobScript(name, 1, words, script, place.directory))
         if answer.outcome is not SubmissionOutcome.TAKEN:
@@ -340,7 +343,5 @@ class Pilots:
 
     def _answer_all(self, error: Exception) -> None:
         with self._lock:
-            waiting, self._waiting = list(self._waiting), deque()
-        for handed, _, answer in waiting:
-            self._follower.submitted(handed.attempt, None)
-            answer(handed, error)
+            waiting, self._waiting = self._waiting, deque()
+        self._follower.give_up(waiting, error)

@@ -161,7 +161,7 @@ class Cancellations:
         self._open.discard(call)
 
     def _may_wait(self, attempt: TrackedAttempt) -> bool:
-        """True unless the job runs, and to cancel what waits would kill it."""
+        """True unless the job runs, and a cancellation of waiting jobs would kill it."""
         if not self._dialect.can_spare_running:
             with self._tracked.lock:
                 attempt.look()

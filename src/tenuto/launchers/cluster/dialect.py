@@ -44,6 +44,24 @@ _OPTIONS = (
     *("partition", "account", "qos", "constraint"),
 )
 _VARIABLES = ("job", "array", "index", "first", "task")
+_IDS = ("{ids}", "{comma_ids}")
+_OF_SUBMISSION = ("{name}", "{out}", "{count}", "{last}", "{throttle}", "{options}", "{script}")
+_OF_OPTIONS = (
+    *(
+        "{n}",
+        "{value}",
+        "{minutes}",
+        "{seconds}",
+        "{hms}",
+        "{mib}",
+        "{bytes}",
+        "{type}",
+        "{tasks}",
+        "{cores}",
+    ),
+    *("{tasks_per_node}", "{cores_per_node}", "{all_cores}"),
+)
+_BLANK = re.compile(r"\{\w+\}")
 _SIGNALLED = 128
 """From here on the exit code of a shell tells of a signal."""
 NAMED_BY = 8
@@ -154,11 +172,8 @@ class ClusterOptions:
         for word in self.extra:
             _check_text("extra", word)
         _check_number("time_s", self.time_s, 0, exclusive=True)
-        _check_number("memory_bytes", self.memory_bytes, 1)
-        _check_number("cpus", self.cpus, 1)
-        _check_number("gpus", self.gpus, 0)
-        _check_number("nodes", self.nodes, 1)
-        _check_number("tasks", self.tasks, 1)
+        for name, least in (("memory_bytes", 1), ("cpus", 1), ("gpus", 0), ("nodes", 1), ("tasks", 1)):
+            _check_number(name, getattr(self, name), least)
         if (self.tasks or 0) % (self.nodes or 1):
             raise InvalidSetting(f"tasks must be a multiple of nodes ({self.nodes}), not {self.tasks}")
 
@@ -254,6 +269,10 @@ class Dialect:
     """Beginnings of variables of a job that are not passed on to its own jobs,"""
     kept_variables: tuple[str, ...] = ()
     """but for these."""
+    array_blanks: tuple[str, ...] = ("{count}", "{last}")
+    """One of them must be said in `submit_words`: an array is else one job. Empty: nothing is filled in."""
+    unread: tuple[str, ...] = ("hosts",)
+    """Keys of the settings that mean nothing to this dialect."""
 
     def __init__(self, name: str, settings: ClusterSettings) -> None:
         """`settings`: of the cluster `name`; each word in them stands in place of the dialect's own."""
@@ -282,27 +301,64 @@ class Dialect:
 
     def _unfit_word(self) -> str | None:
         """What is wrong with the words of the settings, by which a queued job would be lost sight of."""
+        for key in self.unread:
+            if getattr(self.settings, key) is not None:
+                return f"{key}: the dialect {self.settings.dialect} has no use for it: leave it out"
         try:
             if not re.compile(self.submit_id).groups:
                 return f"submit_id: {self.submit_id!r} has no group `( )`, which is the id"
         except re.error as error:
             return f"submit_id: {self.submit_id!r} is no pattern: {error}"
-        for key, words in (("submit", self.submit_words), ("cancel", self.cancel_words)):
-            brackets = [word for word in words if word in ("[", "]")]
-            if brackets != ["[", "]"] * (len(brackets) // 2):
-                return f"{key}: `[` and `]` must come in pairs, with spaces around"
         for key, given, known in (
             ("options", self.options, _OPTIONS),
             ("variables", self.variables, _VARIABLES),
         ):
             if strange := sorted({*given} - {*known}):
                 return f"{key}: {strange[0]!r} is none of {', '.join(known)}"
+        if not ("{job}" in self.task_template and "{index}" in self.task_template):
+            return f"variables: task must hold {{job}} and {{index}}, and {self.task_template!r} does not"
         if not str(self.variables.get("first", 0)).isdecimal():
             return f"variables: first must be a number from 0 up, not {self.variables['first']!r}"
         if strange := sorted(set(self.states.values()) - {*MEANINGS}):
             return f"states: {strange[0]!r} is no meaning of a state: {', '.join(MEANINGS)}"
         if self.settings.throttle is not None and not self.throttle_words:
             return f"throttle: {self.title} has no word for it"
+        return self._unfit_call()
+
+    def _unfit_call(self) -> str | None:
+        """What is wrong with a command of the settings: a blank that is never filled in, or that lacks."""
+        calls = {name: tuple(words.split()) for name, words in (self.settings.options or {}).items()}
+        for key, words, known in (
+            *(("submit", self.submit_words if self.array_blanks else (), _OF_SUBMISSION),),
+            *((key, getattr(self.settings, key) or (), _IDS) for key in ("end", "cancel", "signal")),
+            ("list", self.settings.list or (), ("{user}",)),
+            ("limit_words", self.settings.limit_words or (), ()),
+            *((f"options: {name}", words, _OF_OPTIONS) for name, words in calls.items()),
+        ):
+            brackets = [word for word in words if word in ("[", "]")]
+            if brackets != ["[", "]"] * (len(brackets) // 2):
+                return f"{key}: `[` and `]` must come in pairs, with spaces around"
+            said_of = [blank for word in words if " " not in word for blank in _BLANK.findall(word)]
+            if strange := sorted({*said_of} - {*known}):
+                return f"{key}: {strange[0]} is none of {' '.join(known) or 'its words: it has no blanks'}"
+            for blank in ("{ids}", "{options}"):
+                if blank in known and blank in said_of and blank not in words:
+                    return f"{key}: {blank} stands for several words, and must be one by itself"
+            if known == _IDS and words and not {*said_of} & {*_IDS}:
+                return f"{key}: {{ids}} or {{comma_ids}} is missing, and it would name no job"
+        return self._missing_blank() if self.settings.submit is not None and self.array_blanks else None
+
+    def _missing_blank(self) -> str | None:
+        """What the words of the settings leave out that jobs ask for, or by which they are known."""
+        text = " ".join(self.submit_words)
+        if (self.options or self.settings.extra or self.limit_words) and "{options}" not in text:
+            return "submit: {options} is missing, and what jobs need would not be asked for"
+        if self.has_list and "{name}" not in text:
+            return "submit: {name} is missing, by which jobs are known in the list"
+        is_in_arrays = "index" in self.variables and self.largest != 1
+        if is_in_arrays and not any(blank in text for blank in self.array_blanks):
+            blanks = " or ".join(self.array_blanks)
+            return f"submit: {blanks} is missing, and an array would be one job; or say largest_array = 1"
         return None
 
     # What people ask
@@ -404,8 +460,8 @@ class Dialect:
     def _asked(self, what: str, value: float | str, **more: object) -> list[str]:
         template = self.options.get(what)
         if template is None:
-            key = f"clusters.{self.name}.options"
-            raise LauncherNotFound(f"{self.title} cannot be asked for {what}: say how in {key}")
+            how = "" if "options" in self.unread else f": say how in clusters.{self.name}.options"
+            raise LauncherNotFound(f"{self.title} cannot be asked for {what}{how}")
         values = {"{value}": str(value)}
         if not isinstance(value, str):
             whole = math.ceil(value)
@@ -452,6 +508,11 @@ class Dialect:
     # Ids: inside this room `JOB`, or `JOB_INDEX` of a task of an array
 
     @property
+    def task_template(self) -> str:
+        """How the system writes the id of a task of an array."""
+        return self.variables.get("task", "{job}_{index}")
+
+    @property
     def first_index(self) -> int:
         """The index of the first task of an array."""
         return int(self.variables.get("first", 0))
@@ -478,7 +539,7 @@ class Dialect:
         array, is_task, index = job.rpartition("_")
         if not is_task:
             return job
-        return self.variables.get("task", "{job}_{index}").replace("{job}", array).replace("{index}", index)
+        return self.task_template.replace("{job}", array).replace("{index}", index)
 
     def shown_id(self, job: str) -> str:
         """An id as people are told it."""
@@ -486,7 +547,7 @@ class Dialect:
 
     def normal(self, job: str) -> str:
         """An id as this room writes it, of one that the system wrote."""
-        template = re.escape(self.variables.get("task", "{job}_{index}"))
+        template = re.escape(self.task_template)
         pattern = template.replace(r"\{job\}", "(?P<job>.+)").replace(r"\{index\}", r"(?P<index>\d+)")
         found = re.fullmatch(pattern, job)
         return f"{found['job']}_{found['index']}" if found else job
@@ -506,7 +567,15 @@ class Dialect:
     def queue(self) -> list[QueueRow]:
         """Every job of this user that the system has in mind, tasks of arrays one by one."""
         done = self.asked(said(self.list_words, {"{user}": getpass.getuser()}))
-        return (self.read_list if self.settings.list is None else self.read_lines)(done.stdout)
+        return self.read(self.read_list if self.settings.list is None else self.read_lines, done.stdout)
+
+    def read(self, reader: Callable[[str], list[QueueRow]], text: str) -> list[QueueRow]:
+        """Has a reader read an answer; `ClusterError` for one that is not as it expects."""
+        try:
+            return reader(text)
+        except (ValueError, LookupError, TypeError, AttributeError, SyntaxError) as error:
+            told = f"{self.title} answered what cannot be read: {type(error).__name__}: {error}"
+            raise ClusterError(told) from error
 
     def read_list(self, text: str) -> list[QueueRow]:
         """Reads a list of the dialect's own words; those of the settings print lines."""
@@ -534,8 +603,8 @@ class Dialect:
         for first in range(0, len(wanted), IDS_A_CALL):
             ids = [self.native(job) for job in wanted[first : first + IDS_A_CALL]]
             command = said(self.end_words, {"{comma_ids}": ",".join(ids)}, {"{ids}": ids})
-            read = self.read_end if self.settings.end is None else self.read_end_lines
-            found |= {row.job: row for row in read(self.asked(command).stdout)}
+            reader = self.read_end if self.settings.end is None else self.read_end_lines
+            found |= {row.job: row for row in self.read(reader, self.asked(command).stdout)}
         return found
 
     def read_end(self, text: str) -> list[QueueRow]:
@@ -544,10 +613,7 @@ class Dialect:
 
     def read_json(self, text: str) -> Any:
         """An answer in JSON; None if it is empty."""
-        try:
-            return json.loads(text) if text.strip() else None
-        except ValueError as error:
-            raise ClusterError(f"{self.title} answered what cannot be read: {error}") from None
+        return json.loads(text) if text.strip() else None
 
     def read_end_lines(self, text: str) -> list[QueueRow]:
         """Lines of `id|state|exit code[:signal]|time of the end|name`."""
@@ -732,7 +798,7 @@ def leading_number(text: str, default: int) -> int:
 
 
 def _filled(word: str, values: Mapping[str, str]) -> str:
-    return re.sub(r"\{\w+\}", lambda found: values.get(found[0], found[0]), word)
+    return _BLANK.sub(lambda found: values.get(found[0], found[0]), word)
 
 
 def _check_text(name: str, value: object) -> None:

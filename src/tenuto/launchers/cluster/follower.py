@@ -32,6 +32,7 @@ from tenuto.launchers.cluster.tracked import (
     MISSING_ANSWERS,
     ClusterProcess,
     EndRequest,
+    Handed,
     Tracked,
     TrackedAttempt,
 )
@@ -157,6 +158,17 @@ class ClusterFollower:
         self._poller.interval.soon(self.machine.clock.monotonic())
         self.hurry()
 
+    def take(self, handed: Handed, found: SubmittedAttempt, doubtful: str | None = None) -> None:
+        """The system has an order, or may have it: see `submitted`."""
+        self.submitted(handed.attempt, found, doubtful)
+        handed.answer(self.process_of(handed.attempt))
+
+    def give_up(self, orders: Iterable[Handed], error: Exception) -> None:
+        """The system refused orders."""
+        for handed in orders:
+            self.submitted(handed.attempt, None)
+            handed.answer(error)
+
     def process_of(self, attempt: TrackedAttempt) -> ClusterProcess:
         with self._tracked.lock:
             attempt.processes += 1
@@ -185,7 +197,7 @@ class ClusterFollower:
         return self._poller.rows.get(job)
 
     def queue(self) -> list[QueueRow]:
-        """The jobs that the system has; of one without a list, those that this process follows."""
+        """The jobs that the system has; of one without a list, the jobs that this process follows."""
         if self.dialect.has_list:
             return self.dialect.queue()
         places = [one.found.place for one in self._tracked.all() if one.is_active and one.found is not None]
@@ -316,7 +328,7 @@ class ClusterFollower:
             is_known = launch.nonce in self._tracked
             attempt = self._tracked.known(paths, launch, self.settings.beat_s)
         if not is_known:
-            self._poller.interval.now(self.machine.clock.monotonic())
+            self._poller.interval.soon(self.machine.clock.monotonic(), 0.0)
             self.hurry()
         return attempt
 
@@ -389,7 +401,7 @@ class Poller:
 
     def ask_if_due(self, now: float) -> None:
         """Asks for the list, unless it was asked for a moment ago."""
-        if self.is_asking or not self.interval.is_due(now):
+        if self.is_asking or now < self.interval.due:
             return
         if not self._dialect.has_list:
             self._look_at_all()
@@ -443,8 +455,8 @@ class Poller:
             take(future.result(), began)
             return
         if not isinstance(error, ClusterError):
-            raise error
-        self._say(str(error))
+            logger.error("asking failed", exc_info=error, extra={"action": "cluster_asking_failed"})
+        self._say(str(error) or type(error).__name__)
         self.interval.asked(self._clock.monotonic(), is_news=False)
 
     def _say(self, trouble: str) -> None:
@@ -525,18 +537,10 @@ class PollInterval:
         self.slowest_s = max(SLOWEST_S, poll_s)
         self.due = 0.0
 
-    def is_due(self, now: float) -> bool:
-        return now >= self.due
-
-    def soon(self, now: float) -> None:
-        """Something may have changed: ask within a second or so."""
+    def soon(self, now: float, within_s: float = SOON_S) -> None:
+        """Something may have changed, or is asked for of which nothing is known."""
         self._pause_s = self.poll_s
-        self.due = min(self.due, now + min(SOON_S, self.poll_s))
-
-    def now(self, now: float) -> None:
-        """Something is asked for of which nothing is known: ask at once."""
-        self._pause_s = self.poll_s
-        self.due = min(self.due, now)
+        self.due = min(self.due, now + min(within_s, self.poll_s))
 
     def asked(self, now: float, *, is_news: bool) -> None:
         """An answer came, or none."""

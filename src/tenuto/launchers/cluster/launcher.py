@@ -8,15 +8,15 @@ import asyncio
 import logging
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from tenuto.errors import LauncherNotFound, LaunchRefused
 from tenuto.launchers.cluster import submission
-from tenuto.launchers.cluster.allocations import Pilots, fits, pilot_slots, shared
+from tenuto.launchers.cluster.allocations import Pilots, fits, pilot_options, pilot_slots, shared
 from tenuto.launchers.cluster.dialect import (
     ClusterError,
     ClusterOptions,
@@ -27,11 +27,11 @@ from tenuto.launchers.cluster.dialect import (
 )
 from tenuto.launchers.cluster.follower import ClusterFollower, make_signals_file, signals_path, this_follower
 from tenuto.launchers.cluster.submission import Place, SubmittedAttempt
-from tenuto.launchers.cluster.tracked import Answer, ClusterProcess, Handed
-from tenuto.launchers.instructions import Limits
-from tenuto.launchers.manifest import Header
+from tenuto.launchers.cluster.tracked import ClusterProcess, Handed
+from tenuto.launchers.instructions import Instructions, Limits
+from tenuto.launchers.manifest import Header, Order
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement, time_text, unfit
+from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Requirement, time_text, unfit
 from tenuto.launchers.runner.terms import LAST_WORDS_S
 from tenuto.settings import load_settings
 from tenuto.settings.clusters import ClusterSettings, PartitionSettings
@@ -48,46 +48,39 @@ GATHER_MOST_S = 1.0
 """but no longer than this."""
 
 
+@dataclass(eq=False)
 class Batch:
     """Orders of one workspace and one set of options that are gathered for one submission."""
 
-    def __init__(self, root: str, options: ClusterOptions, began: float) -> None:
-        self.root = root
-        self.options = options
-        self.began = began
-        self.orders: list[tuple[Handed, Answer]] = []
-        self.timer: asyncio.TimerHandle | None = None
+    began: float
+    orders: list[Handed] = field(default_factory=list)
+    timer: asyncio.TimerHandle | None = None
 
 
 class Gathering:
     """The orders of one launcher, and of those adapted from it; used in the loop of a scheduler."""
 
-    def __init__(self, submitter: ClusterSubmitter, most: int) -> None:
-        self._submitter = submitter
+    def __init__(self, submit: Callable[[list[Handed]], None], most: int) -> None:
+        self._submit = submit
         self._most = most
         self._batches: dict[tuple[str, ClusterOptions], Batch] = {}
 
-    def add(self, handed: Handed, options: ClusterOptions, answer: Answer) -> None:
-        """An order; `answer` is called, in a thread, once the system has it."""
+    def add(self, handed: Handed) -> None:
+        """An order, which is submitted with those that come in a moment."""
         loop = asyncio.get_running_loop()
-        key = handed.root, options
-        batch = self._batches.get(key)
-        if batch is None:
-            batch = self._batches[key] = Batch(handed.root, options, loop.time())
-        batch.orders.append((handed, answer))
+        key = handed.root, handed.options
+        batch = self._batches.setdefault(key, Batch(loop.time()))
+        batch.orders.append(handed)
         if batch.timer is not None:
             batch.timer.cancel()
         rest_s = batch.began + GATHER_MOST_S - loop.time()
         if len(batch.orders) >= self._most or rest_s <= 0:
-            self._flush(batch)
+            self._flush(key)
         else:
-            batch.timer = loop.call_later(min(GATHER_S, rest_s), self._flush, batch)
+            batch.timer = loop.call_later(min(GATHER_S, rest_s), self._flush, key)
 
-    def _flush(self, batch: Batch) -> None:
-        self._batches.pop((batch.root, batch.options), None)
-        answers = {handed.attempt: answer for handed, answer in batch.orders}
-        orders = [handed for handed, _ in batch.orders]
-        self._submitter.submit(orders, batch.options, lambda one, got: answers[one.attempt](one, got))
+    def _flush(self, key: tuple[str, ClusterOptions]) -> None:
+        self._submit(self._batches.pop(key).orders)
 
 
 @guarded
@@ -121,6 +114,8 @@ class ClusterLauncher:
         self.slots = slots_of(self.options, self.settings, self._most_jobs)
         self.dialect.check(self.options)
         self.arguments()  # what the system has no word for is refused before any job is
+        if self.settings.pilots:
+            self.dialect.arguments(pilot_options(self.options, self.settings), self.grace_s)
         self.limits: Limits | None = limits_of(self.options, self.grace_s)
         self._said: frozenset[str] = frozenset() if options is None else options.said()
         """The options that a script chose, by their names,"""
@@ -133,7 +128,7 @@ class ClusterLauncher:
         self._python = self.settings.python or sys.executable
         submitter = ClusterSubmitter(self.cluster, self.settings, self._python, self.grace_s)
         self._pilots: dict[tuple[str, ClusterOptions], Pilots] = {}
-        self._gathering = Gathering(submitter, self.settings.array_size)
+        self._gathering = Gathering(submitter.submit, self.settings.array_size)
         self._pools: tuple[object, object] = self, object()
         if (
             self.options.time_s
@@ -232,7 +227,9 @@ class ClusterLauncher:
 
     def _partition(self, alternative: Alternative, hosts: Mapping[str, Host]) -> str:
         """The partition of the settings that an alternative fits best; else `LauncherNotFound`."""
-        found = {name: match for name, host in hosts.items() if (match := match_of(alternative, host))}
+        found = {
+            name: match for name, host in hosts.items() if (match := Requirement((alternative,)).match(host))
+        }
         if found:
             return max(found, key=lambda name: found[name].score)
         why = "; ".join(f"{name}: {unfit(alternative, host)}" for name, host in hosts.items())
@@ -242,7 +239,7 @@ class ClusterLauncher:
 
     @property
     def asked(self) -> str:
-        """What it asks for each job, as a requirement."""
+        """Its request for each job, as a requirement."""
         return str(self.options.needs(self._gpus))
 
     def arguments(self) -> list[str]:
@@ -258,18 +255,18 @@ class ClusterLauncher:
 
     async def start(self, order: StartOrder) -> ClusterProcess:
         """Hand an order over; returns once the system has it. Raises `LaunchRefused` with its words."""
-        handed = Handed.of(order, self.cluster.expect(order.paths, order.launch))
         loop = asyncio.get_running_loop()
         process: asyncio.Future[ClusterProcess] = loop.create_future()
 
-        def answer(_: Handed, result: ClusterProcess | Exception) -> None:
-            """Called in a thread, once."""
+        def answer(result: ClusterProcess | Exception) -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_resolve, process, result)
 
-        (self._pilots_of(handed.root) if self._is_piloted else self._gathering).add(
-            handed, self.options, answer
-        )
+        attempt = self.cluster.expect(order.paths, order.launch)
+        root = Instructions.of(order.launch).layout(order.paths).root
+        line = Order(order.paths.directory, order.paths.script_name, order.launch.nonce)
+        handed = Handed(root, line, attempt, self.options, answer)
+        (self._pilots_of(root) if self._is_piloted else self._gathering).add(handed)
         return await process
 
     def _pilots_of(self, root: str) -> Pilots:
@@ -319,14 +316,10 @@ def limits_of(options: ClusterOptions, grace_s: float) -> Limits:
 
 
 def host_of(told: PartitionSettings, grace_s: float) -> Host:
-    """A partition, as the settings tell of it; what is asked for on top of a duration must fit there, too."""
+    """A partition, as the settings tell of it; the request beside a duration must fit there, too."""
     gpus = (Gpu(told.gpu_kind, told.gpu_memory_bytes, told.gpu_type),) * told.gpus
     longest_s = None if told.time_s is None else max(told.time_s - grace_s - LAST_WORDS_S, 1.0)
     return Host(told.cores, told.memory_bytes, gpus, longest_s, priority=told.priority, nodes=told.nodes)
-
-
-def match_of(alternative: Alternative, host: Host) -> Match | None:
-    return Requirement((alternative,)).match(host)
 
 
 def slots_of(options: ClusterOptions, settings: ClusterSettings, most_jobs: int) -> int:
@@ -370,22 +363,22 @@ class ClusterSubmitter:
         self._signals_id = follower.new_id()
         self._pause = threading.Event()
 
-    def submit(self, orders: Sequence[Handed], options: ClusterOptions, answer: Answer) -> None:
-        """Submits orders of one workspace, in arrays; `answer` is called, in a thread, once for each."""
-        self._calls.submit(partial(self._submit_all, list(orders), options, answer))
+    def submit(self, orders: list[Handed]) -> None:
+        """Submits orders of one workspace and one set of options, in arrays."""
+        self._calls.submit(partial(self._submit_all, orders))
 
-    def _submit_all(self, orders: list[Handed], options: ClusterOptions, answer: Answer) -> None:
+    def _submit_all(self, orders: list[Handed]) -> None:
         size = self._array_size()
         while orders:
             count = self._await_place(orders[:size])
             part, orders = orders[:count], orders[count:]
             try:
-                self._submit(part, options, answer)
+                self._submit(part)
             except OSError as error:  # the workspace cannot be written
-                self._give_up(part, error, answer)
+                self._follower.give_up(part, error)
             except Exception as error:
                 logger.exception("a submission failed", extra={"action": "cluster_submission_failed"})
-                self._give_up(part, LaunchRefused(f"the submission failed: {error}"), answer)
+                self._follower.give_up(part, LaunchRefused(f"the submission failed: {error}"))
             finally:
                 self._follower.limit.release(count)
 
@@ -410,12 +403,12 @@ class ClusterSubmitter:
     def _array_size(self) -> int:
         return max(min(self._settings.array_size, self._dialect.largest_array()), 1)
 
-    def _submit(self, orders: list[Handed], options: ClusterOptions, answer: Answer) -> None:
+    def _submit(self, orders: list[Handed]) -> None:
         """One submission, until it is answered; where the queue is full, two of half the size."""
         files = self._follower.machine.files
         layout = Layout(orders[0].root)
         place = Place(layout.launchers, self._follower.new_id(), self._follower.name)
-        header = self._header(orders)
+        header, options = self._header(orders), orders[0].options
         lines = [handed.order for handed in orders]
         index = self._dialect.index_expression(is_array=len(orders) > 1)
         script = submission.script_of(self._dialect, self._python, place, options.time_s, index)
@@ -424,7 +417,7 @@ class ClusterSubmitter:
         arguments = self._dialect.arguments(options, self._grace_s)
         job = JobScript(name, len(orders), arguments, script, place.directory)
         pause_s = FIRST_PAUSE_S
-        take = partial(self._take, place, header, orders, answer)
+        take = partial(self._take, place, header, orders)
         while True:
             said = self._dialect.submit(job)
             if said.outcome is SubmissionOutcome.TAKEN:
@@ -432,15 +425,14 @@ class ClusterSubmitter:
                 return
             if said.outcome is SubmissionOutcome.REFUSED:
                 files.remove_tree(place.directory)
-                self._give_up(
-                    orders, LaunchRefused(f"{self._dialect.title} refused the job: {said.text}"), answer
-                )
+                refused = LaunchRefused(f"{self._dialect.title} refused the job: {said.text}")
+                self._follower.give_up(orders, refused)
                 return
             if said.outcome is SubmissionOutcome.FULL and len(orders) > 1:
                 files.remove_tree(place.directory)
                 half = len(orders) // 2
-                self._submit(orders[:half], options, answer)
-                self._submit(orders[half:], options, answer)
+                self._submit(orders[:half])
+                self._submit(orders[half:])
                 return
             self._follower.explain([handed.attempt for handed in orders], said.text)
             self._pause.wait(pause_s)
@@ -457,7 +449,8 @@ class ClusterSubmitter:
         signals = signals_path(Layout(orders[0].root), self._signals_id)
         make_signals_file(self._follower.machine.files, signals)
         variables = self._dialect.job_variables(is_array=len(orders) > 1)
-        return Header(self._settings.beat_s, signals, variables, self._settings.reuse_s)
+        terms = Header(self._settings.beat_s, signals, variables, self._settings.reuse_s)
+        return terms._replace(task=self._dialect.task_template)
 
     def _queued(self, place: Place) -> str | None:
         """The id of a job whose answer was lost, if the queue shows it."""
@@ -475,7 +468,6 @@ class ClusterSubmitter:
         place: Place,
         header: Header,
         orders: Sequence[Handed],
-        answer: Answer,
         job: str | None,
         doubtful: str | None,
     ) -> None:
@@ -489,10 +481,4 @@ class ClusterSubmitter:
         for index, handed in enumerate(orders):
             own = None if job is None else self._dialect.task_id(job, index, is_array=is_array)
             found = SubmittedAttempt(place, index, is_array, own, header)
-            self._follower.submitted(handed.attempt, found, doubtful)
-            answer(handed, self._follower.process_of(handed.attempt))
-
-    def _give_up(self, orders: Sequence[Handed], error: Exception, answer: Answer) -> None:
-        for handed in orders:
-            self._follower.submitted(handed.attempt, None)
-            answer(handed, error)
+            self._follower.take(handed, found, doubtful)

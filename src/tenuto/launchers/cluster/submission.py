@@ -31,7 +31,7 @@ from tenuto.launchers.runner.terms import ENTRY, PLAIN, SETUP_FAILED, STARVED
 from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.derive_table import ClusterSays
 from tenuto.workspace.json_bytes import from_json
-from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.layout import Layout
 from tenuto.workspace.markers import has_marker
 from tenuto.workspace.ports import Files
 
@@ -314,7 +314,7 @@ class OpenPlaces:
         self._leave(place, name)
 
     def sweep(self, rows: Iterable[QueueRow], asked: float) -> None:
-        """Removes what is over and of which the system, when asked, had nothing that may still begin."""
+        """Removes folders that are over if the system, when asked, had no job of theirs that may begin."""
         with self._lock:
             over = [place for place, since in self._over.items() if since < asked]
         if not over:
@@ -333,10 +333,9 @@ class OpenPlaces:
         self._drop(name)
 
     def _is_open(self, order: Order) -> bool:
-        paths = JobPaths(order.directory, order.script_name)
         try:
-            launch = read_launch(self._files, paths)
-            is_marked = has_marker(self._files, paths, order.nonce)
+            launch = read_launch(self._files, order.paths)
+            is_marked = has_marker(self._files, order.paths, order.nonce)
         except OSError:
             return True
         if launch is None:

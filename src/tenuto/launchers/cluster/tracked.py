@@ -1,4 +1,4 @@
-"""The attempts that a batch system has and this process follows: what is known of each, and its `Process`.
+"""The attempts that a batch system has and this process follows: the facts about each, and its `Process`.
 Reads job directories and asks no command; used under the lock of the follower.
 """
 
@@ -6,20 +6,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum, unique
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tenuto.launchers.cluster.dialect import EXITED, Dialect, QueueRow
+from tenuto.launchers.cluster.dialect import EXITED, ClusterOptions, Dialect, QueueRow
 from tenuto.launchers.cluster.submission import SubmittedAttempt, has_vanished
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.local import resolve
 from tenuto.launchers.manifest import Order, setup_failure, setup_path
 from tenuto.launchers.observation import Observer, Seen, Sighting
-from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.terms import SETUP_FAILED, STALE, STARVED
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.attempt_files import read_launch, read_pid
@@ -48,7 +47,7 @@ _SEEN = {
 
 @unique
 class EndRequest(IntEnum):
-    """What is to be done to a job, the strongest last."""
+    """The action on a job, the strongest last."""
 
     NONE = 0
     STOP = 1
@@ -289,25 +288,6 @@ _DROP_S = 10.0
 """How often such attempts are looked for."""
 
 
-class Listening:
-    """A context in which a listener is told of an attempt."""
-
-    __slots__ = ("_attempt", "_lock", "_tell")
-
-    def __init__(self, lock: threading.RLock, attempt: TrackedAttempt, tell: Callable[[], None]) -> None:
-        self._lock = lock
-        self._attempt = attempt
-        self._tell = tell
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._attempt.listeners.append(self._tell)
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._attempt.listeners.remove(self._tell)
-
-
 class Tracked:
     """Every attempt that is followed; for any thread."""
 
@@ -340,11 +320,6 @@ class Tracked:
             self._asked[launch.nonce] = self._machine.clock.monotonic()
             return attempt
 
-    def keep(self, attempt: TrackedAttempt) -> None:
-        """Follows an attempt that may have been let go."""
-        with self.lock:
-            self._attempts[attempt.launch.nonce] = attempt
-
     def let_go(self, attempt: TrackedAttempt) -> None:
         """A process of the attempt was closed; one without any, and with nothing to tell, is dropped."""
         with self.lock:
@@ -372,17 +347,24 @@ class Tracked:
         """Records that an attempt is to end."""
         with self.lock:
             attempt.ending = max(attempt.ending, ending)
-            self.keep(attempt)
+            self._attempts[attempt.launch.nonce] = attempt  # which may have been let go
 
     def end_again(self, attempt: TrackedAttempt) -> None:
         """Asks for the end of an attempt again: the system was told, and did not hear it."""
         with self.lock:
             attempt.told = EndRequest.NONE
-            self.keep(attempt)
+            self._attempts[attempt.launch.nonce] = attempt  # which may have been let go
 
-    def listening(self, attempt: TrackedAttempt, tell: Callable[[], None]) -> Listening:
+    @contextmanager
+    def listening(self, attempt: TrackedAttempt, tell: Callable[[], None]) -> Iterator[None]:
         """Calls `tell`, in another thread, whenever something new is known of the attempt."""
-        return Listening(self.lock, attempt, tell)
+        with self.lock:
+            attempt.listeners.append(tell)
+        try:
+            yield
+        finally:
+            with self.lock:
+                attempt.listeners.remove(tell)
 
     def _drop(self, nonce: str) -> None:
         self._attempts.pop(nonce, None)
@@ -461,12 +443,6 @@ class Handed(NamedTuple):
     """Of its workspace."""
     order: Order
     attempt: TrackedAttempt
-
-    @classmethod
-    def of(cls, order: StartOrder, attempt: TrackedAttempt) -> Handed:
-        layout = Instructions.of(order.launch).layout(order.paths)
-        line = Order(order.paths.directory, order.paths.script_name, order.launch.nonce)
-        return cls(layout.root, line, attempt)
-
-
-Answer = Callable[[Handed, ClusterProcess | Exception], None]
+    options: ClusterOptions
+    answer: Callable[[ClusterProcess | Exception], None]
+    """Called in a thread, once: with the process, or why there is none."""

@@ -71,7 +71,7 @@ def _place(trace: TracebackType | None) -> str:
 
 
 def _is_library(file: str) -> bool:
-    """True for what comes with Python or was installed: a person looks for a line of their own."""
+    """True for a file that comes with Python or was installed: a person looks for a line of their own."""
     return "-packages/" in file or file.startswith((_LIBRARY, "<"))
 
 

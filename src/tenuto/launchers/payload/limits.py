@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tenuto.workspace.layout import JobPaths
 
 _GROUPS = "/sys/fs/cgroup"
+_OWN_GROUP = "/proc/self/cgroup"
 _GROUP_PREFIX = "tenuto-"
 _LEAST_LIMIT = 1 << 20
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -66,6 +67,14 @@ def limit_memory(size: int | None, name: str) -> MemoryLimit | None:
     if size is None:
         return None
     return _group_limit(size, name) or ProcessLimit(size)
+
+
+def counts_together() -> bool:
+    """Whether a limit made here counts all processes of an attempt together, and not each by itself."""
+    limit = _group_limit(_LEAST_LIMIT, f"trial-{os.getpid()}")
+    if limit is not None:
+        limit.close()
+    return limit is not None
 
 
 def limit_in_force(size: int | None, name: str) -> MemoryLimit | None:
@@ -171,6 +180,9 @@ def _group_limit(size: int, name: str) -> GroupLimit | None:
         return None
     parent, files = place
     path = f"{parent}/{_GROUP_PREFIX}{name}"
+    if files is _V2:
+        with suppress(OSError):  # there are processes in it, or it is another user's
+            _write(f"{parent}/cgroup.subtree_control", "+memory")
     try:
         os.mkdir(path)
     except OSError:
@@ -187,7 +199,7 @@ def _group_limit(size: int, name: str) -> GroupLimit | None:
 
 def _own_group() -> tuple[str, _Files] | None:
     try:
-        with open("/proc/self/cgroup") as stream:
+        with open(_OWN_GROUP) as stream:
             lines = [line.rstrip("\n").split(":", 2) for line in stream]
     except OSError:
         return None
@@ -196,8 +208,20 @@ def _own_group() -> tuple[str, _Files] | None:
             return f"{_GROUPS}/memory{path.rstrip('/')}", _V1
     for _, controllers, path in lines:
         if not controllers:
-            return f"{_GROUPS}{path.rstrip('/')}", _V2
+            group = f"{_GROUPS}{path.rstrip('/')}"
+            above = os.path.dirname(group)
+            # A group of version 2 has processes in it or limited groups, never both: with DelegateSubgroup=
+            # systemd starts a unit in a group below its own, which then is for the groups of jobs.
+            return (above if _is_delegated(above) else group), _V2
     return None
+
+
+def _is_delegated(group: str) -> bool:
+    """Whether systemd gave a control group to its unit."""
+    for name in ("user.delegate", "trusted.delegate"):
+        with suppress(OSError):
+            return os.getxattr(group, name) == b"1"
+    return False
 
 
 def _write(path: str, text: str) -> None:
@@ -225,7 +249,7 @@ def _count(path: str, name: bytes) -> int:
 
 
 def log_gap(size: int, log_bytes: int) -> tuple[int, int] | None:
-    """The range of a log of this size that nobody reads: what lies between its kept head and tail.
+    """The range of a log of this size that no reader needs: the part between its kept head and tail.
 
     None if the whole log fits into its limit. The hole that `BoundedLogs` makes lies within the range.
     """
@@ -257,7 +281,7 @@ class BoundedLogs:
         return any(log.truncated for log in self._logs)
 
     def check(self) -> None:
-        """Cut what is too long; `OutputLimit` where that is impossible."""
+        """Cut a text that is too long; `OutputLimit` where that is impossible."""
         fullest = max([log.check() for log in self._logs])
         # A log that fills a good part of its limit between two looks could overshoot by as much.
         self.pause_s = (
@@ -309,7 +333,7 @@ class _BoundedLog:
 
 
 def confine(confinement: Confinement) -> None:
-    """Confine this process; what cannot be given up raises, and the command is not run.
+    """Confine this process; a right that stays raises, and the command is not run.
 
     The order matters: after each step there is less that the next may do.
     """

@@ -4,6 +4,7 @@ Lives in the payload; a point that cannot be written is no reason to fail a job.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from _thread import allocate_lock, start_new_thread
@@ -24,7 +25,7 @@ _LONGEST_FILE = 1 << 30
 
 
 class _Curve:
-    """What is known of the points of one name."""
+    """The facts about the points of one name."""
 
     __slots__ = ("high", "highest", "last", "low", "lowest", "next_step", "seen", "stride", "written")
 
@@ -36,7 +37,7 @@ class _Curve:
         self.stride = 1
         """Every so many points one is written at once."""
         self.low, self.high = INFINITY, -INFINITY
-        """Of finite values: what is none hides no extreme."""
+        """Of finite values: another value hides no extreme."""
         self.lowest: MetricPoint | None = None
         """The smallest point since the last batch, if it was passed over; likewise the other two."""
         self.highest: MetricPoint | None = None
@@ -47,6 +48,14 @@ class _Curve:
         found = [point for point in (self.lowest, self.highest, self.last) if point is not None]
         self.lowest = self.highest = self.last = None
         return sorted(set(found)) if len(found) > 1 else found
+
+
+def close_at_end(log: MetricsLog) -> None:
+    """Has the last batch of a forked child written, which ends without its job, as a `Process` does."""
+    atexit.register(log.close)
+    processes = sys.modules.get("multiprocessing.util")
+    if processes is not None:
+        processes.Finalize(None, log.close, exitpriority=0)
 
 
 class MetricsLog:
@@ -94,7 +103,7 @@ class MetricsLog:
             start_new_thread(self._write_on, ())
 
     def close(self) -> None:
-        """Writes what waits; later points are written at once."""
+        """Writes the waiting points; later points are written at once."""
         self._is_closed = True
         if self._pause.locked():
             self._pause.release()
@@ -129,7 +138,7 @@ class MetricsLog:
                     return
 
     def _write_batch(self) -> bool:
-        """Appends what waits; False if nothing did."""
+        """Appends the waiting points; False if there are none."""
         with self._writing:
             with self._lock:
                 pending, self._pending = self._pending, []

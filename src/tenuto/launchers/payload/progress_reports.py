@@ -89,7 +89,7 @@ class ProgressReports:
                     self._pass_on(held, now)
 
     def close(self) -> None:
-        """Pass on what was held back."""
+        """Pass on the report that was held back."""
         with self._lock:
             for level in sorted(self._held_back):
                 self._pass_on(level, self._clock.monotonic())

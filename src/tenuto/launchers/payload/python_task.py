@@ -66,6 +66,7 @@ class RunningJob:
         self._outputs: OutputsWriter | None = None
         self._reports: ProgressReports | None = None
         self._metrics: MetricsLog | None = None
+        self._pid = os.getpid()
 
     def holds(self, descriptors: list[int]) -> None:
         """Keeps what must stay open until the process ends."""
@@ -109,6 +110,8 @@ class RunningJob:
                 if log is None or log.pid != os.getpid():
                     goes_on = isinstance(self._task, ResumableTask)
                     log = self._metrics = metrics_log.MetricsLog(self._assignment, goes_on=goes_on)
+                    if os.getpid() != self._pid:
+                        metrics_log.close_at_end(log)
         assert log is not None
         log.log(values, step)
 
@@ -374,7 +377,9 @@ def _report_result(
         reporter.done(form, caveats=cancellation.settle())
     except Exception as error:  # noqa: BLE001  libraries raise what they like, and disks are full
         # Hours of work may be in the job's directory: what cannot be kept does not undo what was done.
-        why = disk_message(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+        why = str(error) or type(error).__name__
+        if isinstance(error, OSError):  # of one without a number NumPy says how many of the items it wrote
+            why = disk_message(error) if error.errno else f"the disk is full, or has a limit ({why})"
         problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {why}"
         _say(f"tenuto: {problem}; see docs/experiments.md for what can")
         reporter.done(message=problem, flags=(RESULT_NOT_KEPT,), caveats=cancellation.settle())

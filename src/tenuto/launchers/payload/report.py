@@ -69,7 +69,7 @@ class ReportWriter:
     ) -> None:
         """`result` is plain data; `TypeError`, `ValueError` or `RecursionError` for what JSON cannot say.
 
-        `ValueError` as well for what is too large to be read again. `caveats`: why a good end may be none, as
+        `ValueError` as well if it is too large to be read again. `caveats`: why a good end may be none, as
         fields of the report.
         """
         line = {"done": True, "result": result, "message": message, "flags": flags}

@@ -128,7 +128,7 @@ def run(inherited: Inherited) -> int:
 
 
 def _first_steps(attempt: RunnerAttempt, inherited: Inherited) -> Payload:
-    """Open the logs and write the pid record; under a cluster again, while the disk shows what was before."""
+    """Open the logs and write the pid record; under a cluster again, while the disk shows older files."""
     clock = attempt.machine.clock
     give_up = clock.monotonic() + (_FIRST_STEPS_S if attempt.is_external else 0.0)
     while True:
@@ -205,7 +205,7 @@ def _current_launch(machine: Machine, paths: JobPaths, inherited: Inherited) -> 
 
 
 def _stand_apart(inherited: Inherited) -> None:
-    """Keep nothing of the process that started this one but what was meant to be passed on."""
+    """Keep nothing of the process that started this one but the descriptors to be passed on."""
     with suppress(PermissionError):  # a launcher that could, has made this a session leader already
         os.setsid()
     ready = () if inherited.ready is None else (inherited.ready,)
@@ -326,7 +326,7 @@ def _record(attempt: RunnerAttempt, marker: Marker) -> int:
     """Write the last word on the attempt."""
     files, paths = attempt.machine.files, attempt.paths
     if _is_deleted(attempt):
-        # What has the name by now is the directory of another attempt: its marker must not be overwritten.
+        # The name is that of another attempt's directory by now: its marker must not be overwritten.
         os.write(2, b"tenuto: DIR_GONE: the job's directory was deleted while it ran\n")
         return UNRECORDED
     try:

@@ -36,7 +36,7 @@ class Beats:
         return min(self._beat_due, self._look_due)
 
     def act(self, now: float) -> None:
-        """Do what is due: touch the pid record, then read whether the attempt is still the current one."""
+        """Do the due work: touch the pid record, then read whether the attempt is still the current one."""
         self._look_due = now + min(LOOK_S, self._beat_s)
         if now >= self._beat_due:
             self._beat_due = now + self._beat_s
@@ -46,7 +46,7 @@ class Beats:
             self.is_given_up = self.is_replaced() or now - self._last_beat >= MOST_MISSED * self._beat_s
 
     def is_replaced(self) -> bool:
-        """Whether `launch.json` names another attempt; one that cannot be read says nothing."""
+        """Whether `launch.json` names another attempt; an unreadable one says nothing."""
         with suppress(OSError):
             launch = read_launch(self._payload.machine.files, self._payload.paths)
             return launch is not None and launch.nonce != self._payload.launch.nonce

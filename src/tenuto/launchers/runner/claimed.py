@@ -18,7 +18,6 @@ from tenuto.launchers.runner.terms import ENDED, SPARE_S, STALE, Inherited
 from tenuto.light import NamedTuple, late
 from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.claims import Claim, Claimer, claim, claimer, is_claimed
-from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, LockHandle, Machine
 
@@ -28,7 +27,7 @@ else:
     further_orders = late("tenuto.launchers.runner.further_orders")
 
 DISK_PATIENCE_S = 60.0
-"""How long the disk of this host may take to show what was written elsewhere."""
+"""How long the disk of this host may take to show files written elsewhere."""
 LOCK_PATIENCE_S = 60.0
 TAKEN = "another runner has made the claim, or a scheduler has given the attempt up"
 _FIRST_PAUSE_S = 0.02
@@ -46,8 +45,8 @@ class NotMine(Exception):
 def run(python: str, manifest: str, index: str, time_s: str, failed_setup: str | None = None) -> int:
     """Run the order of an index, and perhaps further ones; returns as `attempt.run`, twice for each order.
 
-    `time_s`: how long each job may run, or `-` if that is not known. `failed_setup`: given if what was to run
-    before failed, and where lies what it said: the attempt is marked so.
+    `time_s`: how long each job may run, or `-` if that is not known. `failed_setup`: given if the setup
+    before failed, and where its output lies: the attempt is marked so.
     """
     may_fork = _is_forkable()
     machine = this_machine()
@@ -94,11 +93,11 @@ class Allocation(NamedTuple):
 
     def claim(self, order: Order) -> bool:
         """Make the claim on an order; False if it was made before."""
-        return claim(self.machine, _paths(order), order.nonce, Claimer.RUNNER, self.header.own_job)
+        return claim(self.machine, order.paths, order.nonce, Claimer.RUNNER, self.header.own_job)
 
     def is_run_elsewhere(self, order: Order) -> bool:
         """True if the runner of another job made the claim: this one has done its part, and did not fail."""
-        made = claimer(self.machine, _paths(order), order.nonce)
+        made = claimer(self.machine, order.paths, order.nonce)
         return (
             isinstance(made, Claim)
             and made.by is Claimer.RUNNER
@@ -160,14 +159,14 @@ def _await_launch(machine: Machine, order: Order) -> None:
     for _ in _tries(machine, DISK_PATIENCE_S):
         if is_launched(machine, order):
             return
-        if is_claimed(machine, _paths(order), order.nonce):
+        if is_claimed(machine, order.paths, order.nonce):
             raise NotMine(TAKEN)  # and another attempt has followed it
-    raise NotMine(f"{_paths(order).launch} does not name its attempt {order.nonce}")
+    raise NotMine(f"{order.paths.launch} does not name its attempt {order.nonce}")
 
 
 def is_launched(machine: Machine, order: Order) -> bool:
     """Whether the attempt is the current one, and the disk shows what its payload will read."""
-    paths = _paths(order)
+    paths = order.paths
     try:
         launch = read_launch(machine.files, paths)
         if launch is None or launch.nonce != order.nonce:
@@ -178,13 +177,9 @@ def is_launched(machine: Machine, order: Order) -> bool:
         return False
 
 
-def _paths(order: Order) -> JobPaths:
-    return JobPaths(order.directory, order.script_name)
-
-
 def _locked(machine: Machine, order: Order, byte: int) -> LockHandle:
     """Byte 0 or 1 of the job's lock: a scheduler that looks at the job may have it for a moment."""
-    path = _paths(order).lock
+    path = order.paths.lock
     for _ in _tries(machine, LOCK_PATIENCE_S):
         lock = machine.locks.try_lock(path, byte)
         if lock is not None:

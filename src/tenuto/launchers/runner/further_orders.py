@@ -16,7 +16,6 @@ from tenuto.launchers.runner.claimed import Allocation, NotMine, complain, is_la
 from tenuto.launchers.runner.terms import ENDED, NO_MARKER, STALE, TAKEN
 from tenuto.light import late, signal
 from tenuto.workspace.attempt_files import read_launch
-from tenuto.workspace.layout import JobPaths
 
 if TYPE_CHECKING:
     from tenuto.launchers.payload import process_end, python_task
@@ -44,7 +43,7 @@ def run(allocation: Allocation, first: Order, index: int) -> int:
             return STALE
         if allocation.may_fork and _is_task(allocation, order):
             _load_what_tasks_load()
-        earlier = tuple(JobPaths(one.directory, one.script_name).stop for one in done)
+        earlier = tuple(one.paths.stop for one in done)
         exit_code = attempt.run(inherited._replace(earlier=earlier))
         if os.getpid() != runner:
             return exit_code
@@ -67,7 +66,7 @@ def _is_free() -> bool:
 
 
 def _is_task(allocation: Allocation, order: Order) -> bool:
-    launch = read_launch(allocation.machine.files, JobPaths(order.directory, order.script_name))
+    launch = read_launch(allocation.machine.files, order.paths)
     return launch is not None and Instructions.of(launch).program is None
 
 

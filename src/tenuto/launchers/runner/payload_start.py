@@ -53,7 +53,7 @@ def start_patiently(payload: Payload, inherited: Inherited) -> int:
         if signal.sigtimedwait(ENDING, pause_s) is not None:
             return STOPPED
         if clock.monotonic() >= give_up:
-            # The pid record first: what has one may have run, and its attempt is a try.
+            # The pid record first: a job with one may have run, and its attempt is a try.
             payload.machine.files.remove(payload.paths.pid)
             if not payload.launch.external:  # else the exit code tells: another attempt may be there by now
                 record = payload.launch._replace(withdrawn=True).encode()
@@ -129,7 +129,7 @@ def _start_afresh(payload: Payload, python: str) -> int:
             *((os.POSIX_SPAWN_DUP2, fd, fd) for fd in passed),  # or they would be closed
         ],
         setpgroup=0,
-        setsigmask=SIGNALS,  # what comes before the task can take it is kept for it
+        setsigmask=SIGNALS,  # a signal that comes before the task can take it is kept for it
         setsigdef=FRESH_SIGNALS,
     )
 
@@ -143,8 +143,8 @@ def payload_arguments(
     descendants: int,
     memory_bytes: int | None,
     nonce: str,
-) -> list[str | bytes]:
+) -> list[str]:
     """The command line of a payload in a fresh interpreter, as `be_payload` reads it."""
     memory = "" if memory_bytes is None else memory_bytes
     settling = map(str, (runner, report, descendants, memory, nonce))
-    return [python, *PLAIN, ENTRY, "--payload", *settling, *assignment.arguments()]
+    return [python, *PLAIN, ENTRY, "--payload", *settling, assignment.argument()]

@@ -59,7 +59,7 @@ class ProcessEvents:
         return self._usage.due if self._sampler is None else min(self._usage.due, self._sampler.due)
 
     def act(self, now: float) -> None:
-        """Do what is due."""
+        """Do the due work."""
         if now >= self._usage.due:
             self._usage.look(now)
         if self._sampler is not None and now >= self._sampler.due:
@@ -72,7 +72,7 @@ class ProcessEvents:
         self._write(ProcessStateEvent(**self._fields(), state=ProcessState.STOPPING.value))
 
     def payload_gone(self) -> None:
-        """The payload has ended; what it left has not yet."""
+        """The payload has ended; its children have not yet."""
         self._usage.close()
         if self._sampler is not None:
             metrics = self._sampler.last_words(self._clock.monotonic())
@@ -158,7 +158,7 @@ class UsageSampler:
         self._gpu_pipe = -1
 
     def look(self, now: float) -> None:
-        """Appends what was used since the last look."""
+        """Appends the use since the last look."""
         self.due = now + max(USAGE_EVERY_S, (now - self._began) / USAGE_POINTS)
         with suppress(OSError, ValueError, IndexError):  # a kernel that hides it, or a disk that is full
             cpu_s, memory = self._used()
@@ -188,7 +188,7 @@ class UsageSampler:
                 os.kill(self._gpu_pid, signal.SIGKILL)
 
     def _used(self) -> tuple[float, int]:
-        """Seconds of CPU, of what has ended too, and bytes of memory."""
+        """Seconds of CPU, of ended processes too, and bytes of memory."""
         times = os.times()
         ticks, pages = 0, 0
         for pid in descendants():

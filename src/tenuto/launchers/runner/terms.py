@@ -1,4 +1,4 @@
-"""The terms between a launcher and a runner: how a runner is started, what it inherits, what it answers by.
+"""The terms between a launcher and a runner: how a runner is started, its inherited files, its answers.
 Values only, and the bell by which a runner tells its launcher something; nothing is decided here.
 """
 
@@ -26,14 +26,14 @@ ENTRY = f"{__file__.rpartition('/')[0]}/__main__.py"
 BARE = ("-I", "-S")
 """How an interpreter is started that runs nothing but Tenuto: it needs no packages."""
 PLAIN = ("-P",)
-"""How one is started that runs what is the user's."""
+"""How a runner of the user's program is started."""
 
 # Signals, and the words on the pipe.
 
 READY = b"\1"
 """What a runner says to its scheduler once its pid record is written."""
 REFUSAL = b"\2"
-"""What it says, with the number of the error, if the machine refused it that."""
+"""Its message, with the number of the error, if the machine refused it that."""
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
@@ -97,7 +97,7 @@ class PayloadToBe(Protocol):
         ...
 
     def close(self, logs: tuple[int, int]) -> None:
-        """Once it has ended: save what it printed before it had its logs."""
+        """Once it has ended: save its output from before it had its logs."""
         ...
 
 
@@ -132,7 +132,7 @@ class Inherited(NamedTuple):
     is_forkable: bool = False
     """The payload of a task may be forked from this interpreter, which has loaded the runner and no more."""
     failed_setup: SetupFailure | None = None
-    """Given if what was to run before the payload failed: the attempt is marked so, and no payload begins."""
+    """Given if the setup before the payload failed: the attempt is marked so, and no payload begins."""
     earlier: tuple[str, ...] = ()
     """Where wishes to stop the jobs would lie that this process ran before."""
 

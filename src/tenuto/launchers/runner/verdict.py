@@ -1,4 +1,4 @@
-"""How an attempt ended, judged from what was seen: one pure function.
+"""How an attempt ended, judged from the evidence: one pure function.
 Reads nothing; the supervisor collects, and writes the marker.
 """
 
@@ -10,7 +10,7 @@ from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.light import NamedTuple, signal
 
 PASSING = frozenset((errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT))
-"""Errors that a machine recovers from: what it refused with one of them is tried again."""
+"""Errors that a machine recovers from: an order refused with one of them is tried again."""
 # What a shell answers when a program it ran was killed.
 _KILLED_IN_SHELL = 128 + signal.SIGKILL
 

@@ -1,5 +1,5 @@
 """The warm launcher: forks runners from parents that have imported their tasks' modules already.
-What must not be forked gets a fresh interpreter, a spare if one is ready, and that is said once.
+A job that must not be forked gets a fresh interpreter, a spare if ready, and that is said once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.local import LocalProcess
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.warm.needs import Needs, ProcessVariables, needs_of
-from tenuto.launchers.warm.retirement import retire
 from tenuto.launchers.warm.spares import Spares
 
 
@@ -27,13 +26,7 @@ class WarmLauncher(ForkingLauncher):
 
     @cached_property
     def _spares(self) -> Spares:
-        spares = Spares(
-            self._machine,
-            self._python,
-            slots=self.slots,
-            memory_limit=self._memory_limit,
-            retire=retire,
-        )
+        spares = Spares(self._machine, self._python, slots=self.slots, memory_limit=self._memory_limit)
         weakref.finalize(self, spares.close)  # for a launcher that is never closed
         return spares
 

@@ -90,7 +90,7 @@ def needs_of(
 ) -> Needs:
     """The needs of a job that is ready to start; `LEAN` if a fresh interpreter is better.
 
-    `params`: what lies in `params.json`, if that is known.
+    `params`: the content of `params.json`, if that is known.
     """
     if instructions.program is not None or len(params or b"") > _LARGEST_PARAMS:
         return LEAN
@@ -99,7 +99,7 @@ def needs_of(
         classes = dict.fromkeys(_class(entry) for entry in document["objects"])
         import_path = tuple(document["import_path"])
     except (FileTooLarge, OSError, ValueError, KeyError, TypeError):
-        return LEAN  # too much, or a job that will itself say what is wrong
+        return LEAN  # too much, or a job that will itself name the error
     return Needs(
         tuple(classes),
         import_path,

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from signal import SIGKILL
-from socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair
-from typing import Any
+from typing import Any, NamedTuple
 
 from tenuto.launchers.local import Readable, resolve
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.runner.terms import BARE, ENTRY, PLAIN, READY, SIGNALS
+from tenuto.launchers.runner.terms import BARE, PLAIN, READY
+from tenuto.launchers.warm.helper import Helper, order_of, retire
 from tenuto.launchers.warm.needs import Needs
 from tenuto.launchers.warm.wire import close_all, receive, send
 
@@ -30,64 +31,46 @@ class NotSent(ParentGone):
     """It had ended before it was asked."""
 
 
-class Answer:
+class Answer(NamedTuple):
     """What a parent said: `content`, and the pidfd of a runner if it forked one."""
 
-    def __init__(self, content: Mapping[str, Any], pidfd: int | None) -> None:
-        self.content = content
-        self.pidfd = pidfd
+    content: Mapping[str, Any]
+    pidfd: int | None
 
 
-class WarmParent:
+def retire_all(parents: OrderedDict[Needs, WarmParent]) -> None:
+    """Let go of all parents of a launcher."""
+    while parents:
+        retire(parents.popitem()[1])
+
+
+class WarmParent(Helper):
     """One parent process."""
 
     def __init__(self, python: str, needs: Needs, memory_limit: int) -> None:
         """Raises `OSError` if it cannot be started."""
+        super().__init__()
         self.needs = needs
         self.environment = dict(os.environ)
         """What its children start from."""
         self.loaded = False
         """It has said that it can be forked."""
-        self.usable = True
         self._pending: dict[int, asyncio.Future[Answer]] = {}
         self._orders = 0
         self._listening = 0
         """How many wait for an answer that is late."""
-        self._socket, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)
+        first = {
+            "classes": needs.classes,
+            "import_path": needs.import_path,
+            "environment": dict(needs.environment),
+            "memory_limit": memory_limit,
+            "python": python,
+        }
         try:
-            with theirs:
-                self.pid = self._spawn(python, theirs)
-            self._socket.setblocking(False)
-            with suppress(BrokenPipeError, ConnectionResetError):  # killed already: the first order finds out
-                send(
-                    self._socket,
-                    {
-                        "classes": needs.classes,
-                        "import_path": needs.import_path,
-                        "environment": dict(needs.environment),
-                        "memory_limit": memory_limit,
-                        "python": python,
-                    },
-                )
+            self._begin(python, PLAIN if needs.classes else BARE, "--warm", self.environment, first)
         except BaseException:
             self._socket.close()
             raise
-
-    def _spawn(self, python: str, theirs: socket) -> int:
-        fd = theirs.fileno()
-        flags = PLAIN if self.needs.classes else BARE
-        return os.posix_spawn(
-            python,
-            [python, *flags, ENTRY, "--warm", str(fd), str(os.getpid())],
-            self.environment,
-            file_actions=[
-                *((os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)),
-                (os.POSIX_SPAWN_DUP2, fd, fd),
-            ],
-            setsid=True,  # a Ctrl-C in the terminal must not reach it
-            setsigmask=SIGNALS,
-            setsigdef=SIGNALS,
-        )
 
     @property
     def busy(self) -> bool:
@@ -110,19 +93,8 @@ class WarmParent:
         """
         self._orders += 1
         number = self._orders
-        content = {
-            "number": number,
-            "directory": order.paths.directory,
-            "script_name": order.paths.script_name,
-            "nonce": order.launch.nonce,
-            "environment": changes,
-            "why_fresh": why_fresh,
-        }
-        descriptors = [
-            *(lock.fileno() for lock in order.locks),
-            ready,
-            *(token.fileno() for token in order.tokens),
-        ]
+        told, descriptors = order_of(order, changes, why_fresh, ready)
+        content = {"number": number, **told}
         loop = asyncio.get_running_loop()
         give_up = loop.time() + takes_s
         answer: asyncio.Future[Answer] = loop.create_future()
@@ -157,13 +129,6 @@ class WarmParent:
         self.usable = False
         if not self._pending:
             self._socket.close()
-
-    def reap(self) -> bool:
-        """Whether the process is gone."""
-        try:
-            return os.waitpid(self.pid, os.WNOHANG)[0] != 0
-        except ChildProcessError:  # a `wait` of the user's script got it
-            return True
 
     async def _send(self, content: dict[str, Any], descriptors: list[int], give_up: float) -> None:
         while True:

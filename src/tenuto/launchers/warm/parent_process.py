@@ -137,6 +137,6 @@ class Parent:
             self._runners.discard(pid)
 
     def _become_runner(self, order: Received) -> Inherited:
-        """In the child: shed what is the parent's, and put on what the launcher's environment is by now."""
+        """In the child: shed the parent's state, and put on the launcher's present environment."""
         self._socket.close()
         return take_on(order, self._python, self._machine, self._loaded)

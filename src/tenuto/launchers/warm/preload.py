@@ -17,7 +17,7 @@ from tenuto.launchers.payload import (
     python_task,
 )
 from tenuto.launchers.warm import fork_safety
-from tenuto.launchers.warm.import_watch import ImportQuestions
+from tenuto.launchers.warm.import_watch import PACKAGES, STANDARD, ImportQuestions
 from tenuto.tasks.code import code_of, file_digest
 from tenuto.tasks.location import Location, be_process_of_a_job, find_class
 from tenuto.tasks.ports import current_job
@@ -28,8 +28,6 @@ from tenuto.tasks.schema import schema_of
 
 
 _EVERY_S = 0.1
-_STANDARD = f"{os.path.dirname(os.__file__)}/"
-_PACKAGES = f"{_STANDARD}site-packages/"
 _TICK_NS = 10_000_000
 """The time of a file's change is as coarse as the kernel's clock."""
 
@@ -48,7 +46,7 @@ class Sources:
         self._looked = time.monotonic()
 
     def changed(self) -> str | None:
-        """A file that is no longer what was imported, if there is one."""
+        """A file that has changed since the import, if there is one."""
         now = time.monotonic()
         if self._changed is None and now >= self._looked + _EVERY_S:
             self._looked = now
@@ -61,7 +59,7 @@ def _files(modules: list[ModuleType]) -> set[str]:
     return {
         file
         for file in files
-        if isinstance(file, str) and (not file.startswith(_STANDARD) or file.startswith(_PACKAGES))
+        if isinstance(file, str) and (not file.startswith(STANDARD) or file.startswith(PACKAGES))
     }
 
 
@@ -154,7 +152,7 @@ def look_like_a_job(import_path: list[str]) -> None:
 
 
 class Output:
-    """Keeps what is written to the standard streams, from its making to `taken`."""
+    """Keeps the text written to the standard streams, from its making to `taken`."""
 
     def __init__(self) -> None:
         self._kept = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("out", "err")]
@@ -162,7 +160,7 @@ class Output:
             os.dup2(fd, standard)
 
     def taken(self) -> tuple[bytes, bytes]:
-        for stream in (sys.stdout, sys.stderr):  # or each child would print again what is in the buffers
+        for stream in (sys.stdout, sys.stderr):  # or each child would print the buffers again
             if stream is not None and not stream.closed:
                 stream.flush()
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""What is said of modules whose jobs are not forked: the reason, once, and what their author can do about it.
+"""The words on modules whose jobs are not forked: the reason, once, and what their author can do about it.
 Judges no module; `fitness` does.
 """
 

@@ -33,7 +33,7 @@ READY, LATE = "ready", "late"
 
 
 class Ahead:
-    """What was imported ahead of time: the `Preloaded` of a payload that was not forked."""
+    """The modules imported ahead of time: the `Preloaded` of a payload that was not forked."""
 
     def __init__(self, asked: ImportQuestions, sources: Sources, digests: dict[str, str]) -> None:
         self.asked = asked
@@ -151,7 +151,7 @@ class _Job:
                 environment[name] = value
         os.set_inheritable(self._report, True)
         os.set_inheritable(self._descendants, True)
-        signal.pthread_sigmask(signal.SIG_SETMASK, SIGNALS)  # what comes meanwhile is kept for the task
+        signal.pthread_sigmask(signal.SIG_SETMASK, SIGNALS)  # signals meanwhile are kept for the task
         os.chdir("/")
         arguments = payload_arguments(
             python,

@@ -112,7 +112,7 @@ class Interpreter:
             return stream.read().rpartition(b")")[2].split()[0] == b"Z"
 
     def close(self, logs: tuple[int, int]) -> None:
-        """The payload has ended: what it printed before it had its logs belongs there, too."""
+        """The payload has ended: its output from before it had its logs belongs there, too."""
         self.socket.close()
         for kept, log in zip(self._printed, logs, strict=True):
             size = os.fstat(kept).st_size

@@ -5,19 +5,16 @@ Which jobs are not forked is the launcher's to say; they alone are given spares.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
-from signal import SIGKILL
-from socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair
 
 from tenuto.launchers.local import LocalProcess
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.runner.terms import BARE, ENTRY, SIGNALS
+from tenuto.launchers.runner.terms import BARE
+from tenuto.launchers.warm.helper import Helper, order_of, retire, watched
 from tenuto.launchers.warm.needs import Needs, ProcessVariables
 from tenuto.launchers.warm.parent import changed_variables
 from tenuto.launchers.warm.wire import MessageTooLong, receive, send
 from tenuto.workspace.ports import Machine
-from tenuto.workspace.processes import PidfdHandle
 
 # One spare, seen from the launcher: a runner that waits for a job beside an interpreter that imports ahead.
 # `spares` decides how many there are, and for which jobs.
@@ -26,11 +23,12 @@ from tenuto.workspace.processes import PidfdHandle
 _GONE = (BrokenPipeError, ConnectionResetError)
 
 
-class Spare:
+class Spare(Helper):
     """A runner without a job."""
 
     def __init__(self, machine: Machine, python: str, needs: Needs, environment: ProcessVariables) -> None:
         """Raises `OSError` if it cannot be started."""
+        super().__init__()
         self.needs = needs
         self.environment = environment
         self.changed = needs.changed()
@@ -41,48 +39,17 @@ class Spare:
         """Its interpreter runs: before that, to wait for it is no better than to start another."""
         self.unfit: str | None = None
         """Why its modules cannot be imported ahead of time, if they cannot."""
-        self.usable = True
-        self._socket, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)
-        self._socket.setblocking(False)
+        first = {"classes": needs.classes, "import_path": needs.import_path, "python": python}
+        told = {**first, "environment": dict(needs.environment)}
         try:
-            with theirs:
-                self.pid = self._spawn(python, theirs)
-            self._handle = self._open(machine)
+            self._begin(python, BARE, "--spare", environment.variables, told)
+            self._handle = watched(machine, self.pid)
         except BaseException:
             self._socket.close()
             raise
-        content = {"classes": needs.classes, "import_path": needs.import_path, "python": python}
-        with suppress(*_GONE):  # killed already: `hear` finds out
-            send(self._socket, {**content, "environment": dict(needs.environment)})
-
-    def _spawn(self, python: str, theirs: socket) -> int:
-        fd = theirs.fileno()
-        return os.posix_spawn(
-            python,
-            [python, *BARE, ENTRY, "--spare", str(fd), str(os.getpid())],
-            self.environment.variables,
-            file_actions=[
-                *((os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)),
-                (os.POSIX_SPAWN_DUP2, fd, fd),
-            ],
-            setsid=True,  # a Ctrl-C in the terminal must not reach it
-            setsigmask=SIGNALS,
-            setsigdef=SIGNALS,
-        )
-
-    def _open(self, machine: Machine) -> PidfdHandle:
-        try:
-            fd = os.pidfd_open(self.pid)
-        except OSError:  # no descriptor left: a runner that cannot be watched must not run
-            with suppress(ProcessLookupError, ChildProcessError):
-                os.kill(self.pid, SIGKILL)
-                os.waitpid(self.pid, 0)
-            raise
-        own = machine.processes.own()._replace(pid=self.pid, start_time=0)
-        return PidfdHandle(machine.processes.identify(self.pid) or own, fd)
 
     def hear(self) -> None:
-        """Take in what it said so far."""
+        """Take in its output so far."""
         while self.usable:
             try:
                 received = receive(self._socket)
@@ -105,19 +72,11 @@ class Spare:
         self, launcher: str, order: StartOrder, environment: ProcessVariables, why_fresh: str
     ) -> LocalProcess | None:
         """Make it the runner of a job; None if it cannot be, and nothing was started. It is used up then."""
-        content = {
-            "directory": order.paths.directory,
-            "script_name": order.paths.script_name,
-            "nonce": order.launch.nonce,
-            "environment": changed_variables(self.environment.variables, environment.variables),
-            "why_fresh": why_fresh,
-        }
         ready, ready_there = os.pipe()
         os.set_blocking(ready, False)
-        locks = (lock.fileno() for lock in order.locks)
-        tokens = (token.fileno() for token in order.tokens)
+        changes = changed_variables(self.environment.variables, environment.variables)
         try:
-            send(self._socket, content, [*locks, ready_there, *tokens])
+            send(self._socket, *order_of(order, changes, why_fresh, ready_there))
         except (*_GONE, BlockingIOError, MessageTooLong):
             os.close(ready)
             return None
@@ -132,18 +91,10 @@ class Spare:
 
     def close(self) -> None:
         """Let it go: it ends, with its interpreter."""
-        self.usable = False
         with suppress(OSError):  # a process that was forked from this one may keep the socket open
             send(self._socket, {"end": True})
-        self._socket.close()
+        super().close()
         self._handle.close()
-
-    def reap(self) -> bool:
-        """Whether the process is gone."""
-        try:
-            return os.waitpid(self.pid, os.WNOHANG)[0] != 0
-        except ChildProcessError:  # another `wait` of this process got it
-            return True
 
 
 _SHARE_OF_MEMORY = 0.5
@@ -153,21 +104,12 @@ _SHARE_OF_MEMORY = 0.5
 class Spares:
     """Interpreters that import the modules of the next jobs while the jobs before them run."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        python: str,
-        *,
-        slots: int,
-        memory_limit: int,
-        retire: Callable[[Spare], None],
-    ) -> None:
-        """`memory_limit`: of all spares together. `retire` lets go of one that is not needed any more."""
+    def __init__(self, machine: Machine, python: str, *, slots: int, memory_limit: int) -> None:
+        """`memory_limit`: of all spares together."""
         self._machine = machine
         self._python = python
         self._slots = slots
         self._memory_limit = memory_limit
-        self._retire = retire
         self._spares: list[Spare] = []
         """Oldest first."""
         self._sizes: dict[Needs, int] = {}
@@ -198,7 +140,7 @@ class Spares:
                 process = spare.start(launcher, order, environment, why_fresh)
                 if process is not None:
                     return process
-            self._retire(spare)
+            retire(spare)
         return None
 
     def prepare(self, needs: Needs, environment: ProcessVariables, behind: int) -> None:
@@ -225,7 +167,7 @@ class Spares:
             self._drop(self._spares[-1])
 
     def _look(self) -> None:
-        """Hear what the spares said, and drop those that are of no use."""
+        """Hear what the spares said, and drop the useless ones."""
         if self._pid != os.getpid():  # this process was forked: the spares are another's
             self._pid = os.getpid()
             self._spares.clear()
@@ -252,7 +194,7 @@ class Spares:
 
     def _drop(self, spare: Spare) -> None:
         self._spares.remove(spare)
-        self._retire(spare)
+        retire(spare)
 
 
 def _available() -> float:

@@ -31,7 +31,7 @@ class Received(NamedTuple):
 
 
 def send(to: socket, content: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-    """Raises `BlockingIOError` if the other end does not keep up, `MessageTooLong` for what is too long."""
+    """Raises `BlockingIOError` if the other end does not keep up, `MessageTooLong` for a text too long."""
     data = to_json(content)
     if len(data) > LARGEST:  # the kernel takes more, and `receive` would cut it
         raise MessageTooLong
@@ -46,7 +46,7 @@ def receive(at: socket) -> Received | None:
             data, beside, flags, _ = at.recvmsg(LARGEST, _ANCILLARY, MSG_CMSG_CLOEXEC)
             break
         except ConnectionResetError:
-            continue  # it ended with messages unread; what it said before is still to be had
+            continue  # it ended with messages unread; its earlier words are still to be had
     descriptors = array("i")
     for level, kind, content in beside:
         if (level, kind) == (SOL_SOCKET, SCM_RIGHTS):

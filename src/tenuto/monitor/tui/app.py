@@ -65,7 +65,7 @@ STYLES = {
     "scheduled": Style(color="blue"),
     "unscheduled": Style(dim=True),
 }
-"""The words of a style; the colours are those of the user's own palette."""
+"""The words of a style; the colours are the user's own palette's."""
 _PLAIN = Style()
 
 T = TypeVar("T")
@@ -162,7 +162,7 @@ class Top(App[None]):
         self._wake.set()
 
     def _begin_asking(self) -> None:
-        """Ask for the view on top; what was asked for another one is not waited for."""
+        """Ask for the view on top; a request for another one is not waited for."""
         if self._asking is not None:
             self._asking.cancel()
         self._wake = asyncio.Event()
@@ -377,7 +377,7 @@ class Canvas(Widget):
         self._lines: Sequence[Line] = ()
 
     def show(self, lines: Sequence[Line]) -> None:
-        """Draw lines, those that are not on the screen yet."""
+        """Draw lines, the ones not on the screen yet."""
         before, self._lines = self._lines, lines
         changed = [
             Region(0, row, self.size.width, 1)

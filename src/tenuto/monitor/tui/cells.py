@@ -134,7 +134,7 @@ def framed(lines: Iterable[Line], room: int, height: int) -> list[Line]:
 
 
 def shares(wanted: Sequence[int], room: int) -> list[int]:
-    """How many rows each part gets: the small ones all they want, the large ones what is left, alike."""
+    """How many rows each part gets: the small ones all they want, the large ones share the rest."""
     given = [0] * len(wanted)
     left = max(room, 0)
     while left > 0:

@@ -121,7 +121,7 @@ class Prompt(View):
 
 
 def sentence(error: FilterError) -> str:
-    """What is wrong with a filter, without the drawing that the command line adds."""
+    """The error in a filter, without the drawing that the command line adds."""
     return str(error).splitlines()[-1].lstrip(" ^")
 
 

@@ -80,7 +80,7 @@ Paragraph = tuple[str, str]
 """A label, and a text that is wrapped beside it."""
 
 
-class Page(View):
+class _Page(View):
     """Paragraphs that scroll."""
 
     name = "page"
@@ -125,7 +125,7 @@ class Page(View):
         return True
 
 
-class Help(Page):
+class Help(_Page):
     """Every key."""
 
     name = "help"
@@ -135,7 +135,7 @@ class Help(Page):
         super().__init__(host, "Keys", [(key.label, key.meaning) for key in KEYS])
 
 
-class Asked(Page):
+class Asked(_Page):
     """Paragraphs that the provider is asked for."""
 
     def __init__(
@@ -153,7 +153,7 @@ class Asked(Page):
             self._paragraphs, self._is_known = answer, True
 
 
-def why_page(host: Host, job: shapes.Job) -> Page:
+def why_page(host: Host, job: shapes.Job) -> _Page:
     """Why a job is where it is."""
 
     def question(provider: StateProvider) -> Sequence[Paragraph]:
@@ -169,7 +169,7 @@ def why_page(host: Host, job: shapes.Job) -> Page:
     return Asked(host, f"why {key_name(job['key'])}", question)
 
 
-def events_page(host: Host, job: shapes.Job) -> Page:
+def events_page(host: Host, job: shapes.Job) -> _Page:
     """The events of a job, the oldest first."""
 
     def question(provider: StateProvider) -> Sequence[Paragraph]:
@@ -188,7 +188,7 @@ def event_words(event: dict[str, Any]) -> Paragraph:
     )
 
 
-def diff_page(host: Host, one: shapes.Job, other: shapes.Job) -> Page:
+def diff_page(host: Host, one: shapes.Job, other: shapes.Job) -> _Page:
     """The parameters and tags in which two jobs differ."""
 
     def question(provider: StateProvider) -> Sequence[Paragraph]:

@@ -1,4 +1,4 @@
-"""The first view: groups, what runs now, failures by cause, what asks for attention.
+"""The first view: groups, running jobs, failures by cause, alarms.
 Drawn from one answer of the provider; a wide window shows the sparkline and the tokens beside it.
 """
 
@@ -42,11 +42,11 @@ _MOST_RETRIED = 10_000
 _WAITING = "state=waiting or state=ready or state=scheduled"
 _MOST_WAITING = 60
 _FIRST = 6
-"""How many running jobs come before those that wait for a token."""
+"""How many running jobs come before the jobs that wait for a token."""
 
 
 class OverviewAnswers(NamedTuple):
-    """What was answered."""
+    """The answer."""
 
     overview: shapes.Overview
     cleanup: shapes.Cleanup | None
@@ -98,7 +98,7 @@ class Waiting(NamedTuple):
 
 
 Item = Any
-"""A group, a job or what waits, a failure, an alarm; each part of the view has its own."""
+"""A group, a job or a waiting token, a failure, an alarm; each part of the view has its own."""
 
 
 def is_of(failure: shapes.Failure, job: shapes.Job) -> bool:
@@ -111,7 +111,7 @@ def is_of(failure: shapes.Failure, job: shapes.Job) -> bool:
 
 
 def waiting_jobs(found: Sequence[shapes.Token]) -> list[Waiting]:
-    """What waits for tokens, the first of each token."""
+    """The jobs that wait for tokens, the first of each token."""
     return [
         Waiting(
             one["key"],
@@ -124,7 +124,7 @@ def waiting_jobs(found: Sequence[shapes.Token]) -> list[Waiting]:
 
 
 def mixed(running: Sequence[shapes.Job], waiting: Sequence[Waiting]) -> list[Item]:
-    """What runs, of each group in turn, so that none hides another; what waits after the first few."""
+    """Running jobs, of each group in turn, so that none hides another; waiting ones after the first."""
     of_group: dict[str, list[shapes.Job]] = {}
     for job in running:
         of_group.setdefault(job["group"], []).append(job)
@@ -133,7 +133,7 @@ def mixed(running: Sequence[shapes.Job], waiting: Sequence[Waiting]) -> list[Ite
 
 
 def now_line(one: Item, room: int) -> Line:
-    """A job that runs, or one that waits for a token."""
+    """A job that runs, or a job that waits for a token."""
     if isinstance(one, Waiting):
         task = key_name(one.key).rpartition(" ")[0]
         name = [span(f"{key_id(one.key):<8} "), *fitted([span(task)], 12)]
@@ -170,11 +170,16 @@ def failure_line(one: shapes.Failure, room: int) -> Line:
     return spread([Span("✗ ", "error"), span(f"{one['total']:>3,}  "), span(one["error"])], action, room)
 
 
+UNOWNED = "unowned"
+"""In place of a key: stands for all jobs that no live run owns."""
+
+
 def alarm_line(one: tuple[str, str], room: int) -> Line:
     """What asks for attention; unowned have a key that kills them."""
     key, text = one
-    action = [span("  K kill them ", "key")] if not key else []
-    return spread([Span("! ", "alarm"), span(f"{key_name(key)}  " if key else ""), span(text)], action, room)
+    action = [span("  K kill them ", "key")] if key == UNOWNED else []
+    name = f"{key_name(key)}  " if key not in ("", UNOWNED) else ""
+    return spread([Span("! ", "alarm"), span(name), span(text)], action, room)
 
 
 DRAWN = {"now": now_line, "failures": failure_line, "attention": alarm_line}
@@ -252,7 +257,7 @@ class Overview(View):
         found = []
         if unowned:
             words = "1 running job belongs" if len(unowned) == 1 else f"{len(unowned):,} running jobs belong"
-            found.append(("", f"{words} to no live run"))
+            found.append((UNOWNED, f"{words} to no live run"))
         return found + [(one["key"], one["text"]) for one in overview["alarms"]]
 
     # Looking
@@ -344,8 +349,8 @@ class Overview(View):
             self._open(row)
         elif key == "R" and self.focus == "failures" and row is not None:
             self._retry(row)
-        elif key == "K" and self.focus == "attention" and row is not None and not row[0] and self._cleanup:
-            self.host.act("kill", self._cleanup["unowned"])
+        elif key == "K" and self.focus == "attention" and row is not None and row[0] == UNOWNED:
+            self.host.act("kill", self._cleanup["unowned"] if self._cleanup else [])
         else:
             return False
         return True
@@ -364,7 +369,7 @@ class Overview(View):
             self.host.go(f"jobs state=error and reason={row['reason']}")
         elif isinstance(row, dict):
             self.host.open(JobPage(self.host, row))  # type: ignore[arg-type]
-        elif row[0]:
+        elif row[0] not in ("", UNOWNED):
             key = row[0]
             self.host.later(
                 lambda provider: provider.job(key), lambda job: self.host.open(JobPage(self.host, job))

@@ -33,7 +33,7 @@ _MOST = 8
 
 
 class ResourcesAnswers(NamedTuple):
-    """What was answered; None: no open door has it."""
+    """The answer; None: no open door has it."""
 
     tokens: shapes.Tokens | None
     groups: shapes.Groups

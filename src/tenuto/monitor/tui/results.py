@@ -84,7 +84,7 @@ def scatter(points: Sequence[Point], across: Scale, up: Scale, room: int, height
 
 
 class ResultsAnswers(NamedTuple):
-    """What was answered."""
+    """The answer."""
 
     group: str | None
     results: shapes.Results | None

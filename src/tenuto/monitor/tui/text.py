@@ -108,10 +108,11 @@ def key_name(key: str) -> str:
 
 
 def group_glyph(group: shapes.Group) -> str:
-    """▶ at work, ✗ with failures, ✓ else."""
+    """▶ at work, ✗ with failures or without a driver though jobs are left, ✓ else."""
     if group["live"]:
         return GLYPHS["running"]
-    has_failed = group["counts"].get("error", 0) or re.search("fail|error|lost|interrupt", group["state"])
+    is_stopped = group["take_up"] or re.search("fail|error|lost|interrupt", group["state"])
+    has_failed = is_stopped or group["counts"].get("error", 0)
     return GLYPHS["error" if has_failed else "done"]
 
 
@@ -155,7 +156,7 @@ def waits(group: shapes.Group) -> int:
 
 
 def told(job: shapes.Job) -> str:
-    """What a job says of itself: its progress, what it waits for, why it failed."""
+    """The words of a job: its progress, its dependencies, the cause of its failure."""
     if job["state"] == "running":
         return job["progress_desc"] or job["alarm"] or ""
     reason = f"{job['reason'].upper()}: " if job["state"] == "error" and job["reason"] else ""

@@ -38,7 +38,7 @@ _LEAST_SPAN_MS = 2_000
 
 
 class TimelineAnswers(NamedTuple):
-    """What was answered."""
+    """The answer."""
 
     timeline: shapes.Timeline
     overview: shapes.Overview
@@ -115,7 +115,7 @@ class TimelineView(View):
         return [*shown, *blank, *foot]
 
     def _lit(self) -> frozenset[str]:
-        """The chosen bar, what it needed and what needed it."""
+        """The chosen bar, and the bars before and after it."""
         job = self._job()
         if job is None:
             return frozenset()

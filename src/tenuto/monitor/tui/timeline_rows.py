@@ -28,7 +28,7 @@ class Bar(NamedTuple):
     group: str
 
 
-class Row(NamedTuple):
+class _Row(NamedTuple):
     """One line of a group, and the bars on it."""
 
     content: Line
@@ -46,7 +46,7 @@ class GroupRows(NamedTuple):
     """The lines of one group."""
 
     name: str
-    rows: list[Row]
+    rows: list[_Row]
 
 
 def bars_of(timeline: shapes.Timeline) -> list[Bar]:
@@ -61,7 +61,7 @@ def bars_of(timeline: shapes.Timeline) -> list[Bar]:
 def group_rows(
     timeline: shapes.Timeline, room: int, chosen: Bar | None, lit: Collection[str], now: str
 ) -> list[GroupRows]:
-    """The lines of each group; what is right of the names has the cells that `across` leaves."""
+    """The lines of each group; the bars right of the names have the cells that `across` leaves."""
     return [
         GroupRows(
             key_group_name(lane["group"], now),
@@ -105,9 +105,9 @@ def place(timeline: shapes.Timeline, instant_ms: float, cells: int) -> int:
 
 def _rows(
     lane: shapes.Lane, timeline: shapes.Timeline, cells: int, chosen: Bar | None, lit: Collection[str]
-) -> list[Row]:
+) -> list[_Row]:
     if lane["bins"]:
-        return [Row(_density(lane, timeline, cells))]
+        return [_Row(_density(lane, timeline, cells))]
     bars: list[list[Bar]] = [[] for _ in range(lane["lines"])]
     waits: list[list[Sequence[Any]]] = [[] for _ in range(lane["lines"])]
     for raw in lane["bars"]:
@@ -121,11 +121,11 @@ def _rows(
     ]
     for join in lane["joins"]:
         _join(drawn, join, timeline, cells)
-    rows = [Row(_joined(*line), tuple(of_line)) for line, of_line in zip(drawn, bars, strict=True)]
+    rows = [_Row(_joined(*line), tuple(of_line)) for line, of_line in zip(drawn, bars, strict=True)]
     others = [wait for wait in lane["waits"] if wait[0] >= lane["lines"]]
     if others:
-        rows.append(Row(_dashes(others, timeline, cells, f" {len(others):,} wait ")))
-    return rows or [Row([Span(" " * cells)])]
+        rows.append(_Row(_dashes(others, timeline, cells, f" {len(others):,} wait ")))
+    return rows or [_Row([Span(" " * cells)])]
 
 
 def _line(

@@ -1,3 +1,3 @@
 """The monitor over HTTP: routes to calls of a state provider, guarded; needs the extra `web`.
-Holds no logic of what is shown.
+Holds no logic of the display.
 """

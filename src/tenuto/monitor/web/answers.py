@@ -22,7 +22,7 @@ from tenuto.errors import (
 
 
 def encode(value: Any) -> bytes:
-    """JSON in ASCII, so that a lone surrogate in a name does no harm; what is no finite number is null."""
+    """JSON in ASCII, so that a lone surrogate in a name does no harm; a number that is not finite is null."""
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:

@@ -32,15 +32,7 @@ from tenuto.workspace.points import FEWEST_POINTS, MOST_POINTS
 
 PAGE = Path(__file__).parent / "page"
 _FILE = re.compile(r"(?:[a-z0-9_-]+/)*[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.(?:js|css|svg|png|ico|woff2)", re.ASCII)
-_DONE = {
-    ActedAs.ASKED,
-    ActedAs.RETRIED,
-    ActedAs.DELETED,
-    ActedAs.WOULD_KILL,
-    ActedAs.WOULD_RETRY,
-    ActedAs.WOULD_DELETE,
-}
-DONE = frozenset(one.value for one in _DONE)
+DONE = frozenset(one.value for one in ActedAs if one.acts)
 """Outcomes by which something was done, or would be."""
 mimetypes.add_type("text/javascript", ".js")
 
@@ -298,7 +290,7 @@ def _add_views(app: FastAPI, provider: LocalProvider) -> None:
         points: Annotated[int, Query(ge=FEWEST_POINTS, le=MOST_POINTS)] = 1000,
         since: Annotated[float | None, Query(allow_inf_nan=False)] = None,
         limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 200,
-        packed: MaybeText = None,
+        packed: Literal["steps", "times"] | None = None,
     ) -> Response:
         found = provider.metrics(key, group, filter, name, points, since, limit)
         if packed is not None:
@@ -353,6 +345,8 @@ def _add_notes(app: FastAPI, monitor: Monitor) -> None:
     def note(body: Annotated[NoteBody, Body()]) -> Response:
         if monitor.provider.read_only:
             raise NotAllowed("this server only shows: start `tenuto ui` without --read-only to write notes")
+        if (body.note or body.pinned) and not monitor.provider.has_group(body.group):
+            raise NotFound(f"there is no run, service or search {body.group!r:.200} to write a note on")
         return Json({"notes": monitor.notes.write(body.group, body.note, body.pinned)})
 
 

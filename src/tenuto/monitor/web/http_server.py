@@ -18,8 +18,7 @@ from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.app import Monitor, guarded
 from tenuto.monitor.web.registrations import Address, Registration, register, registrations, unregister
 from tenuto.monitor.web.sessions import Sessions
-from tenuto.web.connections import ConnectionLimits, http_server, protocol_class
-from tenuto.web.hosts import is_loopback
+from tenuto.web import ConnectionLimits, http_server, is_loopback, protocol_class
 
 PORT = 8368
 KEEP_ALIVE_S = 30

@@ -59,7 +59,7 @@ class Notes:
 
 
 def _checked(found: Any) -> dict[str, Note]:
-    """Only what has the shape of notes: people edit files."""
+    """Only data of the shape of notes: people edit files."""
     if not isinstance(found, dict):
         return {}
     return {

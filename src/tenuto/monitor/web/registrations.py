@@ -66,7 +66,7 @@ def unregister(path: Path, pid: int) -> None:
 
 
 def registrations(directory: Path) -> list[Registration]:
-    """The servers that said they run; one that was killed may be among them."""
+    """The servers that said they run; a killed one may be among them."""
     try:
         paths = sorted(directory.glob("*.json"))
     except OSError:

@@ -1,5 +1,5 @@
 """The stream of changes as server-sent events, and the frames it is made of.
-A client gets state, not history: one that reads slowly costs nothing, and one that comes back misses nothing.
+A client gets state, not history: a slow client costs nothing, and a returning one misses nothing.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class _LogTail:
         self._has_ended = False
 
     async def read(self) -> list[shapes.LogPart]:
-        """What came since; a new attempt begins a new log."""
+        """The new text; a new attempt begins a new log."""
         try:
             return await run_in_threadpool(self._read)
         except (OSError, TenutoError):

@@ -9,27 +9,32 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.removal import no_keeper, remove
+from tenuto.jobs.source import ActedAs
+from tenuto.jobs.view import JobsView
 from tenuto.launchers.confinement import Sandbox, SandboxMode
 from tenuto.launchers.forking_launcher import ForkingLauncher
+from tenuto.launchers.payload.limits import counts_together
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.service import PayloadState
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import GpuToken, declare
 from tenuto.service.archive import LogPiece, read_archived_log, read_log, zip_stream
 from tenuto.service.data_owner import DataDirectory, open_data
+from tenuto.service.decisions import CleanerRest
 from tenuto.service.log import log
-from tenuto.service.node.cleaner import PayloadCleaner
 from tenuto.service.node.payloads import PayloadRow, Payloads
 from tenuto.service.node.runner import TASK, PayloadRunner, Workshop
 from tenuto.service.node.work import Terms
 from tenuto.service.nodes import LONGEST_PROGRESS
+from tenuto.service.stage import Stage, heard
 from tenuto.service.tables import NODE_MIGRATIONS
-from tenuto.service.waiters import heard
 from tenuto.workspace.layout import Layout, directory_name
 from tenuto.workspace.modes import DIRECTORY_MODE
 from tenuto.workspace.ports import Machine
@@ -132,13 +137,13 @@ class EmbeddedNode:
             os.chmod(directory, OPEN_DIRECTORY if is_passed else DIRECTORY_MODE)
 
     async def start(self) -> None:
-        """Goes on with what was open, and begins to clean."""
+        """Continues open payloads, and begins to clean."""
         if self._plan.sandbox.mode is SandboxMode.NONE:
             log("not_sandboxed", 30, node=self.name)
         if self.is_drained:
             log("drained", 30, node=self.name, payloads=0)
         for service, terms in self._plan.terms.items():
-            log("limits", node=self.name, service=service or "others", **terms.shown())
+            self._tell_limits(service, terms)
         if isinstance(self._launcher, ForkingLauncher):
             self._launcher.warm_up()
         await self.runner.resume()
@@ -149,11 +154,17 @@ class EmbeddedNode:
         workshop = self.runner.workshop
         for service, terms in plan.terms.items():
             if workshop.terms.get(service) != terms:
-                log("limits", node=self.name, service=service or "others", **terms.shown())
+                self._tell_limits(service, terms)
         gpus = workshop.gpus or (plan.gpus.token(self._machine) if plan.gpus is not None else None)
         self.runner.workshop = replace(
             workshop, terms=plan.terms, sandbox=plan.sandbox, environment=plan.environment, gpus=gpus
         )
+
+    def _tell_limits(self, service: str, terms: Terms) -> None:
+        limits = terms.shown()
+        if terms.limits.memory_bytes is not None and not self._launcher.external:
+            limits["memory_of"] = "all processes" if counts_together() else "each process"
+        log("limits", node=self.name, service=service or "others", **limits)
 
     async def takes(self) -> str | None:
         """Why no payload is taken now: `draining` or `disk_full`; None if they are."""
@@ -195,7 +206,7 @@ class EmbeddedNode:
         place, log_bytes = self.runner.place(row.key), self.runner.log_bytes(row)
         try:
             return read_log(place.logs[stream], offset, limit, log_bytes)
-        except FileNotFoundError:  # the metrics of what has ended are in its result alone
+        except FileNotFoundError:  # the metrics of an ended payload are in its result alone
             return read_archived_log(place.result, stream, offset, limit) or LogPiece(b"", offset)
 
     def progress(self, row: PayloadRow) -> str:
@@ -242,3 +253,79 @@ async def threaded(pieces: Generator[bytes]) -> AsyncGenerator[bytes]:
             yield piece
     finally:
         await asyncio.shield(asyncio.to_thread(close))
+
+
+FORGET_AFTER = 45
+"""Rows are kept this many times as long as files: a server that asks late learns what happened."""
+AT_ONCE = 100
+FORGOTTEN = 1000
+EVERY = 1 << 31
+
+
+class PayloadCleaner:
+    """Cleans once in a while."""
+
+    def __init__(
+        self, machine: Machine, layout: Layout, payloads: Payloads, runner: PayloadRunner, plan: NodePlan
+    ) -> None:
+        self._machine = machine
+        self._view = JobsView(layout, machine)
+        self._payloads = payloads
+        self._runner = runner
+        self._max_age_s = plan.max_age_s
+        clock = machine.clock
+        self._rest = CleanerRest(clock.now().timestamp(), clock.monotonic())
+        self._stage = Stage("node_cleaner", self._round, plan.clean_every_s)
+
+    def start(self) -> None:
+        """Begins with what a node that was killed left of payloads whose result is packed."""
+        self._runner.files.soon(self._tidy)
+        self._stage.start()
+
+    def _tidy(self) -> None:
+        for row in self._payloads.old(0, EVERY):
+            if row.result_bytes is not None:
+                shutil.rmtree(self._runner.place(row.key).work, ignore_errors=True)
+
+    async def close(self) -> None:
+        await self._stage.close()
+
+    async def _round(self) -> None:
+        await asyncio.to_thread(self.clean)
+
+    def clean(self) -> int:
+        """Removes what is old; how many payloads."""
+        clock = self._machine.clock
+        self._rest, ahead = self._rest.round(clock.now().timestamp(), clock.monotonic(), self._max_age_s)
+        if ahead:
+            log("clock_jumped", 30, ahead_s=round(ahead))
+        if self._rest.is_resting(clock.monotonic()):
+            return 0
+        max_age_ms = int(self._max_age_s * 1000)
+        cleaned, failed = 0, set[int]()
+        while old := [
+            row for row in self._payloads.old(max_age_ms, AT_ONCE + len(failed)) if row.id not in failed
+        ]:
+            left = self._removed(old)
+            failed |= left
+            cleaned += len(old) - len(left)
+        if cleaned:
+            log("cleaned", payloads=cleaned)
+        while self._payloads.forget(max_age_ms * FORGET_AFTER, FORGOTTEN) == FORGOTTEN:
+            pass
+        return cleaned
+
+    def _removed(self, rows: Sequence[PayloadRow]) -> set[int]:
+        """Removes the files of payloads; the ids of those that could not be removed now."""
+        keys = {
+            JobKey(TASK, os.path.basename(self._runner.place(row.key).paths.directory)): row for row in rows
+        }
+        left = {row.id for row in rows}
+        # The row moves last: what a killed node left of a directory is found again by its row.
+        for acted in remove(self._view, keys, no_keeper):
+            if acted.outcome in (ActedAs.DELETED, ActedAs.GONE):
+                self._payloads.clean(keys[acted.key])
+                left.discard(keys[acted.key].id)
+            else:
+                log("stage_failed", 30, stage="node_cleaner", why=acted.detail)
+        return left

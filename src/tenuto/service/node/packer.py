@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, NamedTuple
 
-from tenuto.service.archive import Bounds, Packed, PackingStopped, Source, write_zip
+from tenuto.service.archive import Packed, PackingStopped, ResultBounds, Source, write_zip
 from tenuto.service.names import OWN_DIRECTORY
 from tenuto.service.node.payloads import PayloadRow
+from tenuto.service.places import private, remove_quietly, synced
 from tenuto.workspace.layout import METRICS, JobPaths
-from tenuto.workspace.modes import FILE_MODE
 
 WORK = "work"
 """The directory of a payload's program, below the job's."""
@@ -59,9 +59,14 @@ class Place(NamedTuple):
 
 
 def source(
-    place: Place, facts: Mapping[str, Any], uid: int | None, moment: float, log_bytes: int, bounds: Bounds
+    place: Place,
+    facts: Mapping[str, Any],
+    uid: int | None,
+    moment: float,
+    log_bytes: int,
+    bounds: ResultBounds,
 ) -> Source:
-    """What is packed of a payload."""
+    """The packed files of a payload."""
     owners = None if uid is None else frozenset({uid})
     return Source(place.work, place.logs, facts, moment, owners, log_bytes, bounds, expected=STREAMS)
 
@@ -89,7 +94,7 @@ def pack(place: Place, packed: Source, is_stopped: Callable[[], bool]) -> Packed
             target.flush()
             os.fsync(target.fileno())
         os.rename(place.part, place.result)
-        sync_directory(place.paths.directory)
+        synced(place.paths.directory)
     except (OSError, PackingStopped):
         remove_quietly(place.part)
         raise
@@ -132,29 +137,3 @@ class PackingOrder:
             if not turn.done():
                 self._free -= 1
                 turn.set_result(None)
-
-
-def private(path: str, flags: int) -> int:
-    """Opens a new file for this account alone, whatever the umask: the ``opener`` of `open`."""
-    return os.open(path, flags, FILE_MODE)
-
-
-def sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_file(path: str) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-
-
-def remove_quietly(path: str) -> None:
-    """Removes a file that may not be there."""
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return

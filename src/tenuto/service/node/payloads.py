@@ -153,7 +153,7 @@ class Payloads:
         return self._changed(_STARTED, ROWS.known(payload_id, PayloadState.PREPARED), ago_ms=ago_ms)
 
     def explain(self, payload_id: int, message: str) -> PayloadRow | None:
-        """Says of an open payload what it waits for."""
+        """Names the wait of an open payload."""
         return self._changed(_OPEN, {"payload": payload_id}, message=message)
 
     def kill(self, payload_id: int) -> PayloadRow | None:

@@ -12,7 +12,7 @@ import shutil
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.types import ASGIApp
@@ -40,7 +40,7 @@ from tenuto.service.node.node import EmbeddedNode, threaded
 from tenuto.service.node.payloads import PayloadRow, Sender
 from tenuto.service.node.work import decoded_command
 from tenuto.service.nodes import COMMAND
-from tenuto.service.openapi import described, documentation_page, operation_id
+from tenuto.service.openapi import add_pages, application
 from tenuto.service.routes.common import HANDLERS, LARGEST_ID, ClosingResponse, early, errors
 from tenuto.service.uploads import (
     Received,
@@ -170,7 +170,7 @@ def _said(row: PayloadRow) -> JSONResponse:
 
 
 def _headers(row: PayloadRow) -> dict[str, str]:
-    """Whose a payload is, and what it used."""
+    """The owner of a payload, and its use."""
     used = {"cpu_s": row.cpu_s, "memory_peak": row.memory_peak}
     told = urlencode({name: value for name, value in used.items() if value is not None})
     return {MARK_HEADER: row.mark, **({USAGE_HEADER: told} if told else {})}
@@ -350,10 +350,16 @@ async def logs(
     offset: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
     mark: Mark = None,
 ) -> Response:
+    return await _printed(front, id, mark, (stream, offset), "text/plain; charset=utf-8")
+
+
+async def _printed(
+    front: NodeFront, id: int, mark: str | None, where: tuple[str, int], kind: str
+) -> Response:
     row = _its(await front.node.runner.get(id), id, mark)
-    piece = await asyncio.to_thread(front.node.read_log, row, stream, offset, LOG_PIECE)
+    piece = await asyncio.to_thread(front.node.read_log, row, *where, LOG_PIECE)
     headers = {MARK_HEADER: row.mark, NEXT_OFFSET_HEADER: str(piece.next_offset)}
-    return Response(piece.data, media_type="text/plain; charset=utf-8", headers=headers)
+    return Response(piece.data, media_type=kind, headers=headers)
 
 
 @router.get(
@@ -368,10 +374,7 @@ async def points(
     offset: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
     mark: Mark = None,
 ) -> Response:
-    row = _its(await front.node.runner.get(id), id, mark)
-    piece = await asyncio.to_thread(front.node.read_log, row, METRICS, offset, LOG_PIECE)
-    headers = {MARK_HEADER: row.mark, NEXT_OFFSET_HEADER: str(piece.next_offset)}
-    return Response(piece.data, media_type=LINES_OF_JSON, headers=headers)
+    return await _printed(front, id, mark, (METRICS, offset), LINES_OF_JSON)
 
 
 @router.get(
@@ -439,29 +442,13 @@ async def metrics(front: AnyFront) -> Response:
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-@router.get("/openapi.json", summary="This description", responses=errors())
-async def openapi(request: Request) -> JSONResponse:
-    return JSONResponse(described(request.app))
-
-
-@router.get("/swagger", summary="This description, as a page", response_class=Response, responses=errors())
-async def swagger(request: Request) -> Response:
-    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
-    page = documentation_page(described(request.app), str(request.base_url).rstrip("/"))
-    return Response(page, media_type="text/html", headers={"content-security-policy": policy})
+add_pages(router, errors())
 
 
 def node_app(front: NodeFront, hosts: tuple[str, ...], randomness: Randomness) -> ASGIApp:
     """A node as an ASGI application."""
-    api = FastAPI(
-        title="Tenuto node",
-        version=front.version,
-        description="Executes the jobs of servers.",
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        exception_handlers=HANDLERS,
-        generate_unique_id_function=operation_id,
+    api = application(
+        "Tenuto node", front.version, "Executes the jobs of servers.", exception_handlers=HANDLERS
     )
     api.state.routers = (router,)
     api.include_router(router)

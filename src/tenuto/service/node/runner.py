@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from tenuto.errors import DatabaseError, NodeRefusal, NodeTakesNothing
-from tenuto.jobs.usage import usage_of
-from tenuto.launchers.confinement import Sandbox, SandboxMode, hand_over
+from tenuto.jobs.metrics import usage_of
+from tenuto.launchers.confinement import Sandbox, SandboxMode, clear_common, hand_over
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.requirements import Alternative, Gpus
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
@@ -29,8 +29,8 @@ from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import GpuToken, TokenDependency
 from tenuto.service.archive import (
-    Bounds,
     PackingStopped,
+    ResultBounds,
     ResultTooLarge,
     Source,
     measured,
@@ -45,13 +45,13 @@ from tenuto.service.node.packer import (
     facts_of,
     pack,
     source,
-    sync_directory,
 )
 from tenuto.service.node.payloads import PayloadRow, Payloads, Sender
 from tenuto.service.node.work import Terms, encoded_command, payload_work
 from tenuto.service.nodes import mark_of
+from tenuto.service.places import free_bytes, synced
+from tenuto.service.stage import Waiters
 from tenuto.service.threads import Threads
-from tenuto.service.waiters import Waiters
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
 
@@ -70,7 +70,6 @@ SHORTEST_RUN_S = 0.1
 TERMINATED = "terminated"
 DISK_LIMIT = "disk limit: it wrote more than it may (work_bytes)"
 DISK_FULL = "the node's disk is full"
-FULL = (errno.ENOSPC, errno.EDQUOT)
 TOO_LARGE = "result too large"
 FILES_GONE = "its files on the node are gone"
 NO_SANDBOX = "the node could not start the sandbox of the job; nothing of it was run"
@@ -169,8 +168,7 @@ class PayloadRunner:
 
     def free_bytes(self) -> int:
         """The room that is left on the disk of the payloads."""
-        disk = os.statvfs(self.workshop.layout.root)
-        return disk.f_bavail * disk.f_frsize
+        return free_bytes(self.workshop.layout.root)
 
     def is_full(self) -> bool:
         """True while the disk has too little room for another payload."""
@@ -196,7 +194,7 @@ class PayloadRunner:
             try:
                 _moved(directory, self.place(key))
             except OSError as error:
-                if error.errno in FULL:
+                if error.errno in NO_ROOM:
                     raise NodeTakesNothing(DISK_FULL) from None
                 raise
             known = self._payloads.add(key, sender, command)
@@ -312,6 +310,7 @@ class PayloadRunner:
             await job.finished()
             if watch is not None:
                 watch.cancel()
+            await self.files(self._clear_common, row.id)
             if not await self.files(self._is_unbegun, job, place):
                 return job
             log("sandbox_failed", 40, payload=row.id, attempt=job.attempt)
@@ -333,6 +332,13 @@ class PayloadRunner:
             os.chmod(place.paths.directory, 0o711)
             hand_over(place.work, uid)
         return True
+
+    def _clear_common(self, payload_id: int) -> None:
+        """Removes what a payload left outside of its directory, if its uid is no other's now."""
+        sandbox = self.workshop.sandbox
+        uid = sandbox.uid_of(payload_id) if sandbox.mode is SandboxMode.UID else None
+        if uid is not None and [sandbox.uid_of(id) for id in list(self._open)].count(uid) == 1:
+            clear_common(uid)
 
     def _is_unbegun(self, job: Job, place: Place) -> bool:
         """True if the sandbox of a payload did not start: its program certainly did not begin."""
@@ -409,7 +415,7 @@ class PayloadRunner:
         facts = facts_of(row, end[0].value, *end[1:])
         moment = self.workshop.machine.clock.now().timestamp()
         uid = self.workshop.sandbox.uid_of(row.id)
-        return source(place, facts, uid, moment, terms.limits.log_bytes, Bounds(terms.max_result_bytes))
+        return source(place, facts, uid, moment, terms.limits.log_bytes, ResultBounds(terms.max_result_bytes))
 
     def partial(self, row: PayloadRow) -> Source:
         """What is packed of a payload as it is now."""
@@ -573,7 +579,7 @@ def _moved(directory: str, place: Place) -> None:
             raise
         _copied(directory, f"{place.work}.part")
         os.rename(f"{place.work}.part", place.work)
-    sync_directory(place.paths.directory)
+    synced(place.paths.directory)
 
 
 def _copied(directory: str, part: str) -> None:
@@ -591,6 +597,6 @@ def _copy(source: str, target: str) -> None:
     try:
         shutil.copy2(source, target)
     except OSError as error:
-        if error.errno in FULL:
+        if error.errno in NO_ROOM:
             raise NodeTakesNothing(DISK_FULL) from None
         raise

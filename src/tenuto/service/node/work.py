@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tenuto.launchers.confinement import Guest, Sandbox, SandboxMode
 from tenuto.launchers.instructions import Command, Confinement, Limits
 from tenuto.launchers.payload.payload import METRICS_FILE
-from tenuto.scheduler.work import TaskWork
+from tenuto.scheduler.jobs import TaskWork
 from tenuto.service.archive import MOST_BYTES
 from tenuto.service.names import OWN_DIRECTORY, RUN_SCRIPT
 from tenuto.service.node.packer import POINTS, STARTED, WORK, Place

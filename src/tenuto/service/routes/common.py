@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from tenuto.errors import DatabaseError, RequestRefused
+from tenuto.errors import DatabaseError, NodeError, NotOurs, RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import EVERYBODY, Principal, Tokens, bearer
 from tenuto.service.access import Scope as TokenScope
@@ -208,29 +208,20 @@ def errors(*codes: ErrorCode) -> dict[int | str, dict[str, Any]]:
 
 
 OF_JOB = (ErrorCode.BAD_ID, ErrorCode.BAD_PARAMETER, ErrorCode.NOT_FOUND)
+_LACKING = (ErrorCode.NOT_STARTED, ErrorCode.CLEANED, ErrorCode.NOT_OURS, ErrorCode.NODE_UNAVAILABLE)
+OF_FILES = (*OF_JOB, *_LACKING)
 
 
 # Answers
 
 
 def job_body(row: JobRow, message: str) -> JobBody:
-    return JobBody(
-        id=row.id,
-        user_id=row.user_id,
-        service=row.service,
-        status=row.state,
-        message=message,
-        created_at=instant(row.created_at) or "",
-        started_at=instant(row.started_at),
-        ended_at=instant(row.ended_at),
-        exit_code=row.exit_code,
-        node=row.node,
-        result_bytes=row.result_bytes,
-        result_sha256=row.result_sha256,
-        bytes_in=row.bytes_in,
-        cpu_s=row.cpu_s,
-        memory_peak=row.memory_peak,
-    )
+    told = {name: getattr(row, name) for name in JobBody.model_fields if name in _AS_THEY_ARE}
+    instants = {name: instant(getattr(row, name)) for name in ("created_at", "started_at", "ended_at")}
+    return JobBody.model_validate({**told, **instants, "status": row.state, "message": message})
+
+
+_AS_THEY_ARE = frozenset(JobRow._fields) - {"message", "callback"}
 
 
 def status_json(row: JobRow, message: str, code: int, headers: dict[str, str] | None = None) -> JSONResponse:
@@ -250,6 +241,26 @@ def error_response(error: RequestRefused) -> JSONResponse:
     if code is ErrorCode.UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"
     return JSONResponse(error_json(code, str(error), error.job_id, status), code.http_status, headers)
+
+
+def no(code: ErrorCode, message: str, row: JobRow) -> RequestRefused:
+    """The refusal of something that a job does not have."""
+    return RequestRefused(code.value, message, job_id=row.id, status=row.state.value)
+
+
+def cleaned(row: JobRow) -> RequestRefused:
+    return no(ErrorCode.CLEANED, "The files of the job were removed after their time", row)
+
+
+def node_trouble(error: NodeError, row: JobRow) -> RequestRefused:
+    """The refusal of what the node of a job does not give."""
+    if isinstance(error, NotOurs):
+        return no(ErrorCode.NOT_OURS, str(error), row)
+    return no(ErrorCode.NODE_UNAVAILABLE, f"The node of the job does not answer: {error}", row)
+
+
+def not_started(row: JobRow) -> RequestRefused:
+    return no(ErrorCode.NOT_STARTED, "The job has not started yet", row)
 
 
 class ClosingResponse(StreamingResponse):

@@ -18,19 +18,24 @@ from fastapi.responses import Response
 from starlette.responses import FileResponse, MalformedRangeHeader
 from starlette.types import Receive, Scope, Send
 
-from tenuto.errors import NodeError, NotOurs, RequestRefused
+from tenuto.errors import NodeError
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Principal
 from tenuto.service.archive import ArchivedFile, listed_files, open_file
 from tenuto.service.contract import ErrorCode, FileBody, FilesBody, StatusBody
 from tenuto.service.routes.common import (
+    OF_FILES,
     OF_JOB,
     ClosingResponse,
     Front,
     FrontOf,
     JobId,
     MayRead,
+    cleaned,
     errors,
+    no,
+    node_trouble,
+    not_started,
     status_json,
 )
 from tenuto.service.rows import JobRow
@@ -69,7 +74,7 @@ class ResultResponse(FileResponse):
 
     @classmethod
     def _parse_range_header(cls, http_range: str, file_size: int) -> list[tuple[int, int]]:
-        """The ranges that are asked for; what is none, or of another unit, is as if it were not there."""
+        """The ranges that are asked for; another text, or another unit, counts as absent."""
         try:
             return super()._parse_range_header(http_range, file_size)
         except MalformedRangeHeader:
@@ -184,9 +189,7 @@ def _is_known(request: Request, row: JobRow) -> bool:
     "/download_partial/{id}",
     summary="The files of a job as they are now, as a ZIP",
     responses={
-        **errors(
-            *OF_JOB, ErrorCode.NOT_STARTED, ErrorCode.CLEANED, ErrorCode.NOT_OURS, ErrorCode.NODE_UNAVAILABLE
-        ),
+        **errors(*OF_FILES),
         200: {"description": "The files", "content": _ZIP},
     },
     response_class=Response,
@@ -194,17 +197,9 @@ def _is_known(request: Request, row: JobRow) -> bool:
 async def download_partial(request: Request, id: JobId, front: FrontOf, principal: MayRead) -> Response:
     row = await front.operations.get(id, principal)
     if row.state in (ServiceState.QUEUED, ServiceState.PROCESSING):
-        raise _no(ErrorCode.NOT_STARTED, "The job has not started yet", row)
-    if row.state is ServiceState.CLEANED:
-        raise _no(ErrorCode.CLEANED, "The files of the job were removed after their time", row)
+        raise not_started(row)
     if row.state.is_final:
-        descriptor = await front.parts.files(open_result, front.parts.place(row).result)
-        if descriptor is None or row.result_sha256 is None:
-            if descriptor is not None:
-                await front.parts.files(os.close, descriptor)
-            elif row.result_sha256 is not None:  # the cleaner was just here
-                raise _no(ErrorCode.CLEANED, "The files of the job were removed after their time", row)
-            raise _no(ErrorCode.NOT_STARTED, "The job left no files", row)
+        descriptor = await _result(front, row)
         principal.acted("downloaded", row.id)
         return ResultResponse(descriptor, row)
     answer = await _partial(front, row)
@@ -243,7 +238,7 @@ async def one_file(
     found = await front.parts.files(open_file, descriptor, path)
     if found is None:
         listed = front.parts.shown_path(f"/jobs/{id}/files")
-        raise _no(ErrorCode.NOT_FOUND, f"The job left no file {path[:200]!a}; {listed} lists them", row)
+        raise no(ErrorCode.NOT_FOUND, f"The job left no file {path[:200]!a}; {listed} lists them", row)
     principal.acted("downloaded", row.id, file=path)
     name = quote(path.rpartition("/")[2], safe="")
     headers = {
@@ -259,15 +254,22 @@ async def _ended(front: Front, id: int, principal: Principal) -> tuple[JobRow, i
     row = await front.operations.get(id, principal)
     if not row.state.is_final:
         partial = front.parts.shown_path(f"/download_partial/{id}")
-        raise _no(
+        raise no(
             ErrorCode.NOT_STARTED, f"The job has not ended; {partial} has its files as they are now", row
         )
+    return row, await _result(front, row)
+
+
+async def _result(front: Front, row: JobRow) -> int:
+    """A descriptor of the result of a job that has ended."""
     if row.state is ServiceState.CLEANED:
-        raise _no(ErrorCode.CLEANED, "The files of the job were removed after their time", row)
+        raise cleaned(row)
+    if row.result_sha256 is None:
+        raise no(ErrorCode.NOT_STARTED, "The job left no files", row)
     descriptor = await front.parts.files(open_result, front.parts.place(row).result)
-    if descriptor is None:
-        raise _no(ErrorCode.NOT_STARTED, "The job left no files", row)
-    return row, descriptor
+    if descriptor is None:  # the cleaner was just here
+        raise cleaned(row)
+    return descriptor
 
 
 async def _read(found: ArchivedFile) -> AsyncGenerator[bytes]:
@@ -281,16 +283,14 @@ async def _read(found: ArchivedFile) -> AsyncGenerator[bytes]:
 async def _partial(front: Front, row: JobRow) -> Response:
     node = front.parts.book.nodes.get(row.node or "")
     if node is None or row.payload_id is None:
-        raise _no(ErrorCode.NOT_STARTED, "The job has not started yet", row)
+        raise not_started(row)
     stream = node.stream_partial(front.parts.payload(row))
     try:
         first = await anext(stream)
     except StopAsyncIteration:
         first = b""
-    except NotOurs as error:
-        raise _no(ErrorCode.NOT_OURS, str(error), row) from None
     except NodeError as error:
-        raise _no(ErrorCode.NODE_UNAVAILABLE, f"The node of the job does not answer: {error}", row) from None
+        raise node_trouble(error, row) from None
     headers = {
         "content-disposition": f'attachment; filename="partial-{row.id}.zip"',
         "content-security-policy": "sandbox",
@@ -303,7 +303,3 @@ async def _chained(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[
         yield first
         async for piece in rest:
             yield piece
-
-
-def _no(code: ErrorCode, message: str, row: JobRow) -> RequestRefused:
-    return RequestRefused(code.value, message, job_id=row.id, status=row.state.value)

@@ -14,9 +14,10 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from tenuto.errors import InvalidValue
 from tenuto.service.contract import ErrorCode, HealthBody, PongBody, UsageBody, UsageListBody
 from tenuto.service.metrics import NodeFigures
-from tenuto.service.openapi import described, documentation_page
+from tenuto.service.openapi import add_pages
+from tenuto.service.places import free_bytes
 from tenuto.service.routes.common import FrontOf, MayAdminister, MayMeasure, errors
-from tenuto.service.uploads import free_bytes, refused
+from tenuto.service.uploads import refused
 from tenuto.service.usage import BY, groups_of, used
 
 router = APIRouter()
@@ -64,18 +65,7 @@ async def health(front: FrontOf) -> JSONResponse:
     return JSONResponse({"status": status, "database": database}, 200 if status == "ok" else 503)
 
 
-@router.get("/openapi.json", summary="This description", responses=errors())
-async def openapi(request: Request) -> JSONResponse:
-    return JSONResponse(described(request.app))
-
-
-@router.get(
-    "/swagger", summary="This description, as a page", response_class=HTMLResponse, responses=errors()
-)
-async def swagger(request: Request) -> HTMLResponse:
-    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
-    page = documentation_page(described(request.app), str(request.base_url).rstrip("/"))
-    return HTMLResponse(page, headers={"content-security-policy": policy})
+add_pages(router, errors())
 
 
 @router.get(

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import Response
 
-from tenuto.errors import NodeError, NotOurs, PayloadGone, RequestRefused
+from tenuto.errors import NodeError, PayloadGone, RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Principal
 from tenuto.service.archive import LogPiece, read_archived_log
@@ -20,16 +20,21 @@ from tenuto.service.contract import LINES_OF_JSON, NEXT_OFFSET_HEADER, ErrorCode
 from tenuto.service.operations import LOOK_AGAIN_S
 from tenuto.service.routes.common import (
     LARGEST_ID,
+    OF_FILES,
     OF_JOB,
     ClosingResponse,
     Front,
     FrontOf,
     JobId,
     MayRead,
+    cleaned,
     errors,
+    no,
+    node_trouble,
+    not_started,
 )
 from tenuto.service.rows import JobRow, instant
-from tenuto.service.waiters import heard
+from tenuto.service.stage import heard
 from tenuto.workspace.layout import METRICS
 
 router = APIRouter()
@@ -59,9 +64,7 @@ _TEXT: dict[str, Any] = {
     summary="What a job printed",
     response_class=Response,
     responses={
-        **errors(
-            *OF_JOB, ErrorCode.NOT_STARTED, ErrorCode.CLEANED, ErrorCode.NOT_OURS, ErrorCode.NODE_UNAVAILABLE
-        ),
+        **errors(*OF_FILES),
         200: {
             "description": "At most 1 MiB; `Tenuto-Next-Offset` says where to continue. `follow`: events",
             "content": _TEXT,
@@ -80,9 +83,7 @@ async def logs(
     if follow:
         await _news(front, row, stream, offset)  # which may be refused
         return _events(_follow_log(front, principal, row, stream, offset))
-    piece = await _piece(front, row, stream, offset)
-    headers = {NEXT_OFFSET_HEADER: str(piece.next_offset), "content-security-policy": "sandbox"}
-    return Response(piece.data, media_type="text/plain; charset=utf-8", headers=headers)
+    return await _printed(front, row, stream, offset, "text/plain; charset=utf-8")
 
 
 @router.get(
@@ -90,9 +91,7 @@ async def logs(
     summary="The metrics that a job logged",
     response_class=Response,
     responses={
-        **errors(
-            *OF_JOB, ErrorCode.NOT_STARTED, ErrorCode.CLEANED, ErrorCode.NOT_OURS, ErrorCode.NODE_UNAVAILABLE
-        ),
+        **errors(*OF_FILES),
         200: {"description": "Lines of JSON, at most 1 MiB; as of logs", "content": {LINES_OF_JSON: {}}},
     },
 )
@@ -102,34 +101,36 @@ async def points(
     principal: MayRead,
     offset: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
 ) -> Response:
-    piece = await _piece(front, await front.operations.get(id, principal), METRICS, offset)
+    return await _printed(front, await front.operations.get(id, principal), METRICS, offset, LINES_OF_JSON)
+
+
+async def _printed(front: Front, row: JobRow, stream: str, offset: int, kind: str) -> Response:
+    piece = await _piece(front, row, stream, offset)
     headers = {NEXT_OFFSET_HEADER: str(piece.next_offset), "content-security-policy": "sandbox"}
-    return Response(piece.data, media_type=LINES_OF_JSON, headers=headers)
+    return Response(piece.data, media_type=kind, headers=headers)
 
 
 async def _piece(front: Front, row: JobRow, stream: str, offset: int) -> LogPiece:
     """A piece of a job's log: from its node while it has one, later from the result."""
     if row.state in _NOT_STARTED:
-        raise _no(ErrorCode.NOT_STARTED, "The job has not started yet", row)
+        raise not_started(row)
     if row.state is ServiceState.CLEANED:
-        raise _no(ErrorCode.CLEANED, "The files of the job were removed after their time", row)
+        raise cleaned(row)
     if row.state.is_final:
         result = front.parts.place(row).result
         found = await front.parts.files(read_archived_log, result, stream, offset, LOG_PIECE)
         if found is None:
-            raise _no(ErrorCode.NOT_STARTED, "The job left no files", row)
+            raise no(ErrorCode.NOT_STARTED, "The job left no files", row)
         return found
     node = front.parts.book.nodes.get(row.node or "")
     if node is None or row.payload_id is None:
-        raise _no(ErrorCode.NOT_STARTED, "The job has not started yet", row)
+        raise not_started(row)
     try:
         return await node.read_log(front.parts.payload(row), stream, offset, LOG_PIECE)
     except PayloadGone:
-        raise _no(ErrorCode.NOT_STARTED, "The node of the job does not have it", row) from None
-    except NotOurs as error:
-        raise _no(ErrorCode.NOT_OURS, str(error), row) from None
+        raise no(ErrorCode.NOT_STARTED, "The node of the job does not have it", row) from None
     except NodeError as error:
-        raise _no(ErrorCode.NODE_UNAVAILABLE, f"The node of the job does not answer: {error}", row) from None
+        raise node_trouble(error, row) from None
 
 
 async def _news(front: Front, row: JobRow, stream: str, offset: int) -> LogPiece:
@@ -222,7 +223,3 @@ def _events(stream: AsyncGenerator[str]) -> Response:
 def _event(name: str, body: dict[str, Any], id: str | None = None) -> str:
     number = f"id: {id}\n" if id is not None else ""
     return f"event: {name}\n{number}data: {json.dumps(body)}\n\n"
-
-
-def _no(code: ErrorCode, message: str, row: JobRow) -> RequestRefused:
-    return RequestRefused(code.value, message, job_id=row.id, status=row.state.value)

@@ -58,6 +58,7 @@ class CondorDialect(Dialect):
     cancel_words = ("condor_rm", "{ids}")
     never_starts = ("held",)
     foreign_variables = ("_CONDOR_", "TENUTO_CONDOR_")
+    array_blanks = ()  # the description of a job says all that
 
     def job_variables(self, *, is_array: bool) -> tuple[str, ...]:
         return super().job_variables(is_array=True)  # a single job has an index, too

@@ -96,11 +96,14 @@ class GridEngineDialect(Dialect):
         return super().submit(job._replace(options=[*job.options, "-w", "n"]))
 
     def why_refused(self, arguments: Sequence[str]) -> str | None:
-        words, asked = [*arguments], 0.0
-        for place in reversed(range(1, len(words))):
-            if words[place].startswith(_BY_LOAD):
-                asked = _bytes(words[place].removeprefix(_BY_LOAD))
-                del words[place - 1 : place + 1]
+        words: list[str] = []
+        asked = 0.0
+        for word in arguments:
+            if word.startswith(_BY_LOAD):
+                asked = max(asked, _bytes(word.removeprefix(_BY_LOAD)))
+                words.pop()  # its -l
+            else:
+                words.append(word)
         done = self.run(["qsub", "-w", "v", *words], ASK_S, "true\n")
         if done.returncode:
             return first_line(done.stderr).removeprefix("Unable to run job: ")
@@ -120,10 +123,7 @@ class GridEngineDialect(Dialect):
         return MEANINGS["pending" if "q" in state else "running"]
 
     def read_list(self, text: str) -> list[QueueRow]:
-        try:
-            return [row for job in ElementTree.fromstring(text).iter("job_list") for row in _rows(job)]
-        except ElementTree.ParseError as error:
-            raise ClusterError(f"qstat answered what cannot be read: {error}") from None
+        return [row for job in ElementTree.fromstring(text).iter("job_list") for row in _rows(job)]
 
     def look_up(self, jobs: Mapping[str, str]) -> dict[str, QueueRow]:
         if self.settings.end is not None:
@@ -134,7 +134,7 @@ class GridEngineDialect(Dialect):
             done = self.run([*self.end_words[:-1], array], ASK_S)
             if done.returncode and _UNKNOWN_JOB not in done.stderr:
                 raise ClusterError(first_line(done.stderr) or f"qacct ended with {done.returncode}")
-            found |= {row.job: row for row in self.read_end(done.stdout) if row.job in wanted}
+            found |= {row.job: row for row in self.read(self.read_end, done.stdout) if row.job in wanted}
         return found
 
     def read_end(self, text: str) -> list[QueueRow]:

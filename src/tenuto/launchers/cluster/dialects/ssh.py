@@ -81,12 +81,19 @@ class SshDialect(Dialect):
     }
     variables: Mapping[str, str] = {"job": "TENUTO_SSH_JOB"}
     states: Mapping[str, str] = {**Dialect.states, "RUNNING": "running"}
+    array_blanks = ()  # `submit` is ssh with its own options
+    unread = (
+        *("submit_id", "later", "full", "refused", "options", "variables", "list", "end", "states", "cancel"),
+        *("signal", "largest_array", "limit_words", "extra"),
+    )
 
     def __init__(self, name: str, settings: ClusterSettings) -> None:
         super().__init__(name, settings)
         self.hosts = [_host(name, text) for text in settings.hosts or ()]
         if not self.hosts:
             raise InvalidSetting(f'clusters.{name}.hosts is missing: such as ["a:4", "b:8"]')
+        if len({host.name for host in self.hosts}) < len(self.hosts):
+            raise InvalidSetting(f"clusters.{name}.hosts: a host stands there twice: {settings.hosts}")
         self._away: dict[str, float] = {}
         """When hosts gave no answer."""
         self._listed: dict[str, tuple[float, set[str]]] = {}
@@ -213,7 +220,7 @@ class SshDialect(Dialect):
     # Listing and ending
 
     def queue(self) -> list[QueueRow]:
-        """What runs on the hosts that answer; a host that is gone has nothing."""
+        """The running jobs on the hosts that answer; a host that is gone has nothing."""
         asked = {
             host.name: subprocess.Popen(
                 [*self.submit_words, host.name, _LIST],
@@ -266,10 +273,10 @@ DIALECT = SshDialect
 
 
 def _host(name: str, text: str) -> SshHost:
-    host, is_counted, slots = text.rpartition(":")
-    if not is_counted:
-        return SshHost(text, 1)
-    if not host or not slots.isdecimal() or not int(slots):
+    host, _, slots = text.rpartition(":") if ":" in text else (text, "", "1")
+    is_host = host and host.isprintable() and not set(host) & set(" /'\"")
+    is_host = is_host and host[0] != "-" and host[-1] != ":"
+    if not is_host or not slots.isdecimal() or not int(slots):
         raise InvalidSetting(f'clusters.{name}.hosts: {text!r} is no host with its slots, such as "a:4"')
     return SshHost(host, int(slots))
 
