@@ -550,26 +550,31 @@ class Store:
 
         return self.database.write(work)
 
-    def begin_evaluation(self, key: tuple[str, int], directory: str) -> str | None:
+    def begin_evaluation(self, key: tuple[str, int], directory: str) -> tuple[str | None, bool]:
         """Notes which job evaluates a row that its agent is done with.
 
-        Returns the outcome of a row of the same search that the same job evaluated, if there is one.
+        Returns the outcome of a row of the same search that the same job evaluated, if there is one, and
+        whether another worker runs that job now: then nothing is noted, and the caller asks again.
         """
 
-        def work(connection: Connection) -> str | None:
+        def work(connection: Connection) -> tuple[str | None, bool]:
             row_id, attempt = key
-            noted = (
-                update(evolution_jobs)
-                .where(jobs.id == row_id, is_status(S.RUNNING), jobs.attempt == attempt)
-                .values(directory=directory)
-                .returning(jobs.search_id)
+            mine = update(evolution_jobs).where(
+                jobs.id == row_id, is_status(S.RUNNING), jobs.attempt == attempt
             )
-            search = connection.execute(noted).scalar_one_or_none()
-            same = select(jobs.outcome).where(
-                jobs.search_id == search, is_status(S.SUCCEEDED), jobs.directory == directory
-            )
-            found: str | None = connection.execute(same.limit(1)).scalar_one_or_none()
-            return found
+            noted = mine.values(directory=directory).returning(jobs.search_id, jobs.worker)
+            row = connection.execute(noted).one_or_none()
+            if row is None:
+                return None, False
+            locked(connection, row.search_id)  # so that of two that begin at once, one sees the other
+            same = (jobs.search_id == row.search_id, jobs.directory == directory)
+            outcome = select(jobs.outcome).where(is_status(S.SUCCEEDED), *same).limit(1)
+            found: str | None = connection.execute(outcome).scalar_one_or_none()
+            other = select(jobs.id).where(is_status(S.RUNNING), jobs.worker != row.worker, *same).limit(1)
+            is_elsewhere = found is None and connection.execute(other).one_or_none() is not None
+            if is_elsewhere:
+                connection.execute(mine.values(directory=None))
+            return found, is_elsewhere
 
         return self.database.write(work)
 
