@@ -21,6 +21,7 @@ from tenuto.search.candidates import Candidates, add_given, with_outcome
 from tenuto.search.claimed_rows import has_lost_rows, is_dead
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.points import Pruning
+from tenuto.search.programs import ProgramRun
 from tenuto.search.pruning import Pruner
 from tenuto.search.queues import Queue, open_queue
 from tenuto.search.replica import Replica, Tally
@@ -354,7 +355,7 @@ class CandidateMaker:
         """The row of what a person gives; a program is compared with the root, as any other."""
         replica = self.replica
         replica.read_on()
-        root = getattr(replica.sampler, "root", None)
+        root = replica.sampler.root if isinstance(replica.sampler, ProgramRun) else None
         if root is not None and not replica.scheduled:
             self.make()  # the search begins with its root, whatever a person gives before it runs
         proposal = self._candidates.given(values, root)
