@@ -122,10 +122,10 @@ def test_an_evaluator_that_is_edited_while_the_search_runs_judges_no_further_can
     result = evolution.run(slots=1)
     assert "the evaluator is not that of the search" in result.rows()[1]["message"]
     evolution = programs(tmp_path, confine="none", name="b", max_total_jobs=3, **given)
-    evolution.enqueue({"commit": "HEAD"})
+    assert evolution.enqueue({"commit": "HEAD"}) == 1  # the root, which the search begins with anyway
     (outside / "evaluate.py").write_text(OUTSIDE + "# another\n")
     with pytest.raises(SearchError, match=r"the evaluator changed while its search runs: .*evaluate\.py"):
-        evolution.sampler.schedule_job(experiment_id="b")
+        evolution.enqueue({"commit": "HEAD"})
     evolution.close()
 
 

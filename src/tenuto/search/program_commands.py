@@ -101,10 +101,12 @@ def files_outside(
     seen: set[str] = set()
     while paths:
         path = paths.pop()
-        real = os.path.realpath(path)
-        if real in seen or not os.path.isfile(real):
+        if path in seen or not os.path.isfile(path):  # most are not there, and a real path takes long
             continue
-        seen.add(real)
+        seen.add(path)
+        real = os.path.realpath(path)
+        if real in found:
+            continue
         digest = file_digest(real, most)
         if digest and not real.startswith(left_out) and real != os.path.realpath(sys.executable):
             found[real] = digest
