@@ -283,7 +283,7 @@ class OpenSearch:
         return self.evolution.stall is None or self.maker.replica.tally.since_better < self.evolution.stall
 
     def result(self, is_interrupted: bool = False) -> SearchResult:
-        """What came of the search so far; `NotFound` if it was removed meanwhile."""
+        """The outcome of the search so far; `NotFound` if it was removed meanwhile."""
         replica = self.maker.replica
         row = self.store.search(self.name)
         if row is None:

@@ -27,7 +27,7 @@ _SURROUNDINGS = (SURROUNDINGS, JobFailureStatus.REJECTED.name)
 
 @dataclass(slots=True)
 class Tally:
-    """What was told so far."""
+    """The outcomes told so far."""
 
     succeeded: int = 0
     failed: int = 0
@@ -73,7 +73,7 @@ class Replica:
         return archive_of(self.sampler)
 
     def read_on(self) -> None:
-        """Reads what was added and told since, also by other processes."""
+        """Reads the rows added and told since, also by other processes."""
         told, rows, tells = self._store.read_log(self.name, self.scheduled, self.told)
         for row in rows:
             self.scheduled = max(self.scheduled, row.number)
@@ -135,7 +135,7 @@ class Replica:
         return told
 
     def confirm(self, count: int) -> None:
-        """What was told is stored."""
+        """The told outcomes are stored."""
         self.told += count
         self._applied.clear()
 

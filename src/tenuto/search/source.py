@@ -416,7 +416,7 @@ class SearchSource:
         return Acted(target.key, ActedAs.RETRIED, detail, row.attempt)
 
     def _end_payload(self, row: Any, message: str) -> None:
-        """Ends what runs of a candidate in this workspace: the worker may have left."""
+        """Ends the running jobs of a candidate in this workspace: the worker may have left."""
         if S(row.status) is S.RUNNING:
             view = JobsView(self._layout, this_machine())
             for job in self._jobs_of(row):

@@ -46,7 +46,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class ServedApp:
-    """What is run, and what is told of its start."""
+    """The application, and the words on its start."""
 
     app: ASGIApp
     start: Callable[[], Awaitable[None]]

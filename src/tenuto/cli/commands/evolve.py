@@ -358,7 +358,7 @@ def command(
     repository (--repo) or a single file (--program), changed by an agent.
 
     Shows the archive as it fills: live on a terminal, elsewhere in lines, on standard error. Run again, a
-    search continues where it stopped. Ctrl-C once waits for what runs, twice leaves and jobs continue.
+    search continues where it stopped. Ctrl-C once waits for running jobs, twice leaves and jobs continue.
 
     Exit codes: 0 the search ended for a reason of its own; 1 nothing succeeded, or it paused because its
     surroundings failed (no agent, no sandbox); 2 wrong usage, or the stored

@@ -264,7 +264,7 @@ def _changed(as_json: bool, name: str, is_changed: bool, done: str, why: str, **
 @workspace_option
 @json_option
 def drain(name: str, workspace: str | None, as_json: bool) -> int:
-    """End a search: what waits is cancelled, what runs is waited for."""
+    """End a search: its waiting jobs are cancelled, its running jobs waited for."""
     with opened(workspace, name) as store:
         is_changed = store.drain(name, SearchEnd.STOPPED, "drained by a person")
         why = f"it is {overview(store, name)['state']} already"

@@ -326,12 +326,12 @@ def command(
     workspace: str | None,
     as_json: bool,
 ) -> int:
-    """Sleep until runs, searches or jobs have ended, also if their driver dies; say what came of it.
+    """Sleep until runs, searches or jobs have ended, also if their driver dies; say how they ended.
 
     Each name is a JOB (an id, NAME#N), a GROUP (an experiment, a run, a search) or a FILTER, which stands for
     the jobs that it matches now. Without names: the groups that are at work.
 
-    Exit codes: 0 all is done; 1 something failed or was cancelled, or no driver will start what is left; 2 a
+    Exit codes: 0 all is done; 1 something failed or was cancelled, or no driver will start the rest; 2 a
     service was named and not its jobs; 3 nothing of that name; 6 still at work when the time was up.
     """
     if first_end and changes:

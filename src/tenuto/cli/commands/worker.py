@@ -138,8 +138,8 @@ def command(
     """Evaluate the candidates of searches, beside other workers, on this machine or others.
 
     Needs the same database as the searches (`[database] url`, or a workspace on a disk that all share), and
-    the same code at the same path. TERM or Ctrl-C once: claims nothing more and ends when what runs has
-    ended; twice: stops what runs and gives it back; three times: at once.
+    the same code at the same path. TERM or Ctrl-C once: claims nothing more and ends when running jobs have
+    ended; twice: stops running jobs and gives them back; three times: at once.
 
     Exit codes: 0 ended; 1 it could not continue; 2 wrong usage; 5 ended at once.
     """
