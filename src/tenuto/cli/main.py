@@ -122,7 +122,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tenuto", prog_name="tenuto")
 def commands() -> None:
-    """Run work once, keep what it produced, and pick up where it stopped."""
+    """Run work once, keep its results, and pick up where it stopped."""
 
 
 def _told_as_json(error: Exception, message: str, code: int) -> bool:

@@ -80,14 +80,14 @@ class experiment:
     `workdir`: the workspace: a path, or the name of one in the settings. `name`: the experiment's; one of its
     runs at a time is open. `port`: also serve the monitor's page there, 0 for a free port.
     `run_mode`: what `submit()` leads to; see `RunMode`. `launcher`: starts the jobs; also by its name, such
-    as ``"warm"``. `dirty_git`: what changes that are not committed lead to: nothing, a warning or
+    as ``"warm"``. `dirty_git`: the effect of changes that are not committed: nothing, a warning or
     `DirtyGitError`. `project_paths`: the directories whose git state is recorded; by default the current one.
     `register_signals`: Ctrl-C stops the run in order. `wait_for_lock_s`: how long to wait for another run of
     the experiment before `ExperimentLocked`. `raise_on_failure`: leaving raises `FailedExperiment` if a job
     failed. `submit_hooks`: asked before each submission; see `SubmitHook`. `rerun_changed`: jobs that were
     done are run again if their code, or what they were made from, has changed; `rerun`: those that a filter
     of `tenuto jobs` names, as in ``"task~Train"``. `fail_fast`: after the first failure nothing
-    more is started, and what runs is waited for. `settings`: also a dict such as ``{"slots": 2}``, over those
+    more is started, running jobs are waited for. `settings`: also a dict such as ``{"slots": 2}``, over those
     that hold here.
     """
 
@@ -247,7 +247,7 @@ class experiment:
 
         `name`: what `save` was given. `experiment`: another experiment of the workspace. `run_id`: one of its
         runs, or of this experiment's; by default the newest that kept something under the name. Tasks that a
-        config came from, or depends on, are submitted as transient: what is done is reused, and made again
+        config came from, or depends on, are submitted as transient: done jobs are reused, and made again
         only if it is gone and needed.
         """
         layout = self.workspace.layout
@@ -305,7 +305,7 @@ class experiment:
     def subscribe(self, subscriber: Callable[[Event], object]) -> None:
         """Calls `subscriber` with each event of this run from now on, in a thread of the scheduler's.
 
-        One that raises is logged, and changes nothing. Where nothing is run, there are no events.
+        A callback that raises is logged, and changes nothing. Where nothing is run, there are no events.
         """
         function(subscriber, "subscribe()")
         if self.run_mode is RunMode.NORMAL:
@@ -339,7 +339,7 @@ class experiment:
         return self._tokens.gpus()
 
     def _require_jobs(self, what: str) -> None:
-        """Refuses what is for jobs to come once the experiment was left."""
+        """Refuses calls about later jobs once the experiment was left."""
         if self._context.is_left:
             raise NoExperiment(
                 f"{what} of experiment {self.name!r} comes after its block, where no job can be "
@@ -354,7 +354,7 @@ class experiment:
         self._scheduler.wait_until(lambda: run.counts.at_rest or (run.is_stopping and not run.running_jobs()))
 
     def stop(self) -> None:
-        """Starts nothing more; what runs continues."""
+        """Starts nothing more; running jobs continue."""
         self.run.stop_starting()
 
     def __repr__(self) -> str:

@@ -1,5 +1,5 @@
 """One run as it is followed: its list of jobs, what their directories show, and the rows that follow.
-An event is only a hint to look again: what is shown is what the command line would show.
+An event is only a hint to look again: the display is that of the command line.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def token_panel(view: WorkspaceView, followed: Sequence[FollowedRun]) -> list[di
             state = files.state(token)
             holders = files.holders(token)
         except (OSError, TenutoError):
-            continue  # what cannot be looked at says nothing
+            continue  # an unreadable file says nothing
         waiting = [one for run in runs for one in run.waiting_for(token)]
         found.append(
             {

@@ -47,7 +47,7 @@ class JobDefaults:
         declare_gpus: placement.DeclareGpus,
         files: Files,
     ) -> None:
-        """`launcher`: the one that the script chose for all tasks; `declare_gpus`: makes a token of GPUs.
+        """`launcher`: the script's choice for all tasks; `declare_gpus`: makes a token of GPUs.
 
         `files`: of the workspace, for needs that are learned from jobs of the same class.
         """

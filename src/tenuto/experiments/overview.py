@@ -161,7 +161,7 @@ class Overview:
             return self._model.counts()
 
     def running(self, looks: int = 0) -> list[Row]:
-        """What runs, the longest first; of so many what they reported meanwhile is read before."""
+        """The running jobs, the longest first; the reports of so many are read before."""
         with self._lock:
             reports = list(self._reports.items())
         for _, report in reports[:looks]:
@@ -225,7 +225,7 @@ class _Reports:
         self._journal = EventReader(files, Layout(row.group).job_journal(row.task, row.id))
 
     def read(self) -> None:
-        """Read what was reported since the last time."""
+        """Read the reports since the last time."""
         try:
             entries = self._journal.read()
         except OSError:
@@ -235,7 +235,7 @@ class _Reports:
                 self._so_far.add(entry.event)
 
     def shown(self, row: Row) -> Row:
-        """The row with what was reported last."""
+        """The row with its last report."""
         said = self._so_far.progress
         if said is None:
             return row
@@ -329,7 +329,7 @@ SAMPLE = 100
 
 
 class Durations:
-    """How long the jobs of each task took in a workspace: the median of those that ended well."""
+    """How long the jobs of each task took in a workspace: the median of the jobs that ended well."""
 
     def __init__(self, files: Files, layout: Layout) -> None:
         self._files = files
@@ -367,7 +367,7 @@ class ForecastJob(NamedTuple):
 
 
 def makespan(steps: Iterable[ForecastJob], slots: Mapping[str, int]) -> float:
-    """How long the steps take together: each launcher starts what is ready, first come, first served.
+    """How long the steps take together: each launcher starts ready steps, first come, first served.
 
     What a step needs and is not among the steps is taken to be done.
     """
@@ -410,7 +410,7 @@ class Running(NamedTuple):
     task: str
     elapsed_s: float
     left_s: float | None = None
-    """What it says itself, if it says anything."""
+    """Its own forecast, if it has one."""
 
 
 def remaining_s(
@@ -422,7 +422,7 @@ def remaining_s(
     """How long jobs will still take: those that wait, by task, and those that run; None if nothing is known.
 
     The expected time of the jobs that wait, and the rest of those that run, divided by the slots; but no less
-    than the longest of those that run.
+    than the longest running job.
     """
     known = dict(expected)
     for one in running:

@@ -124,7 +124,7 @@ def runs_to_prune(
 ) -> list[str]:
     """The ids of the runs to remove, oldest first, so that the newest of each kind stay.
 
-    None keeps all. What is in `keep` stays, and counts towards the limit; a name that is no run id stays too,
+    None keeps all. The runs in `keep` stay, and counts towards the limit; a name that is no run id stays too,
     for Tenuto did not make it.
     """
     limits = {False: max_done, True: max_failed}
@@ -276,7 +276,7 @@ def keepers(view: views.WorkspaceView, keys: Collection[JobKey], experiment_id: 
 def _needed_by_what_runs(
     view: views.WorkspaceView, lines: Iterable[JobLine], wanted: removal.Held
 ) -> Mapping[JobKey, str]:
-    """The run was left or killed, but a job of it that runs may still read what it depends on."""
+    """The run was left or killed, but a job of it that runs may still read its dependencies."""
     known = {line.job_id: line for line in lines}
     targets = [key for key in wanted if key.job_id in known]
     if not targets:
@@ -301,7 +301,7 @@ def _needed_by_what_runs(
 
 
 def _runs(view: views.WorkspaceView, key: JobKey, held: removal.Held) -> bool:
-    """True if a job runs; one that the remover has locked itself looks so, and is asked for by its lock."""
+    """True if a job runs; a job that the remover has locked itself looks so, and is asked for by its lock."""
     lock = held.get(key)
     if lock is None:
         return view.look(key, jobs_view.Depth.STATE).state.running()

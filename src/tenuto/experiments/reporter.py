@@ -1,5 +1,5 @@
 """What a person is told of an experiment: by a reporter while it is open, in sentences at the end of a run.
-Changes nothing. A script that runs by itself has no reporter, and prints only what must be said.
+Changes nothing. A script that runs by itself has no reporter, and prints warnings only.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Reporter(Protocol):
         ...
 
     def planned(self, xp: experiment) -> None:
-        """An experiment that runs nothing was left: `xp.plan` or `xp.jobs` says what it would have run."""
+        """An experiment that runs nothing was left: `xp.plan` or `xp.jobs` says which jobs it would run."""
         ...
 
 
@@ -79,7 +79,7 @@ EXIT_INTERRUPTED = 5
 
 
 def failure_text(run: Run) -> str:
-    """What failed, for the last line of a traceback."""
+    """The failed jobs, for the last line of a traceback."""
     failed = run.failed_jobs()
     first = failed[0]
     reason = first.failure_status.name if first.failure_status else "FAILED"
@@ -94,7 +94,7 @@ def failure_text(run: Run) -> str:
 
 
 def say_outcome(name: str, workspace: str, run: Run) -> None:
-    """Say what was done in a run, if a person reads it."""
+    """Say how a run went, if a person reads it."""
     if run.jobs and is_at_terminal():
         done = sum(job.state is JobState.DONE for job in run.jobs.values())
         reused = len(run.reused)
@@ -121,7 +121,7 @@ def is_leaving(error: BaseException) -> bool:
 
 
 def outcome(run: Run, error: BaseException | None, *, fails_fast: bool) -> tuple[RunState, str | None]:
-    """The last state of a run, and why it is not `DONE`; `error`: what ended the block of the script."""
+    """The last state of a run, and why it is not `DONE`; `error`: how the block ended of the script."""
     if error is not None:
         state = RunState.INTERRUPTED if is_leaving(error) else RunState.FAILED
         return state, f"{type(error).__name__}: {error}"

@@ -229,7 +229,7 @@ def _aware(instant: datetime | None) -> datetime | None:
 
 
 def by_age(run: RunView) -> tuple[RunId, float, str]:
-    """What runs are sorted by: ids tell seconds, of two that began in one their own records tell more."""
+    """The sort key of runs: ids tell seconds, of two that began in one their own records tell more."""
     started = run.started.timestamp() if run.started is not None else 0.0
     return parse_run_id(run.run_id) or RunId(""), started, run.experiment_id
 
@@ -259,7 +259,7 @@ def _iso(instant: datetime | None) -> str | None:
 
 
 def take_up(run: RunView) -> str:
-    """The command that takes a run up again: what is done is reused."""
+    """The command that takes a run up again: done jobs are reused."""
     if not run.command:
         return f"tenuto run FILE (the script or file of {run.experiment_id})"
     command = shlex.join(run.command)

@@ -294,7 +294,7 @@ class ExperimentSource(Source):
             if is_real_directory(self.view.machine.files, directory) or self.view.runs_of(found):
                 return found
         except (OSError, InvalidName):
-            pass  # what cannot be a name names nothing
+            pass  # an impossible name names no job
         raise NotFound(f"no job has the key {key!r:.200}; /api/jobs lists them")
 
     @staticmethod
@@ -547,7 +547,7 @@ class RunsFeed:
             try:
                 entries = reader.read(_EVENTS_AT_ONCE)
             except (OSError, TenutoError):
-                continue  # it is being archived: the next look finds what it told
+                continue  # it is being archived: the next look finds its words
             events += [entry.event for entry in entries]
         self._source.lines_skipped(sum(reader.bad_lines for reader in self._readers.values()))
         for event in events:
@@ -561,7 +561,7 @@ class RunsFeed:
                 self._groups_due = True
         return events
 
-    # What is watched
+    # The watched files
 
     def _watch(self, *, at_start: bool = False) -> None:
         """Watch the journals found by now. A journal found at the start is read from its end on."""

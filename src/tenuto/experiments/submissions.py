@@ -90,9 +90,9 @@ class Submissions:
         reruns_changed: bool,
         rerun: str | None = None,
     ) -> None:
-        """`launcher`: the one that the script chose; `hooks`: asked before each submission, in order.
+        """`launcher`: the script's choice; `hooks`: asked before each submission, in order.
 
-        `reruns_changed`: what was made of other code is made again; `rerun`: a filter of jobs to run again.
+        `reruns_changed`: results of other code are made again; `rerun`: a filter of jobs to run again.
         """
         self._scheduler = scheduler
         self._settings = settings
@@ -250,7 +250,7 @@ class SubmitHook:
     def before_submit(self, task: Any, submission: SubmitOptions) -> SubmitOptions | None:
         """What to make of a submission: another one, as in ``submission._replace(launcher=...)``, or None.
 
-        The task is sealed: how it is run can be changed, not what it is. To refuse it, raise
+        The task is sealed: its submission can be changed, its parameters not. To refuse it, raise
         `SubmissionRefused` with the reason.
         """
         return None
@@ -325,7 +325,7 @@ class PlannedJob(NamedTuple):
 
 
 def _followed(job: Job) -> str:
-    """What is submitted for each output of a job that would run."""
+    """The submissions for each output of a job that would run."""
     watchers = job.work.task._state.watchers if isinstance(job.work, TaskWork) else ()
     names = [(method, call.template) for method, call in watchers if isinstance(call, Following)]
     return "".join(f"; then {class_name(one)} for each {method.__name__}" for method, one in names)
@@ -391,12 +391,12 @@ _PAUSE_S = 0.1
 
 
 class Preparations:
-    """What was prepared while an experiment is open; asks the disk once for each config."""
+    """The configs prepared while an experiment is open; asks the disk once for each config."""
 
     def __init__(
         self, machine: Machine, say: Callable[[str], None], shared: SharedThings, *, remakes: bool
     ) -> None:
-        """`remakes`: what was prepared by other code is prepared again."""
+        """`remakes`: data that other code prepared is prepared again."""
         self._machine = machine
         self._shared = shared
         self._remakes = remakes
@@ -408,7 +408,7 @@ class Preparations:
     def prepare(self, task: ConfigBase, layout: Layout, *, really: bool = True) -> None:
         """Does what a task needs prepared, inner configs first, and returns once it is done.
 
-        Raises `DefaultChanged` for what was prepared with other values. Without `really` it only looks.
+        Raises `DefaultChanged` for data prepared with other values. Without `really` it only looks.
         """
         if not Prepare.__subclasses__():
             return  # most scripts have none, and their tasks need not be searched
@@ -435,7 +435,7 @@ class Preparations:
         self._done.add(paths.directory)
 
     def _look(self, config: Any, layout: Layout) -> None:
-        """Tell what jobs would be made from, if what is to be prepared were."""
+        """Tell the sources of jobs as if all configs were prepared."""
         paths = layout.prepared(schema_of(type(config)).id, identity(config))
         record = SharedRecord.read(self._machine.files, self._done_file(paths))
         if record is not None:
@@ -461,7 +461,7 @@ class Preparations:
     def _execute(self, config: Any, layout: Layout, name: str, *, empties: bool) -> list[str]:
         """Prepare a config; the generated paths that are there after it, in the workspace.
 
-        `empties`: what was there before is removed first.
+        `empties`: the earlier files are removed first.
         """
         try:
             live = instantiate(config, Path(layout.root))

@@ -156,7 +156,7 @@ def with_tokens(
             try:
                 state = states[key] = states.get(key) or files.state(token)
             except (OSError, TenutoError):
-                continue  # what cannot be looked at says nothing
+                continue  # an unreadable file says nothing
             if state.free_count < amount:
                 message = waiting_text(token, amount, state)
                 sight = standing[line.job_id]
@@ -359,7 +359,7 @@ class WorkspaceView(RunsView, JobsView):
         return [self.listed_row(line, standing[line.job_id], run) for line in lines if line.job_id in wanted]
 
     def _lines_about(self, run: RunView, job_ids: Collection[str]) -> list[JobLine]:
-        """The lines of some jobs of a run, and of those that depend on them; no other is decoded."""
+        """The lines of some jobs of a run, and of the jobs that depend on them; no other is decoded."""
         paths = self._list_of(run)
         former = [one.job_id for one in self.moved.read() if self.moved.present(one).job_id in job_ids]
         named = [*job_ids, *former]
@@ -389,7 +389,7 @@ class WorkspaceView(RunsView, JobsView):
     # Jobs of the workspace
 
     def all_jobs(self, keys: Iterable[JobKey] | None = None) -> list[Row]:
-        """Every job that has a directory, also those of no run; each as its newest run sees it."""
+        """Every job that has a directory, also jobs of no run; each as its newest run sees it."""
         wanted = list(self.job_keys() if keys is None else keys)
         missing = set(wanted)
         known: dict[JobKey, Row] = {}

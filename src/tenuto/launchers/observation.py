@@ -67,7 +67,7 @@ def marker_patience_s(exit_code: int | None) -> float:
 CLOCKS_DIFFER_S = 60.0
 """How far the clocks of two hosts may be apart."""
 AWAITED = "it counts once its runner was silent"
-"""What is said of an end that the cluster cannot confirm."""
+"""The words for an end that the cluster cannot confirm."""
 TOLD_BEATS = 10
 """How many beats must be missing before a person is told of it."""
 SUBMISSION_PATIENCE_S = 60.0
@@ -87,7 +87,7 @@ class Seen(Enum):
 
 
 class Sighting(NamedTuple):
-    """What the list of a cluster says of a job, with what it says of its end."""
+    """The entry of a job in a cluster's list, with the words on its end."""
 
     seen: Seen
     exit_code: int | None = None
@@ -103,7 +103,7 @@ class Sighting(NamedTuple):
 
 
 See = Callable[[str | None], Sighting]
-"""The sighting of the job with this id, which the claim names; None: of what was submitted for it."""
+"""The sighting of the job with this id, which the claim names; None: of the job submitted for it."""
 
 _WORDS = {
     Seen.NOTHING: ClusterSays.NOTHING,
@@ -164,7 +164,7 @@ class Observer:
         return ended if self._has_waited(launch.nonce, patience_s, found) else _unsure(found.message)
 
     def _silence(self, paths: JobPaths, launch: LaunchRecord) -> ClusterReport | None:
-        """What is said of a runner that its cluster believes to run, and that is silent for ten beats."""
+        """The words for a runner that its cluster believes to run, and that is silent for ten beats."""
         beats = self._beats.setdefault(launch.nonce, Fence(self._machine, paths, self._beat_s))
         silent_s = beats.silent_s()
         if silent_s < TOLD_BEATS * self._beat_s:

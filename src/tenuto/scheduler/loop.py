@@ -182,7 +182,7 @@ def keep_loops_free() -> None:
     """Keep event loops from standing still for more than a few milliseconds; once a server has started.
 
     A full collection goes through everything that was ever imported, and stops every thread for 15 to 60 ms:
-    what is loaded by now is left out of all that follow, and there is one in a million new objects.
+    loaded objects are left out of all that follow, and there is one in a million new objects.
     """
     gc.collect()
     gc.freeze()

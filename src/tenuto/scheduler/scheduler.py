@@ -321,7 +321,7 @@ class Scheduler(Shell):
         self._runner.wait(self._aio_wait_until(predicate), timeout_s)
 
     def follow_outputs(self, job: Job) -> None:
-        """An owner watches the outputs of a job: those that are there are handed over, and those to come."""
+        """An owner watches the outputs of a job: present ones are handed over, and later ones."""
         self._runner.post(self._read_and_follow, job)
 
     def follow_completion(self, job: Job) -> None:
@@ -332,7 +332,7 @@ class Scheduler(Shell):
         """Has each job of an owner listed before it can start, until `release`.
 
         Call it before the owner's first submission. `list_job` is called in the loop with each job that the
-        owner submits, with those that it depends on, and again with a job whose transient mode changes. If it
+        owner submits, with its dependencies, and again with a job whose transient mode changes. If it
         raises, the submitted job ends in ERROR.
 
         In the loop, and not by the caller of `submit`: only there is it known which job counts for an

@@ -20,7 +20,7 @@ from tenuto.workspace.ports import LockHandle, Machine
 logger = logging.getLogger("tenuto.scheduler")
 
 YIELD_S = 1.0
-"""How long a scheduler that has its share leaves a free slot to another one that waits."""
+"""How long a scheduler that has its share leaves a free slot to another scheduler that waits."""
 _UNLOCKED_AFTER_S = 0.02
 """The kernel tells that a file is closed a moment before the locks on it fall."""
 _MOST_SCHEDULERS = 1000

@@ -36,7 +36,7 @@ from tenuto.workspace.token_files import (
     TokenState,
 )
 
-# The locks that a job with tokens starts with: its own and those of its units, all or none.
+# The locks that a job with tokens starts with: its own and its units', all or none.
 # `take` and `take_again` are to be called under the mutex of the tokens.
 
 

@@ -1,5 +1,5 @@
 """A search as a script declares it.
-Loaded by every job of the search: imports nothing heavy; what runs the search is loaded by its methods.
+Loaded by every job of the search: imports nothing heavy; the methods load the loop of the search.
 """
 
 import math
@@ -39,7 +39,7 @@ _METRIC = "objective"
 
 @guarded_by(SearchError)
 class Evolution:
-    """A search: which task evaluates a candidate, what may vary, who proposes, and when it ends.
+    """A search: which task evaluates a candidate, its variables, its sampler, and when it ends.
 
     `task`: a class of tasks, a config whose other parameters are set, or a `Repository`; `space`, or `start`
     and `vary`: what varies; `sampler`: by default random search; `direction`: "max" or "min", or a list of
@@ -210,7 +210,7 @@ class Evolution:
         return self.open().scheduler(console, queue)
 
     def result(self) -> "SearchResult":
-        """What came of the search so far."""
+        """The outcome of the search so far."""
         return self.open().result()
 
     def close(self) -> None:

@@ -218,7 +218,7 @@ class Held:
         self.submissions: list[asyncio.Task[Job]] = []
         """The submissions of its jobs that have not ended, from the moment at which a job may begin."""
         self.steps: set[int] = set()
-        """Those of its points that are rows already."""
+        """Its points that are rows already."""
         self.claimed_at = now
         """On the monotonic clock."""
 
@@ -289,7 +289,7 @@ class WorkerLoop:
         self._thread.start()
 
     def drain(self) -> None:
-        """Claims nothing more; ends when what runs has ended."""
+        """Claims nothing more; ends when the running jobs have ended."""
         self._is_draining = True
         self.wake()
 
@@ -299,7 +299,7 @@ class WorkerLoop:
         self.wake()
 
     def abandon(self) -> None:
-        """Stops what runs, gives the rows back, in this order, and ends."""
+        """Stops the running jobs, gives the rows back, in this order, and ends."""
         self._is_abandoning = self._is_draining = True
         self.wake()
 
@@ -438,7 +438,7 @@ class WorkerLoop:
         self._wake_event.set()
 
     async def _row_end(self, held: Held) -> End:
-        """Runs the jobs of a candidate: of a program the agent's, then the evaluation of what it changed."""
+        """Runs the jobs of a candidate: of a program the agent's, then the evaluation of its changes."""
         change: AgentChange | None = None
         if held.is_with_agent:
             job = await self._answered(held)
@@ -516,7 +516,7 @@ class WorkerLoop:
         return job, owner
 
     async def _finished(self, held: Held, job: Job) -> None:
-        """Waits for the end of a job, and keeps what it logs meanwhile if a pruner is set."""
+        """Waits for the end of a job, and keeps its metrics meanwhile if a pruner is set."""
         if held.row.definition.get("pruner") is None:
             await job.finished()
             return
@@ -574,7 +574,7 @@ class WorkerLoop:
         held = [one for one in self._held.values() if one.row.id not in ended]
         with_agents = sum(one.is_with_agent for one in held)
         evaluated = len(held) - with_agents
-        # What waits for its evaluation was proposed long ago: no more of it than keeps the slots busy while
+        # A row that waits here was proposed long ago: no more of them than keep the slots busy while
         # all agents, which may end at the same time, are at work again.
         is_enough = evaluated >= self._slots + self._settings.search.agent_slots
         agents = 0 if is_enough else self._settings.search.agent_slots - with_agents
@@ -630,7 +630,7 @@ class WorkerLoop:
             return
 
     async def stop_payloads(self) -> int:
-        """Ends what runs and gives the rows back, in this order; how many rows."""
+        """Ends the running jobs and gives the rows back, in this order; how many rows."""
         # A job that is being submitted now would begin after its row was given back, beside another's.
         begun = [submission for one in self._held.values() for submission in one.submissions]
         await asyncio.gather(*begun, return_exceptions=True)

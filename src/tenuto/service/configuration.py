@@ -1,4 +1,4 @@
-"""From settings to servers and nodes: what is offered, on which nodes, in which sandbox.
+"""From settings to servers and nodes: the services, on which nodes, in which sandbox.
 Refuses what would be unsafe, before anything listens.
 """
 
@@ -107,7 +107,7 @@ def _inputs(name: str, service: OfferedSettings) -> tuple[Input, ...]:
 
 
 def terms(settings: Settings) -> dict[str, Terms]:
-    """What the payloads of each service may have on a node; `""` for those that are not named."""
+    """What the payloads of each service may have on a node; `""` for the others."""
     return {"": _terms(settings, OfferedSettings())} | {
         name: _terms(settings, service) for name, service in settings.services.items()
     }
@@ -154,7 +154,7 @@ def node_plan(
 ) -> NodePlan:
     """How a node is to be; ``under``: the data of the server that it is embedded in.
 
-    Its directory is made, unless its database cannot be used or payloads would see what is not theirs.
+    Its directory is made, unless its database cannot be used or payloads would see files of others.
     ``tls``: certificate and key of this process.
     """
     node = settings.node

@@ -104,7 +104,7 @@ def _identified(fresh: str, connection: Connection) -> str:
 def _claimed(
     machine: Machine, data: DataDirectory, shown_url: str, database_id: str, connection: Connection
 ) -> None:
-    """Writes the owner of a new directory, while no other server can; refuses what is not the database's."""
+    """Writes the owner of a new directory, while no other server can; refuses another database's."""
     _take_turns(connection)
     is_marked = _known(connection, IS_MARKED) is not None
     owner = _owner(data)

@@ -30,7 +30,7 @@ NO_STORE = (b"cache-control", b"no-store")
 REQUEST_ID = "tenuto.request_id"
 """Where a request's id is found in its scope."""
 AT_END = "tenuto.at_end"
-"""Where a request keeps what is called once it is answered."""
+"""Where a request keeps the calls for after the answer."""
 OWN_HEAD = "/download/"
 """Begins the only path that has a HEAD of its own, which does not wait for the job."""
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
@@ -58,7 +58,7 @@ def complaint(
             "This Host is not served here; the server's setting service.hosts names those that are",
         )
     if b"content-length" in found and b"transfer-encoding" in found:
-        # A proxy in front may believe the one and we the other: what is a body there is a request here.
+        # A proxy in front may believe the one and we the other: a body there is a request here.
         return Complaint(ErrorCode.BAD_REQUEST, "The length of the body is given twice")
     if any(name.lower() in SECRET_PARAMETERS for name, _ in parse_qsl(query.decode("latin-1"), True)):
         return Complaint(
@@ -83,7 +83,7 @@ class Proxies:
     """The proxies in front of a server: the path that they show it at, and which of them are believed."""
 
     def __init__(self, prefix: str | None = None, trusted: Iterable[str] = ()) -> None:
-        """`InvalidSetting` for a prefix that is no path, and for what is neither address nor network."""
+        """`InvalidSetting` for a prefix that is no path, and for a text that is no address or network."""
         self.prefix = (prefix or "").rstrip("/")
         if self.prefix and not _PREFIX.fullmatch(self.prefix):
             raise InvalidSetting(f"service.prefix: {prefix!r} is no path such as /tenuto")
@@ -199,7 +199,7 @@ class _HeadersSent(OSError):
 
 
 class _Answer:
-    """What is sent back: adds the headers that everything carries, and remembers the status."""
+    """The answer: adds the headers that everything carries, and remembers the status."""
 
     def __init__(self, send: Send, request_id: str, *, is_head: bool = False) -> None:
         self._send = send

@@ -269,7 +269,7 @@ class Operations:
         return None
 
     async def message(self, row: JobRow) -> str:
-        """What a job says of itself: of a queued one, what it waits for."""
+        """The words of a job: of a queued one, the cause of its wait."""
         return (await self.messages([row]))[0]
 
     async def messages(self, rows: Sequence[JobRow]) -> list[str]:

@@ -1,7 +1,7 @@
 """The requests of users: the only SQL on jobs, each call one transaction.
 Decides nothing that `decisions` can, and touches no file and no node.
 
-What is inserted has a name chosen before (`directory`), so that a transaction that is repeated after a lost
+A new row has a name chosen before (`directory`), so that a transaction that is repeated after a lost
 connection does not insert twice. Statements are made once: to build one costs more than to run it.
 """
 
@@ -166,7 +166,7 @@ class Requests:
         self.database.write(lambda connection: dismiss(connection, beats))
 
     def leave(self) -> None:
-        """Takes this server off the list: others take over what it has claimed."""
+        """Takes this server off the list: other servers take over its claims."""
         self.database.write(lambda connection: leave(connection, self.server_id))
 
     # Coming in
@@ -489,7 +489,7 @@ _STORED = Prepared(
         )
     ).where(jobs.c.user_id == bindparam("user"), jobs.c.state != literal_column("'Cleaned'"))
 )
-"""The bytes of a user's jobs here: of those that have ended the results, of the others what was uploaded."""
+"""The bytes of a user's jobs here: of those that have ended the results, of the others the uploads."""
 
 
 def _check_limits(connection: Connection, new: NewJob, limits: UserLimits) -> None:

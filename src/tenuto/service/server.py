@@ -384,7 +384,7 @@ class Cleaner:
         self.stage = Stage("cleaner", self.round, parts.settings.clean_every_s, parts.metrics.stage_failed)
 
     async def round(self) -> None:
-        """Removes what is old, unless the clock cannot be trusted."""
+        """Removes old data, unless the clock cannot be trusted."""
         settings, clock = self._parts.settings, self._parts.clock
         # The database's clock says how old a job is, and may be another machine's.
         wall, now = await self._parts.sql(self._parts.requests.now) / 1000, clock.monotonic()

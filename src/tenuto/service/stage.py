@@ -119,7 +119,7 @@ class Waiters(Generic[R]):
             self.tell(id)
 
     def ids(self) -> list[int]:
-        """What is waited for."""
+        """The awaited job."""
         return list(self._events)
 
 

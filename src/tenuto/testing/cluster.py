@@ -1,6 +1,6 @@
 """A pretended cluster: it starts runners later, elsewhere and perhaps twice, forgets, lies and loses nodes.
 
-What is believed of its words is decided by the real rules (`launchers.observation`), and its runners take the
+The real rules decide how far to believe its words (`launchers.observation`), and its runners take the
 steps of real ones: claim, locks, beats. Its timers are the running loop's.
 """
 

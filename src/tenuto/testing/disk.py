@@ -46,7 +46,7 @@ class _Node:
 class FakeDisk:
     """`Files` in memory.
 
-    Syncing a file makes its content durable; syncing a directory, what it lists and the way to it. Everything
+    Syncing a file makes its content durable; syncing a directory, its entries and the way to it. Everything
     else is lost by `power_loss`, unless that is told to let some of it survive.
     """
 

@@ -184,7 +184,7 @@ def start_of_last(files: Files, run: RunPaths, most: int) -> int:
 
 
 def lines_about(files: Files, run: RunPaths, job_ids: Collection[str]) -> list[JobLine]:
-    """Of some jobs and those that depend on them the lines that count; the others are passed over."""
+    """The lines that count of some jobs and their dependents; the others are passed over."""
     found = (job for job, _ in listed_jobs(files, run, about=job_ids) if job is not None)
     return list({job.job_id: job for job in found}.values())
 

@@ -79,7 +79,7 @@ def command(
 ) -> int:
     """Delete the directories of jobs, with all they produced: by name, of a group, or those FILTER matches.
 
-    What runs, is locked, belongs to a live run, is needed by a running job, or was tried again meanwhile is
+    A job that runs, is locked, belongs to a live run, is needed by a running job or was tried again is
     spared; the exit code is 1 if something was. Without --yes nothing is deleted.
     """
     _check(ctx)

@@ -32,9 +32,9 @@ def command(ctx: click.Context, directory: Path, json: bool) -> None:
     """Run a small sweep: eight trainings, an evaluation of each, and a comparison of all.
 
     Writes the script sweep.py into a directory, yours to change, and runs it. Run the demo again, and
-    everything is reused; change the script, and only what is new runs. Two cores need some ten seconds.
+    everything is reused; change the script, and only new jobs run. Two cores need some ten seconds.
 
-    Exit codes are those of `tenuto run`.
+    Exit codes: as for `tenuto run`.
     """
     script = directory / SCRIPT
     if not script.exists():

@@ -42,7 +42,7 @@ th{position:sticky;top:0;background:#fff}td{font-variant-numeric:tabular-nums}
 @workspace_option
 @json_option
 def command(run: str, target: str | None, workspace: str | None, as_json: bool) -> None:
-    """Write what is known of RUN to TARGET, a folder that does not exist yet, or a ZIP if it ends in .zip.
+    """Write the data of RUN to TARGET, a folder that does not exist yet, or a ZIP if it ends in .zip.
 
     RUN is EXPERIMENT (its last run), EXPERIMENT/RUN, or a run id; TARGET is EXPERIMENT-RUN.zip by default. It
     holds parameters, results, metrics, logs, what the run was made of, and index.html, which needs no server.

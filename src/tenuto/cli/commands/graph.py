@@ -33,7 +33,7 @@ def command(
     workspace: str | None,
     as_json: bool,
 ) -> None:
-    """Draw which job waits for which: by default of those that `tenuto jobs` lists.
+    """Draw which job waits for which: by default the jobs that `tenuto jobs` lists.
 
     With more than 60 jobs there is a node for each task, unless --all asks for all of them.
     """

@@ -74,7 +74,7 @@ def command(
     """Stop jobs: each is asked to end, gets its grace period, and is then killed.
 
     JOB is the beginning of an id, TASK/ID, or a task that has one job; NAME#N of a search or a service, also
-    one that waits. A GROUP or a FILTER, such as kind=search, means the jobs that can be stopped; it needs
+    a waiting job. A GROUP or a FILTER, such as kind=search, means the jobs that can be stopped; it needs
     --yes. The exit code is 1 if one of them was not running or could not be stopped.
     """
     need_one_of(ctx, (jobs, where, unowned), "say which: a JOB, --where FILTER or --unowned")

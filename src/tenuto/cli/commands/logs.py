@@ -116,7 +116,7 @@ TAIL_LIMIT = 1 << 20
 def command(
     job: str, follow: bool, err: bool, lines: int, kind: str | None, workspace: str | None, as_json: bool
 ) -> int:
-    """Show what JOB printed; of a failed job also what it printed to standard error.
+    """Show the output of JOB; of a failed job also its standard error.
 
     JOB is the beginning of its id, TASK/ID, or a task that has one job; NAME#N of a search or a service; or a
     filter that one job matches.

@@ -25,13 +25,13 @@ def command(
     everything: bool,
     json: bool,
 ) -> None:
-    """Say what `tenuto run FILE` would run, what it would reuse, and why; nothing is run or written.
+    """Say which jobs `tenuto run FILE` would run, which it would reuse, and why; nothing is run or written.
 
     A job that would run is compared with the earlier jobs of its task, and the parameter that makes it new is
     named. What the script itself prints goes to standard error.
 
     The predicted time takes for each job the median of the earlier jobs of its task, and runs them in
-    thought: as many at once as there are slots, each after what it depends on.
+    thought: as many at once as there are slots, each after its dependencies.
 
     Exit codes: 0 planned; 1 the script raised in an experiment, so that the plan may not be whole; 2 wrong
     usage. What a script does with results, after its experiments, does not matter to the plan.

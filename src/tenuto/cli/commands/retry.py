@@ -57,7 +57,7 @@ def command(
     Each is started from its own directory with the parameters that it holds, so its script is not needed.
     A job that never started has none there: for it, run the experiment again. A candidate (NAME#N, or
     --failed --run NAME) is tried again by `tenuto evolve` or a worker; a job of a service is never run again.
-    Of a GROUP, or of what a FILTER matches, those that failed are meant.
+    Of a GROUP, or of the jobs that a FILTER matches, the failed ones are meant.
     The exit code is 1 if one fails again or cannot be run. Ctrl-C leaves them running.
     """
     need_one_of(ctx, (jobs, failed), "say which: a JOB, or --failed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json as jsons
+import os.path
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,10 +91,13 @@ def best(name: str, cell: str | None, workspace: str | None, as_json: bool) -> N
         if not rows:
             raise NotFound(f"{name}: no candidate there was evaluated yet")
         artifacts = artifacts_of(store, name, rows[0]["number"]) if len(rows) == 1 else {}
+        here = os.path.dirname(store.database.shown_url) if store.database.is_sqlite else ""
     if as_json:
         print_json(rows if "objectives" in rows[0] else rows[0], None)
         return
     for row in rows:
+        if row["directory"] is not None:  # where it lies; of a shared database, which worker has it
+            row = {**row, "directory": os.path.join(here, row["directory"])}
         for key in _BEST:
             if row.get(key) is not None:
                 click.echo(f"{key:<12}{safe(jsons.dumps(row[key]))}")
@@ -111,6 +115,7 @@ _BEST = (
     "parent",
     "cost",
     "directory",
+    "worker",
 )
 
 
@@ -259,7 +264,7 @@ def _changed(as_json: bool, name: str, is_changed: bool, done: str, why: str, **
 @workspace_option
 @json_option
 def drain(name: str, workspace: str | None, as_json: bool) -> int:
-    """End a search: what waits is cancelled, what runs is waited for."""
+    """End a search: its waiting jobs are cancelled, its running jobs waited for."""
     with opened(workspace, name) as store:
         is_changed = store.drain(name, SearchEnd.STOPPED, "drained by a person")
         why = f"it is {overview(store, name)['state']} already"

@@ -37,7 +37,7 @@ Counted = list[tuple[Group, Mapping[JobState, int]]]
 @workspace_option
 @json_option
 def command(word: str | None, kind: str | None, workspace: str | None, as_json: bool) -> None:
-    """Show the last runs of experiments, searches and services, and what runs now.
+    """Show the last runs of experiments, searches and services, and the jobs that run now.
 
     With GROUP: all that is known of one experiment's last run, run, search or service. With JOB: its row.
     With FILTER, such as kind=search or owner=ada: the groups of the jobs that match, and these jobs alone.

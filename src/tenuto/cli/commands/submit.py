@@ -149,7 +149,7 @@ def fetch(
     output: Path | None,
     as_json: bool,
 ) -> int:
-    """Wait for the job ID, and unpack what it left. A download that was cut continues where it stopped."""
+    """Wait for the job ID, and unpack its files. A download that was cut continues where it stopped."""
     job = _client(url, token_file).job(id)
     return _answered(lambda: _ended(job, timeout_s, output, as_json))
 

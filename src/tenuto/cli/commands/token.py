@@ -127,7 +127,7 @@ def create(
 @db_option
 @json_option
 def list_(db: str | None, as_json: bool) -> None:
-    """List the tokens, without what makes them valid."""
+    """List the tokens, without their secrets."""
     database, tokens = _tokens(db)
     try:
         rows, now_ms = tokens.listed(), tokens.now_ms()

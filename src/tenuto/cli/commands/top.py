@@ -52,7 +52,7 @@ def command(
     workspace: str | None,
     as_json: bool,
 ) -> int:
-    """Watch what runs, waits and failed, of all kinds, and act on it.
+    """Watch running, waiting and failed jobs of all kinds, and act on them.
 
     RUN is a run, a service or a search to begin with: its name, or NAME/RUN. `?` lists the keys, `q` ends.
     With --json it prints one overview and ends.

@@ -74,7 +74,7 @@ def command(
     workspace: str | None,
     as_json: bool,
 ) -> int:
-    """Serve a page that shows what runs, waits and failed, and lets you act on it.
+    """Serve a page that shows running, waiting and failed jobs, and lets you act on them.
 
     The link that is printed logs one browser in, once. The server ends with Ctrl-C; jobs continue.
     """

@@ -19,7 +19,7 @@ from tenuto.jobs.text import safe
 from tenuto.search.candidate_jobs import gpus_of
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.queues import open_listener
-from tenuto.search.search_run import Interrupts
+from tenuto.search.search_run import SearchInterrupts
 from tenuto.search.store import Store
 from tenuto.search.worker_loop import WorkerLoop
 from tenuto.settings import Settings, load_settings
@@ -85,7 +85,7 @@ class WorkerProcess:
         def say(text: str) -> None:
             self._say(f"worker {loop.name}: {text}")
 
-        with Interrupts(
+        with SearchInterrupts(
             say,
             (loop.drain, "nothing more is claimed; waiting for what runs (again: stop it)"),
             (loop.abandon, "stopping what runs, and giving it back"),
@@ -138,8 +138,8 @@ def command(
     """Evaluate the candidates of searches, beside other workers, on this machine or others.
 
     Needs the same database as the searches (`[database] url`, or a workspace on a disk that all share), and
-    the same code at the same path. TERM or Ctrl-C once: claims nothing more and ends when what runs has
-    ended; twice: stops what runs and gives it back; three times: at once.
+    the same code at the same path. TERM or Ctrl-C once: claims nothing more and ends when running jobs have
+    ended; twice: stops running jobs and gives them back; three times: at once.
 
     Exit codes: 0 ended; 1 it could not continue; 2 wrong usage; 5 ended at once.
     """

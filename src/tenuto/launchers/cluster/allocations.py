@@ -169,7 +169,7 @@ class Pilots:
         self.pump_soon()
 
     def pump_soon(self) -> None:
-        """Sends what can be sent, in a thread of its own."""
+        """Sends the orders that can be sent, in a thread of its own."""
         with self._lock:
             if self._is_due or not (self._waiting or self._flights or self._ended):
                 return
@@ -295,7 +295,7 @@ class Pilots:
             )
 
     def _end_used_up(self) -> None:
-        """Has a pilot that has nothing to run, and too little time for what waits, make room for another."""
+        """Has an idle pilot with too little time for waiting jobs make room for another."""
         now = self._follower.machine.clock.monotonic()
         with self._lock:
             waiting = [one.options for one in self._waiting]

@@ -1,4 +1,4 @@
-"""A dialect: what a batch system is told and what it answers. Its words are data, which settings may mend.
+"""A dialect: the commands of a batch system and its answers. Its words are data, which settings may mend.
 Decides nothing of a job. Each system is one file of `dialects`, which adds the readers of its answers.
 """
 
@@ -204,7 +204,7 @@ class ClusterOptions:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def needs(self, gpus: Gpus | None = None) -> Alternative:
-        """What they ask for; `gpus`: what is known of the GPUs besides."""
+        """Their request; `gpus`: other facts about the GPUs."""
         gpus = gpus or (Gpus(count=self.gpus, type=self.gpu_type) if self.gpus else None)
         return Alternative(self.time_s, self.cpus, self.memory_bytes, gpus, self.nodes, self.tasks)
 
@@ -229,7 +229,7 @@ class Dialect:
     refused: tuple[str, ...] = ()
     """Beginnings and parts of complaints, in small letters; any other complaint is a refusal, too."""
     options: Mapping[str, str] = {}
-    """What can be asked for -> its words, with `{n} {value} {minutes} {seconds} {hms} {mib} {bytes}`.
+    """Each possible request -> its words, with `{n} {value} {minutes} {seconds} {hms} {mib} {bytes}`.
 
     `nodes` stands in place of `cores`: `{n}` nodes, on each `{tasks_per_node}` of `{tasks}` with `{cores}`
     each, which are `{cores_per_node}`, and `{all_cores}` together. `gpu_type` stands in place of `gpus`, with
@@ -246,7 +246,7 @@ class Dialect:
     states: Mapping[str, str] = {"exited": "exited"}
     """State -> a word of `MEANINGS`."""
     cancel_words: tuple[str, ...] = ()
-    """Ends the jobs `{ids}`; words in `[ ]`: only those that wait."""
+    """Ends the jobs `{ids}`; words in `[ ]`: only waiting jobs."""
     signal_words: tuple[str, ...] = ()
     """Sends TERM to the runners of the jobs `{ids}`; none: they read `stop.json` within two seconds."""
     kill_words: tuple[str, ...] = ()
@@ -300,7 +300,7 @@ class Dialect:
         """True once a command of the system ran: one that is missing then may be there again in a while."""
 
     def _unfit_word(self) -> str | None:
-        """What is wrong with the words of the settings, by which a queued job would be lost sight of."""
+        """The errors in the words of the settings, by which a queued job would be lost sight of."""
         for key in self.unread:
             if getattr(self.settings, key) is not None:
                 return f"{key}: the dialect {self.settings.dialect} has no use for it: leave it out"

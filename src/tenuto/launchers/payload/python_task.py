@@ -69,7 +69,7 @@ class RunningJob:
         self._pid = os.getpid()
 
     def holds(self, descriptors: list[int]) -> None:
-        """Keeps what must stay open until the process ends."""
+        """Keeps the files that stay open until the process ends."""
         self._held = descriptors
 
     def runs(self, task: Any) -> None:
@@ -116,7 +116,7 @@ class RunningJob:
         log.log(values, step)
 
     def close(self) -> None:
-        """Report what was held back."""
+        """Send the report that was held back."""
         if self._reports is not None:
             self._reports.close()
         if self._metrics is not None and self._metrics.pid == os.getpid():
@@ -263,7 +263,7 @@ class _Cancellation:
         self._assignment = assignment
         self._graceful = False
         self.raised: TaskCancelled | None = None
-        """What was raised in the task, which may have caught it."""
+        """The error raised in the task, which may have caught it."""
         self.over = False
 
     def settle(self) -> dict[str, Any]:
@@ -285,7 +285,7 @@ class _Cancellation:
         self._graceful = True
 
     def raise_again(self) -> None:
-        """Raise what was raised while the task was made, if a module or a config of it caught that."""
+        """Raise the error of making the task, if a module or a config of it caught that."""
         if self.raised is not None:
             raise self.raised
 
@@ -318,7 +318,7 @@ def _leave_forked_children_alone() -> None:
     since the fork. A pool that ends its workers right after it started them then waited for one for ever. So
     the kernel holds the signal back across the fork.
     """
-    held: dict[int, set[int]] = {}  # thread -> what it had blocked before
+    held: dict[int, set[int]] = {}  # thread -> the signals that it had blocked before
 
     def hold() -> None:
         held[get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -376,7 +376,7 @@ def _report_result(
         form = kept(result, stem, pickles=getattr(task, "__pickle_result__", False))
         reporter.done(form, caveats=cancellation.settle())
     except Exception as error:  # noqa: BLE001  libraries raise what they like, and disks are full
-        # Hours of work may be in the job's directory: what cannot be kept does not undo what was done.
+        # Hours of work may be in the job's directory: a result that cannot be kept does not undo them.
         why = str(error) or type(error).__name__
         if isinstance(error, OSError):  # of one without a number NumPy says how many of the items it wrote
             why = disk_message(error) if error.errno else f"the disk is full, or has a limit ({why})"
@@ -386,7 +386,7 @@ def _report_result(
 
 
 def kept(value: Any, stem: str, *, pickles: bool = False) -> Any:
-    """The JSON form of a result; `TypeError` or `ValueError` with the reason for what cannot be kept.
+    """The JSON form of a result; `TypeError` or `ValueError` with the reason if there is none.
 
     `stem`: what the paths of its files begin with. `pickles`: the task asked for pickle, where nothing else
     keeps a value.
@@ -421,7 +421,7 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _given_up(reporter: ReportWriter, raised: TaskCancelled) -> None:
-    """The task was told to stop, and left what it had: half a result must not pass for a whole one."""
+    """The task was told to stop, and left its partial work: half a result must not pass for a whole one."""
     reporter.failed(*failures.explained(raised))
 
 

@@ -90,7 +90,7 @@ def _failed(group: shapes.Group) -> str:
     return "error" if group["counts"].get("error") else ""
 
 
-class Waiting(NamedTuple):
+class _Waiting(NamedTuple):
     """A job that waits for a token."""
 
     key: str
@@ -110,10 +110,10 @@ def is_of(failure: shapes.Failure, job: shapes.Job) -> bool:
     return same_cause(message, failure["error"], failure["place"])
 
 
-def waiting_jobs(found: Sequence[shapes.Token]) -> list[Waiting]:
+def waiting_jobs(found: Sequence[shapes.Token]) -> list[_Waiting]:
     """The jobs that wait for tokens, the first of each token."""
     return [
-        Waiting(
+        _Waiting(
             one["key"],
             f"waits for {one['amount']} of token {token['name']} "
             f"({token['held']} of {token['capacity'] if token['capacity'] is not None else '?'} units busy)",
@@ -123,7 +123,7 @@ def waiting_jobs(found: Sequence[shapes.Token]) -> list[Waiting]:
     ]
 
 
-def mixed(running: Sequence[shapes.Job], waiting: Sequence[Waiting]) -> list[Item]:
+def mixed(running: Sequence[shapes.Job], waiting: Sequence[_Waiting]) -> list[Item]:
     """Running jobs, of each group in turn, so that none hides another; waiting ones after the first."""
     of_group: dict[str, list[shapes.Job]] = {}
     for job in running:
@@ -134,7 +134,7 @@ def mixed(running: Sequence[shapes.Job], waiting: Sequence[Waiting]) -> list[Ite
 
 def now_line(one: Item, room: int) -> Line:
     """A job that runs, or a job that waits for a token."""
-    if isinstance(one, Waiting):
+    if isinstance(one, _Waiting):
         task = key_name(one.key).rpartition(" ")[0]
         name = [span(f"{key_id(one.key):<8} "), *fitted([span(task)], 12)]
         return [Span("… ", "waiting"), *name, span(one.words)]
@@ -171,7 +171,7 @@ def failure_line(one: shapes.Failure, room: int) -> Line:
 
 
 UNOWNED = "unowned"
-"""In place of a key: what is said of all jobs that no live run owns."""
+"""In place of a key: stands for all jobs that no live run owns."""
 
 
 def alarm_line(one: tuple[str, str], room: int) -> Line:
@@ -204,7 +204,7 @@ class Overview(View):
         self._parts: dict[str, Listing[Item]] = {
             "groups": Listing(lambda group: str(group["group"])),
             "now": Listing(
-                lambda one: one.key if isinstance(one, Waiting) else f"{one['group']} {one['key']}"
+                lambda one: one.key if isinstance(one, _Waiting) else f"{one['group']} {one['key']}"
             ),
             "failures": Listing(lambda one: f"{one['reason']} {one['error']} {one['place']}"),
             "attention": Listing(str),

@@ -294,7 +294,7 @@ class PayloadCleaner:
         await asyncio.to_thread(self.clean)
 
     def clean(self) -> int:
-        """Removes what is old; how many payloads."""
+        """Removes old payloads; returns how many."""
         clock = self._machine.clock
         self._rest, ahead = self._rest.round(clock.now().timestamp(), clock.monotonic(), self._max_age_s)
         if ahead:

@@ -1,5 +1,5 @@
 """Payloads from their arrival to their packed result: each is a job of the scheduler, started at most once.
-Every step may be repeated after a crash; what a row says is what lies on the disk.
+Every step may be repeated after a crash; a row agrees with the disk.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import GpuToken, TokenDependency
 from tenuto.service.archive import (
-    Bounds,
     PackingStopped,
+    ResultBounds,
     ResultTooLarge,
     Source,
     measured,
@@ -88,7 +88,7 @@ class Workshop:
     scheduler: Scheduler
     sandbox: Sandbox
     terms: Mapping[str, Terms]
-    """By service; `""` for those that are not named."""
+    """By service; `""` for the others."""
     environment: Mapping[str, str]
     """What payloads see of the node's."""
     min_free_bytes: int = 0
@@ -177,7 +177,7 @@ class PayloadRunner:
     async def take(self, key: str, directory: str, sender: Sender, command: Sequence[str] = ()) -> PayloadRow:
         """Takes the files of a payload, which move from their directory, and starts it.
 
-        ``command``: what it runs; nothing: its `run.sh`. A key that is known is the same payload: its files
+        ``command``: its command; without one its `run.sh`. A key that is known is the same payload: its files
         are not looked at. Raises `NodeRefusal`, `NodeTakesNothing` if the disk is nearly full, or `NotOurs`
         if the key is known as another's.
         """
@@ -415,10 +415,10 @@ class PayloadRunner:
         facts = facts_of(row, end[0].value, *end[1:])
         moment = self.workshop.machine.clock.now().timestamp()
         uid = self.workshop.sandbox.uid_of(row.id)
-        return source(place, facts, uid, moment, terms.limits.log_bytes, Bounds(terms.max_result_bytes))
+        return source(place, facts, uid, moment, terms.limits.log_bytes, ResultBounds(terms.max_result_bytes))
 
     def partial(self, row: PayloadRow) -> Source:
-        """What is packed of a payload as it is now."""
+        """The packed files of a payload as it is now."""
         terms = self.workshop.terms_of(row.service)
         return self._source(row, (row.state, row.message, row.exit_code), self.place(row.key), terms)
 
