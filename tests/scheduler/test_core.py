@@ -17,7 +17,7 @@ from tenuto.scheduler.decisions import Tries, Verdict
 from tenuto.scheduler.entries import Entry, JobDependency, Phase
 from tenuto.scheduler.jobs import Job
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.owner import FakeOwner
+from tenuto.testing.jobs import FakeOwner
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.token_files import Need
 from tests.parts.instant import InstantLauncher

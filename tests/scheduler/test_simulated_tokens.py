@@ -20,8 +20,8 @@ from tenuto.scheduler.token_decisions import MOST_OVERTAKINGS
 from tenuto.scheduler.tokens import GPU_TOKEN, CounterToken, GpuToken, TokenDependency, declare
 from tenuto.testing.cluster import ClusterLauncher, FakeCluster
 from tenuto.testing.host import FakeHost
+from tenuto.testing.jobs import FakeOwner
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
-from tenuto.testing.owner import FakeOwner
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine

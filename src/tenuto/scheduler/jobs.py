@@ -40,7 +40,7 @@ from tenuto.workspace.records import LaunchRecord, StopRecord
 if TYPE_CHECKING:
     from tenuto.launchers import requirements
     from tenuto.launchers.requirements import Alternative
-    from tenuto.scheduler.callers import PendingAnswer
+    from tenuto.scheduler.loop import PendingAnswer
     from tenuto.scheduler.scheduler import Scheduler
 else:
     requirements = late("tenuto.launchers.requirements")

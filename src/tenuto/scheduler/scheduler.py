@@ -18,7 +18,6 @@ from tenuto.errors import JobNotEnded, SchedulerClosed
 from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.instructions import Limits
 from tenuto.lifecycle.states import JobState, TransientMode
-from tenuto.scheduler.callers import Callers, PendingAnswer
 from tenuto.scheduler.core import WITHOUT_ATTEMPT
 from tenuto.scheduler.decisions import Arrival
 from tenuto.scheduler.entries import JobDependency, Phase
@@ -33,7 +32,7 @@ from tenuto.scheduler.intake import (
 )
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Listener, Subscriber
-from tenuto.scheduler.loop import CLOSED, Loop, LoopThread
+from tenuto.scheduler.loop import CLOSED, Callers, Loop, LoopThread, PendingAnswer
 from tenuto.scheduler.owners import ListJob, Owner, OwnerLedger
 from tenuto.scheduler.shell import Shell
 from tenuto.scheduler.slots import Slots, SlotUsage
