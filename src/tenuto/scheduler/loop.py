@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from tenuto.errors import SchedulerClosed
+from tenuto.workspace.inotify import DirectoryWatch, watch_directory
 
 T = TypeVar("T")
 
@@ -35,13 +36,18 @@ class Loop(Protocol):
 
     def wait(self, coroutine: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any: ...
 
+    def watch(self, directory: str) -> DirectoryWatch | None:
+        """Tells of changes in a directory; None where the kernel cannot."""
+        ...
+
     def close(self) -> None: ...
 
 
 class LoopThread:
     """Runs an event loop in a daemon thread for as long as the process lives, or until `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Callable[[str], DirectoryWatch | None] = watch_directory) -> None:
+        self.watch = watch
         self.loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: set[Future[Any]] = set()

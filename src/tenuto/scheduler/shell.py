@@ -34,7 +34,6 @@ from tenuto.scheduler.slots import Slots
 from tenuto.scheduler.token_queue import TokenQueue, TokenQueues
 from tenuto.scheduler.tokens import Grant
 from tenuto.scheduler.workers import Worker
-from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.ports import Machine
 
 # The conditions that callers wait for in the loop, looked at after every change.
@@ -169,7 +168,6 @@ class Shell:
         completions: Worker,
         notifications: Worker,
         outputs: Worker | None,
-        watch: Callable[[str], DirectoryWatch | None],
         clusters: Clusters,
     ) -> None:
         self.machine = machine
@@ -184,15 +182,15 @@ class Shell:
         self._ledger = OwnerLedger()
         self._announcer = Announcer(notifications)
         handovers = Handovers(machine, clusters)
-        self._attempts = Attempts(machine, watch, handovers, self._count_behind)
+        self._attempts = Attempts(machine, loop, handovers, self._count_behind)
         self._outputs = TaskOutputsWorker(machine.files, self._ledger, self.changed, outputs)
         self._followers = Followers(self._attempts, self._outputs, completions, loop)
         self._inbox = Inbox(loop, self._take_in)
-        self._shared_slots = SharedSlots(machine, loop, watch, lambda: self._feed(inputs.SlotFree()))
+        self._shared_slots = SharedSlots(machine, loop, lambda: self._feed(inputs.SlotFree()))
         self._pauses = Pauses(machine, self._core.slots, loop, self._feed)
         slots = TokenSlots(self._core.slots, self._shared_slots)
         self._tokens = TokenQueues(
-            machine, partial(TokenQueue, machine, slots, loop, watch, handovers.ask, self._feed)
+            machine, partial(TokenQueue, machine, slots, loop, handovers.ask, self._feed)
         )
         call = self._followers.call_completed
         self._arrivals = Arrivals(

@@ -22,7 +22,6 @@ from tenuto.scheduler.token_decisions import Absentees, Picks, decide, names_of,
 from tenuto.scheduler.tokens import Grant, beyond, place_of
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive_table import Action
-from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Ask
 from tenuto.workspace.ports import LockHandle, Machine
 from tenuto.workspace.records import TokenUnits
@@ -149,7 +148,6 @@ class TokenQueue:
         machine: Machine,
         slots: TokenSlots,
         loop: Loop,
-        watch: Callable[[str], DirectoryWatch | None],
         ask: Ask,
         feed: Callable[[Input], None],
         place: TokenPlace,
@@ -160,7 +158,7 @@ class TokenQueue:
         self._feed = feed
         self._slots = slots
         self._ask = ask
-        self._alarm = TokenAlarm(loop, watch, place.directory, told=self.pump, unsure=self._poll)
+        self._alarm = TokenAlarm(loop, place.directory, told=self.pump, unsure=self._poll)
         self._waiting: set[Job] = set()
         self._lines: dict[tuple[str, ...], deque[Job]] = {}
         """The jobs that wait without a ticket, by the tokens they want, in the order they came."""
