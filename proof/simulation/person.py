@@ -13,8 +13,8 @@ from tenuto.launchers.instructions import Command, Limits
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.decisions import Allowance, Growth, RetryLimits, RetryRules, Rule
-from tenuto.scheduler.effects import Effect
 from tenuto.scheduler.entries import JobDependency
+from tenuto.scheduler.inputs import Effect
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import standing_of
 from tenuto.scheduler.scheduler import Scheduler

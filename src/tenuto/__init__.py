@@ -85,9 +85,9 @@ if TYPE_CHECKING:
     from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
     from tenuto.scheduler.jobs import Job
     from tenuto.scheduler.listeners import Listener
-    from tenuto.scheduler.output_worker import OutputKey
     from tenuto.scheduler.scheduler import Scheduler
     from tenuto.scheduler.tokens import CounterToken
+    from tenuto.scheduler.workers import OutputKey
     from tenuto.tasks.documentation import describe_config
     from tenuto.tasks.explain import explain
     from tenuto.tasks.functions import task
@@ -114,7 +114,7 @@ _ON_DEMAND = {
     "JobState": "tenuto.lifecycle.states",
     "Listener": "tenuto.scheduler.listeners",
     "Match": "tenuto.launchers.requirements",
-    "OutputKey": "tenuto.scheduler.output_worker",
+    "OutputKey": "tenuto.scheduler.workers",
     "ProcessService": "tenuto.experiments.process_service",
     "Requirement": "tenuto.launchers.requirements",
     "RunMode": "tenuto.experiments.checked_arguments",

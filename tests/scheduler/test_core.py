@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.scheduler import core as core_module
-from tenuto.scheduler import effects as told
 from tenuto.scheduler import inputs
+from tenuto.scheduler import inputs as told
 from tenuto.scheduler.core import Core
 from tenuto.scheduler.decisions import Tries, Verdict
 from tenuto.scheduler.entries import Entry, JobDependency, Phase

@@ -16,8 +16,14 @@ from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.token_decisions import MOST_OVERTAKINGS
-from tenuto.scheduler.tokens import GPU_TOKEN, CounterToken, GpuToken, TokenDependency, declare
+from tenuto.scheduler.tokens import (
+    GPU_TOKEN,
+    MOST_OVERTAKINGS,
+    CounterToken,
+    GpuToken,
+    TokenDependency,
+    declare,
+)
 from tenuto.testing.cluster import ClusterLauncher, FakeCluster
 from tenuto.testing.host import FakeHost
 from tenuto.testing.jobs import FakeOwner

@@ -22,10 +22,9 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, Transi
 from tenuto.light import late
 from tenuto.scheduler.decisions import NO_RETRY, NO_RULES, NO_TRIES, Allowance, RetryLimits, worded
 from tenuto.scheduler.entries import Entry, JobDependency
-from tenuto.scheduler.output_worker import WatchedOutput
 from tenuto.scheduler.owners import Owner
 from tenuto.scheduler.tokens import TokenDependency, needs_of
-from tenuto.scheduler.workers import call_safely, takes
+from tenuto.scheduler.workers import WatchedOutput, call_safely, takes
 from tenuto.tasks.arguments import function
 from tenuto.tasks.html import Html, dot, table
 from tenuto.tasks.tags import joined, tag_words

@@ -266,7 +266,7 @@ def _smallest(slots: int, waiting: frozenset[int]) -> int:
 
 
 # The slots that jobs with tokens take in the same step as their tokens: of a launcher, and of a workspace.
-# Which job is next is decided in `token_decisions`.
+# Which job is next is decided in `tokens`.
 
 
 class TokenSlots:

@@ -1,5 +1,5 @@
 """The queue of one scheduler's jobs for the tokens of one directory, and the step that gives out free units.
-It holds the protocol of docs/adr/0009; the rule which job is next is in `token_decisions`.
+It holds the protocol of docs/adr/0009; the rule which job is next is in `tokens`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,17 @@ from tenuto.scheduler.inputs import Ended, Granted, Input, Unwanted
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.shared_slots import TokenAlarm, TokenSlots
-from tenuto.scheduler.token_decisions import Absentees, Picks, decide, names_of, tokens_of, why_waiting
-from tenuto.scheduler.tokens import Grant, beyond, place_of
+from tenuto.scheduler.tokens import (
+    Absentees,
+    Grant,
+    Picks,
+    beyond,
+    decide,
+    names_of,
+    place_of,
+    tokens_of,
+    why_waiting,
+)
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.job_directory import Ask
