@@ -36,6 +36,9 @@ class Place:
     def master_again(self) -> None:
         """Starts it again."""
 
+    def tend(self) -> None:
+        """Does what its administrator would by now."""
+
     def delete(self, scripts: Scripts, name: str) -> None:
         """Ends a running task by hand, behind the back of Tenuto."""
         os.kill(pid_of(scripts, name), signal.SIGKILL)
@@ -59,6 +62,14 @@ class Slurm(Place):
 
     def master_again(self) -> None:
         self._cluster.again("slurmctld")
+
+    def tend(self) -> None:
+        # A controller that is killed has lost its last seconds: it starts tasks again that ended meanwhile,
+        # and gives up the node that says so, for good.
+        for line in self._cluster.run("sinfo", "-h", "-R", "-o", "%E|%n", check=False).splitlines():
+            reason, _, node = line.partition("|")
+            if reason == "Duplicate jobid":
+                self._cluster.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
 
     def delete(self, scripts: Scripts, name: str) -> None:
         self._cluster.run("scancel", claimed_by(scripts, name))

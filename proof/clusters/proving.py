@@ -19,6 +19,7 @@ JOBS, JOBS_IN_TESTS = 200, 16
 WAIT_S = 300.0
 AWAY_S = 2.0
 """How long a master is away, if nothing happens meanwhile."""
+TEND_S = 5.0
 DELETED, STAYS = "holds0", "holds1"
 
 
@@ -86,8 +87,8 @@ def strike(place: Place, scripts: Scripts, jobs: int, is_small: bool) -> set[str
         host = next(note.host for note in read(scripts.ledger()) if note.name == STAYS)
         place.lose(host)
         lost = _open(read(scripts.ledger()), host)
-        _until(lambda: _again(scripts, STAYS), "the lost job, elsewhere")
-    _until(begun(jobs), "every payload")
+        _until(_tended(place, lambda: _again(scripts, STAYS)), "the lost job, elsewhere")
+    _until(_tended(place, begun(jobs)), "every payload")
     (scripts.directory / "release").touch()
     driver.communicate(timeout=WAIT_S)
     return lost
@@ -145,6 +146,20 @@ def _open(notes: list[Note], host: str) -> set[str]:
 
 def _again(scripts: Scripts, name: str) -> bool:
     return any(note.name == name and note.attempt > 1 for note in read(scripts.ledger()))
+
+
+def _tended(place: Place, condition: Callable[[], bool]) -> Callable[[], bool]:
+    """The condition, before which the place is tended, now and then."""
+    tended_at = 0.0
+
+    def holds() -> bool:
+        nonlocal tended_at
+        if time.monotonic() - tended_at > TEND_S:
+            tended_at = time.monotonic()
+            place.tend()
+        return condition()
+
+    return holds
 
 
 def _await(condition: Callable[[], bool], timeout_s: float) -> bool:

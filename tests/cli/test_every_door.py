@@ -524,6 +524,15 @@ def test_a_search_is_awaited_and_of_a_service_only_jobs(folder: Path) -> None:
     assert plain(folder, "wait", "kind=service and state=done")["counts"]["done"] == 1
 
 
+def test_a_group_beside_a_filter_is_awaited_as_a_group(folder: Path) -> None:
+    both = plain(
+        folder, "wait", "packing", "kind=service and state=done"
+    )  # a failed candidate fails no search
+    assert (both["state"], both["groups"]) == ("done", ["packing", "dock"])
+    assert plain(folder, "wait", "kind=service", "and", "state=done")["groups"] == ["dock"]
+    assert "no job matches" in said(folder, "wait", "packing", "state=running", code=3)
+
+
 def test_a_retried_candidate_of_an_ended_search_needs_a_driver(folder: Path) -> None:
     database = next(folder.glob("workspace/search.db"))
     with sqlite3.connect(database) as connection:  # the scheduler was at work a moment ago

@@ -60,6 +60,12 @@ def test_runs_are_measured_compared_and_written_out(tmp_path: Path) -> None:
     said = run(tenuto("diff", older, newer, "-w", "ws"), tmp_path).stdout
     assert "lr 0.1 -> 0.2" in said
 
+    assert "run again" not in said
+    again = run(tenuto("run", "--rerun", "lr=5.0", "-c", "lr=0.2", script), tmp_path)
+    assert again.returncode == 0, again.stderr
+    said = run(tenuto("diff", older, "fits", "-w", "ws"), tmp_path).stdout
+    assert f"1 of them was run again after fits/{older}, whose results are not kept" in said
+
     for target in ("out", "out.zip"):
         assert run(tenuto("export", "fits", target, "-w", "ws"), tmp_path).returncode == 0
         again = run(tenuto("export", "fits", target, "-w", "ws"), tmp_path)

@@ -139,7 +139,10 @@ def test_the_runner_holds_jobs_to_their_memory() -> None:
     assert more.limits.memory_bytes == 2 * G
 
 
-@pytest.mark.parametrize(("name", "word"), [("slurm", "--array=0-9%3"), ("sge", "-tc 3"), ("pbs", "0-9%3")])
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("slurm", "--array=0-9%3"), ("sge", "-tc 3"), ("pbs", "0-9%3"), ("lsf", "a-01234567[1-10]%3")],
+)
 def test_an_array_is_throttled(monkeypatch: pytest.MonkeyPatch, name: str, word: str) -> None:
     spoken = dialect_of(name, ClusterSettings(dialect=name, throttle=3))
     commands: list[list[str]] = []
@@ -152,8 +155,8 @@ def test_an_array_is_throttled(monkeypatch: pytest.MonkeyPatch, name: str, word:
 
 
 def test_a_system_that_cannot_throttle_says_so() -> None:
-    with pytest.raises(InvalidSetting, match=r"clusters.lsf.throttle: LSF has no word for it"):
-        dialect_of("lsf", ClusterSettings(dialect="lsf", throttle=3))
+    with pytest.raises(InvalidSetting, match=r"clusters.condor.throttle: HTCondor has no word for it"):
+        dialect_of("condor", ClusterSettings(dialect="condor", throttle=3))
 
 
 GROWS = """
@@ -278,6 +281,7 @@ SUBMIT = ("qsub", "-N", "{name}", "{options}", "[", "-t", "1-{count}", "]", "{sc
         ("ssh", {"hosts": ("a:4", "a:2")}, "hosts: a host stands there twice"),
         ("ssh", {"hosts": ("-oProxyCommand=x:4",)}, "hosts: '-oProxyCommand=x:4' is no host with its slots"),
         ("ssh", {"hosts": ("a b:4",)}, "hosts: 'a b:4' is no host with its slots"),
+        ("ssh", {"hosts": ("::1",)}, "hosts: '::1' is no host with its slots"),
         ("sge", {"submit": (*SUBMIT, "{bogus}")}, "submit: {bogus} is none of {name} {out}"),
         ("sge", {"submit": ("qsub", "-N", "{name}", "{script}")}, "submit: {options} is missing"),
         ("sge", {"submit": (*SUBMIT[:3], "x{options}")}, "submit: {options} stands for several words"),

@@ -103,10 +103,12 @@ def test_a_seed_of_no_use_is_refused_at_the_call(tmp_path: Path, seed: Any) -> N
             Told.C(__seed__=-1).submit()
 
 
-def test_a_command_is_told_its_seed(tmp_path: Path) -> None:
-    with experiment(tmp_path, "x"):
+def test_a_command_is_told_its_seed_and_its_record_too(tmp_path: Path) -> None:
+    with experiment(tmp_path, "x") as xp:
         said = CommandTask.C(command=["sh", "-c", "echo $TENUTO_SEED"]).submit(seed=5)
     assert said.stdout().read_text() == "5\n"
+    (row,) = xp.results(provenance=True)
+    assert row["provenance.seed"] == 5
 
 
 def test_a_forked_worker_of_a_job_draws_other_numbers(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,7 +40,7 @@ def err(job: ReadyJob) -> str:
 
 def test_an_assignment_survives_the_command_line() -> None:
     told = Assignment("/tmp/a b", "Aufgabe", "/tmp", "модуль.Задача", "0a", 3, 12.5)
-    heard = Assignment.from_arguments(*map(os.fsdecode, told.arguments()))
+    heard = Assignment.from_argument(told.argument())
     names = [name for name in Assignment.__slots__ if name[0] != "_"]
     assert [getattr(heard, name) for name in names] == [getattr(told, name) for name in names]
 

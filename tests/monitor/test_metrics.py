@@ -91,7 +91,8 @@ def test_a_packed_curve_may_have_no_points(served: Served, keys: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("query", "status"), [("key=nothing", 404), ("group=nothing", 404), ("points=1", 400), ("since=x", 400)]
+    ("query", "status"),
+    [("key=nothing", 404), ("group=nothing", 404), ("points=1", 400), ("since=x", 400), ("packed=yes", 400)],
 )
 def test_a_wrong_question_is_refused(served: Served, query: str, status: int) -> None:
     assert served.client().get(f"/api/metrics?{query}").status == status

@@ -41,6 +41,16 @@ def test_a_note_is_written_over_http_and_refused_where_the_server_only_shows() -
         served.close()
 
 
+def test_a_note_needs_a_group(served: Served, source: FakeSource) -> None:
+    told = {"group": "experiments:no/1", "note": "x", "pinned": False}
+    assert served.client().ask("POST", "/api/notes", told).status == 404
+    assert (
+        served.client().ask("POST", "/api/notes", {**told, "note": ""}).status == 200
+    )  # of a group that is gone
+    known = source.groups()[0].group
+    assert known in served.client().ask("POST", "/api/notes", {**told, "group": known}).json["notes"]
+
+
 @pytest.mark.parametrize(("host", "read_only", "seen"), [("127.0.0.1", False, 1), ("127.0.0.1", True, 0)])
 def test_other_servers_of_the_user_are_offered_where_that_gives_no_more_rights(
     tmp_path: Path, host: str, read_only: bool, seen: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from tenuto.jobs.row import Group, Row
+from tenuto.jobs.row import Group, Row, plain_group
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.model_keeper import RATE_S, Rates
@@ -63,4 +63,7 @@ def test_a_run_without_a_driver_asks_for_attention_if_jobs_are_left() -> None:
         alarms = [alarm["text"] for alarm in provider.overview()["alarms"]]
     finally:
         provider.close()
+    group = Group("search:a", Door.SEARCH, "a", state="RUNNING", live=True, take_up="tenuto evolve")
+    plain = plain_group(group, {JobState.RUNNING: 1}, 1, None, is_loaded=True)
+    assert (plain["live"], plain["take_up"]) == (False, "tenuto evolve")
     assert alarms == ["sweep/2: its driver is gone, and jobs are left: tenuto run sweep.py"]

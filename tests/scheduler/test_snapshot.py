@@ -13,7 +13,7 @@ import pytest
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler import listeners as logbook
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.scheduler import OwnerSnapshot, Wait, WaitsFor
+from tenuto.scheduler.scheduler import OwnerSnapshot, WaitingJob, WaitsFor
 from tenuto.scheduler.tokens import CounterToken, TokenDependency, declare
 from tenuto.testing.launcher import Step
 from tenuto.testing.owner import FakeOwner
@@ -77,10 +77,10 @@ def test_a_snapshot_says_what_each_job_waits_for(server: Server, tmp_path: Path)
     submit(server.job("d"), leaving)
     found = server.scheduler.snapshot()
     assert found.waits == (
-        Wait("server.Job", "a", WaitsFor.SLOT, ("instant",)),
-        Wait("server.Job", "b", WaitsFor.JOBS, ("a",)),
-        Wait("server.Job", "c", WaitsFor.SLOT, ("instant",)),
-        Wait("server.Job", "d", WaitsFor.OWNERS, ("search/leaving",)),
+        WaitingJob("server.Job", "a", WaitsFor.SLOT, ("instant",)),
+        WaitingJob("server.Job", "b", WaitsFor.JOBS, ("a",)),
+        WaitingJob("server.Job", "c", WaitsFor.SLOT, ("instant",)),
+        WaitingJob("server.Job", "d", WaitsFor.OWNERS, ("search/leaving",)),
     )
     assert found.waits_left_out == 0
     few = server.scheduler.snapshot(most_waits=1)
@@ -96,7 +96,7 @@ def test_a_snapshot_names_the_tokens_that_are_busy(world: World) -> None:
     ]
     world.loop.run_until_complete(asyncio.sleep(2.0))
     assert [job.state for job in jobs] == [JobState.RUNNING, JobState.WAITING]
-    assert scheduler.snapshot().waits == (Wait("sim.Task", "b", WaitsFor.TOKENS, ("licences",)),)
+    assert scheduler.snapshot().waits == (WaitingJob("sim.Task", "b", WaitsFor.TOKENS, ("licences",)),)
     scheduler.wait(owner, HOUR_S)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tenuto.cli import main
 from tenuto.scheduler.scheduler import Scheduler
-from tenuto.search import agent
+from tenuto.search import worker_loop
 from tenuto.search.queues import NoQueue
 from tenuto.search.rows import Added
 from tenuto.search.store import Store
@@ -27,7 +27,7 @@ OF_SCHEDULERS: dict[str, tuple[Any, str]] = {
 OF_WORKERS: dict[str, tuple[Any, str]] = {
     "claimed": (Store, "finish_and_claim"),
     "submitted": (Scheduler, "submit_async"),
-    "marker": (agent, "end_of"),
+    "marker": (worker_loop, "end_of"),
     "finished": (Store, "finish_and_claim"),
 }
 STEPS = {**OF_SCHEDULERS, **OF_WORKERS}

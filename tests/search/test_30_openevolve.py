@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.cli.commands.evolve import ProgramOptions, declare
+from tenuto.cli.commands.evolve import ProgramOptions, command, declare
 from tenuto.errors import SearchError
 from tenuto.search.commits import changed_outside
 from tenuto.search.openevolve import read_config, stages_of
@@ -114,7 +114,7 @@ def test_30_the_goal_islands_and_seed_of_a_configuration(tmp_path: Path) -> None
     (tmp_path / "program.py").write_text("K = 1\n")
     (tmp_path / "evaluator.py").write_text("def evaluate(path):\n    return {'combined_score': 1.0}\n")
     (tmp_path / "c.yaml").write_text("prompt: {system_message: Pack circles.}\n")
-    empty = dict.fromkeys(ProgramOptions.__slots__)
+    empty = {str(one.name): None for one in command.params}
     lists = dict.fromkeys(("evaluate", "protect", "threshold", "pass_variables"), ())
     given: dict[str, Any] = {**empty, **lists, "agent": ("true",), "workspace": str(tmp_path / "w")}
     given |= {"program": str(tmp_path / "program.py"), "evaluator": str(tmp_path / "evaluator.py")}

@@ -52,6 +52,29 @@ def test_an_edited_evaluator_is_put_back(tmp_path: Path) -> None:
     assert cheat(tmp_path, "A = 2.0\nB = 0.0\n", edit)["objective"] == 2.0
 
 
+@pytest.mark.parametrize("name", ["checks/re.py", "checks/helper.py", "checks/json/__init__.py", "yaml.py"])
+def test_a_module_beside_the_evaluator_or_in_place_of_an_installed_one_fails(
+    tmp_path: Path, name: str
+) -> None:
+    path = repository(tmp_path)
+    (path / "checks").mkdir()
+    (path / "checks" / "evaluate.py").write_text(
+        f"try:\n    import helper\nexcept ImportError: pass\n{IMPORTING}"
+    )
+    git(path, "add", "checks")
+    git(path, "commit", "-q", "-m", "checks", "checks")
+    agent = f"""
+import os
+from pathlib import Path
+Path("program.py").write_text("A = 2.0\\nB = 0.0\\n")
+os.makedirs(os.path.dirname({name!r}) or ".", exist_ok=True)
+Path({name!r}).write_text('print(1e9); import os; os._exit(0)')
+"""
+    evaluate = [sys.executable, "checks/evaluate.py"]
+    row = programs(tmp_path, agent, evaluate=evaluate, max_total_jobs=2).run(slots=1).rows()[1]
+    assert (row["status"], "would take the place of" in row["message"]) == ("FAILED", True), row
+
+
 @pytest.mark.parametrize("name", ["re.py", "json.py", "json/__init__.py", "sitecustomize.py"])
 def test_a_module_that_takes_the_place_of_another_fails(tmp_path: Path, name: str) -> None:
     lie = 'print(\'{\\"objective\\": 1e9, \\"measures\\": [1, 1]}\'); import os; os._exit(0)'

@@ -161,3 +161,16 @@ def test_the_example_of_objects_runs(tmp_path: Path) -> None:
     done = tenuto(tmp_path, "evolve", "objects.py")
     assert done.returncode == 0, done.stderr
     assert "tour: ended (TOTAL): 8 candidates, 8 succeeded" in done.stderr
+
+
+def test_the_name_of_a_search_outranks_the_beginning_of_an_id(folder: Path) -> None:
+    tenuto(folder, "evolve", "--slots", "2", "one.py", "2", "0")
+    name = next((folder / "workspace" / "jobs").glob("*/*")).name[:3]
+    named = SCRIPT.replace('"one"', f'"{name}"').replace("start=6", 'start=6, measures=["up", "down"]')
+    (folder / "two.py").write_text(named.replace("seed=2", "seed=9"))
+    tenuto(folder, "evolve", "--slots", "2", "two.py", "3", "0")
+    rows = json.loads(tenuto(folder, "jobs", name, "--json", "-w", "workspace").stdout)
+    assert [row["name"] for row in rows] == [f"{name}#3", f"{name}#2", f"{name}#1"]
+    shown = tenuto(folder, "results", name, "-w", "workspace").stdout
+    assert "result.up" in shown
+    assert "measure 0" not in shown

@@ -16,7 +16,9 @@ from tenuto.errors import SearchError
 from tenuto.lifecycle.evolution import SearchState
 from tenuto.search.commits import PromptRules, prompt_text
 from tenuto.search.program_commands import run_command
-from tenuto.search.search_loop import Bounds, SearchStanding, plan
+from tenuto.search.replica import Tally
+from tenuto.search.rows import CandidateCounts, SearchRow, SearchView
+from tenuto.search.search_loop import Bounds, plan
 from tests.search.programs import AGENT, git, programs, repository
 from tests.search.terminal import tenuto
 
@@ -79,8 +81,9 @@ def test_an_agent_that_is_not_there_is_refused_before_anything_runs(
 
 def test_pausing_comes_after_five_in_a_row_and_before_the_end(tmp_path: Path) -> None:
     def of(count: int, state: SearchState = SearchState.RUNNING) -> bool:
-        standing = SearchStanding(state, scheduled=6, told=6, succeeded=1, failed=5, surroundings=count)
-        return plan(standing, Bounds(2, max_total=6)).pauses
+        row = SearchRow("s", {}, state, None, None, 0, 6, 6, 0, 0.0, 0, None, None, None, 0, None)
+        view = SearchView(row, CandidateCounts(), 0)
+        return plan(view, Tally(1, 5), Bounds(2, max_total=6), surroundings=count).pauses
 
     assert [of(4), of(5), of(5, SearchState.PAUSED), of(5, SearchState.DRAINING)] == [
         False,

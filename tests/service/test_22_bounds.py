@@ -23,8 +23,8 @@ from tenuto.launchers.payload.limits import LOG_NOTICE
 from tenuto.lifecycle.service import PayloadState, ServiceState
 from tenuto.service import archive
 from tenuto.service.archive import (
-    Bounds,
     PackingStopped,
+    ResultBounds,
     Source,
     measured,
     read_archived_log,
@@ -92,7 +92,7 @@ async def result_of(node_plan: NodePlan, tmp_path: Path, script: str) -> Any:
 def test_a_result_that_is_too_large_fails_with_its_logs(
     script: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "Bounds", lambda size: Bounds(size, 50))
+    monkeypatch.setattr(runner, "ResultBounds", lambda size: ResultBounds(size, 50))
     status = run(result_of(limited(tmp_path / "n", max_result_bytes=3 * MIB), tmp_path, script + "\n"))
     assert status.state is P.FAILED
     assert status.message.startswith("result too large: ")
@@ -107,9 +107,9 @@ def test_many_names_are_counted_without_being_kept(tmp_path: Path) -> None:
     for n in range(40):
         (tmp_path / f"file{n}").touch()
         os.mkfifo(tmp_path / f"pipe{n}")
-    source = Source(str(tmp_path), {}, {}, bounds=Bounds(files=20))
+    source = Source(str(tmp_path), {}, {}, bounds=ResultBounds(files=20))
     with pytest.raises(archive.ResultTooLarge, match="more than 20 files"):
-        measured(source._replace(bounds=Bounds(files=20)))
+        measured(source._replace(bounds=ResultBounds(files=20)))
     with open(tmp_path.parent / "made.zip", "wb") as target:
         write_zip(source, target)
     with zipfile.ZipFile(tmp_path.parent / "made.zip") as made:

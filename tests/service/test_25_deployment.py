@@ -164,8 +164,9 @@ def test_a_database_is_backed_up_and_put_back_as_the_page_says(
     assert server.final(going)["status"] == "Completed", "it ran on meanwhile"
     assert server.get(f"/jobs/{lost['id']}").status == 404
     new = server.run("echo new > out.txt\n", user="3")
-    assert new["id"] == lost["id"], "numbers are given again,"
-    assert server.get(f"/jobs/{new['id']}/files/out.txt").body == b"new\n", "and no result of another"
+    assert new["id"] == lost["id"] + 1, "no number is given twice"
+    assert server.get(f"/jobs/{new['id']}/files/out.txt").body == b"new\n"
+    assert server.get(f"/jobs/{lost['id']}").status == 404
 
 
 def test_every_alert_names_figures_that_there_are() -> None:

@@ -146,7 +146,7 @@ def test_what_a_partition_offers_is_told_with_its_gpus(shim: Shim) -> None:
     shim("scontrol", "echo 'SLURM_VERSION = 22.05'")
     shim(
         "sinfo",
-        "echo 'a100|64|512000|2-00:00:00|gpu:a100:4|up|8'\necho 'long|16|64000|10-00:00:00|(null)|up|2'",
+        "echo 'a100|8|64|2-00:00:00|gpu:a100:4'\necho 'long|2|16|10-00:00:00|(null)'",
     )
     assert SLURM.offers() == (
         "Slurm 22.05: a100 (8 nodes, 64 cores, 2-00:00:00, gpu:a100:4), long (2 nodes, 16 cores, 10-00:00:00)"

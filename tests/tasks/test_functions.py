@@ -225,6 +225,11 @@ class Evaluates(Task):
     k: Param[int] = 1
 
 
+class Compares(Task):
+    made: Param[Data]
+    other: Param[Data]
+
+
 def test_what_follows_an_output_is_checked_at_the_call() -> None:
     training = OwnMethod.C()
     assert training.on(training.checkpoint, Evaluates, k=3) is training
@@ -234,6 +239,9 @@ def test_what_follows_an_output_is_checked_at_the_call() -> None:
         (training.checkpoint, Evaluates, {"kk": 1}),
         (training.execute, Evaluates, {}),
         ("nothing", Evaluates, {}),
+        (training.checkpoint, OwnName, {}),
+        (training.checkpoint, Resumes, {}),
+        (training.checkpoint, Compares, {}),
     ):
         with pytest.raises(TenutoError):
             training.on(output, follows, **given)  # type: ignore[arg-type]

@@ -195,7 +195,9 @@ def test_the_end_of_a_long_list_is_read_without_the_rest(disk: FakeDisk) -> None
     torn = disk.open_append(RUN.jobs_list)
     torn.append(b"garbage\n")
     torn.close()
-    assert last_listed(disk, RUN, 3) is None
+    assert last_listed(disk, RUN, 3) == found
+    assert last_listed(disk, RUN, 6_000) is not None
+    assert last_listed(disk, RUN, 2, {b'job4998","task_id":"task'}) == [line("job4997"), line("job4999")]
 
 
 def test_a_name_is_found_wherever_the_windows_of_a_reader_part(

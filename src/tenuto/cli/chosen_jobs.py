@@ -26,6 +26,8 @@ MOST_NAMED = 8
 _SIGNS = frozenset("=<>~!")
 """A word with one of these is a filter, or part of one."""
 
+_HEX = frozenset("0123456789abcdef")
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -151,7 +153,10 @@ def _named(catalogue: Catalogue, names: Iterable[str], kind: str | None) -> Mean
 
 
 def job_or_group(catalogue: Catalogue, name: str, kind: str | None = None) -> Row | Group:
-    """The job, else the group, that a person calls so."""
+    """The job, else the group, that a person calls so; a group's name outranks the beginning of an id."""
+    if name and not set(name) - _HEX:
+        with suppress(NotFound):
+            return catalogue.group(name, kind=kind)
     try:
         return catalogue.row(name, kind=kind)
     except NotFound:

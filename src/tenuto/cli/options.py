@@ -77,7 +77,7 @@ def given_without(
 ) -> list[str]:
     """What this program was called with, but for some flags, and some options with their values.
 
-    `arguments`: those of a script, at the end of the command line, which may have options of the same names.
+    `arguments`: a script's own, at the end of the command line, which may have options of the same names.
     """
     given = sys.argv[1:]
     end = len(given) - len(arguments)

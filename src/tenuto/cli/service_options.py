@@ -45,7 +45,7 @@ def log_option(command: F) -> F:
 
 
 def remote_options(whose: str, default: str) -> Callable[[F], F]:
-    """`--url`, `--token-file`: whose secret the file holds, and what is asked by default."""
+    """`--url`, `--token-file`: whose secret the file holds, and the address asked by default."""
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
     def add(command: F) -> F:

@@ -22,7 +22,7 @@ from tenuto.workspace.jobslist import (
     last_listed,
     lines_about,
     listed_jobs,
-    newest_listed,
+    names_listed,
     read_jobs,
     start_of_last,
 )
@@ -304,22 +304,20 @@ class WorkspaceView(RunsView, JobsView):
         runs = self.find_runs(None)
         for run in runs:
             paths = self._list_of(run)
-            if paths is None:
-                return None
             total = sum(run.counts.values())
+            is_counted = len(runs) == 1 and total > MOST_COUNTED and not run.live
             try:
-                if len(runs) == 1 and total > MOST_COUNTED and not run.live:
-                    last = last_listed(self._files, paths, most)
-                    if last is not None and (shown := self._newest_rows(run, last)) is not None:
-                        return shown, total
-                found = newest_listed(self._files, paths, most, known)
+                last = last_listed(self._files, paths, most, known) if paths is not None else None
+                names = names_listed(self._files, paths) if paths is not None and not is_counted else set()
             except OSError:
                 return None
-            newest = self._newest_rows(run, found.jobs) if found is not None else None
-            if found is None or newest is None:
+            newest = self._newest_rows(run, last) if last is not None and names is not None else None
+            if newest is None or names is None:
                 return None
+            if is_counted:
+                return newest, total
             rows += newest
-            known |= found.names
+            known |= names
         return rows, len(known)
 
     def _newest_rows(self, run: RunView, lines: list[JobLine]) -> list[Row] | None:

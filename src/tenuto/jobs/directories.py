@@ -169,7 +169,7 @@ class JobFile(NamedTuple):
 
 
 def job_files(files: Files, paths: JobPaths) -> Iterator[JobFile]:
-    """The files of a job, those of a folder after those beside it; `OSError` without a directory."""
+    """The files of a job, a folder's after the files beside it; `OSError` without a directory."""
     own = {path.removeprefix(f"{paths.directory}/") for path in _kept(paths)}
     folders = [""]
     while folders:

@@ -1,4 +1,4 @@
-"""The log of a job: its parts, its tail, and the text written after it.
+"""The log of a job: its parts, its tail, and later lines.
 Reads a bounded part, however large the file is, and never follows a link.
 """
 
@@ -72,7 +72,7 @@ class Follower:
         self._inode = found.inode if found and tail else None
 
     def read(self, limit: int = TAIL_BYTES) -> bytes:
-        """The new text; empty if there is none."""
+        """The bytes since the last read; may be empty."""
         try:
             found = self._files.stat(self._path)
             if found is None or found.kind is not FileKind.FILE:

@@ -43,7 +43,7 @@ class JobComparison:
     """Compares jobs of one workspace by their stored parameters, each read once."""
 
     def __init__(self, files: Files, layout: Layout, planned: Iterable[Job] = ()) -> None:
-        """`planned`: jobs that may not be stored yet; their parameters are those of their submission."""
+        """`planned`: jobs that may not be stored yet; their parameters are their submission's."""
         self._files = files
         self._layout = layout
         self._planned = {JobKey(job.task_id, job.job_id): job for job in planned}

@@ -42,7 +42,7 @@ _SCHEME = pattern(r"[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 _SLACK = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 """What Slack takes for a link or a mention."""
 _KEPT = "%:/?#[]@!$&'()*+,;=~"
-"""What has a meaning in an address; everything else that is not plain is quoted."""
+"""Characters with a meaning in an address; all others that are not plain are quoted."""
 
 log = logging.getLogger("tenuto.notify")
 
@@ -188,7 +188,7 @@ def _post(settings: NotifySettings, notice: Notice) -> str | None:
         request = requests.Request(address, json.dumps(body).encode(), headers, method="POST")
         with requests.urlopen(request, timeout=EACH_S) as answer:
             answer.read(1)
-            if answer.geturl() != address:  # followed by a GET, which tells nobody
+            if answer.geturl() != address:  # followed by a GET, which tells nothing
                 return f"{where} leads elsewhere: give the address that it leads to"
     except Exception as error:  # noqa: BLE001  whatever a network does, a driver goes on
         code, reason = getattr(error, "code", None), getattr(error, "reason", error)

@@ -34,7 +34,7 @@ def pack(
 ) -> list[JobActed]:
     """Packs jobs that ended; without `really` only says which.
 
-    Spared is a job that is `used`, locked, or was tried again since it was `seen`; one that left a
+    Spared is a job that is `used`, locked, or was tried again since it was `seen`; a job that left a
     large file, or much else than files, stays where it is, too. `patience_s`: how long locks are waited for.
     """
     acted: list[JobActed] = []

@@ -204,7 +204,7 @@ def changed(here: Stored, there: Stored) -> list[Changed]:
 
 
 def plain_side(value: Any) -> Any:
-    """One side of a difference for JSON: null for an unset parameter."""
+    """One side of a difference for JSON: null for an unset value."""
     return None if value is ABSENT else value
 
 

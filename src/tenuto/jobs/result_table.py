@@ -256,7 +256,7 @@ class Finished(NamedTuple):
     result: Any
     """As plain JSON."""
     provenance: Mapping[str, Any] = {}
-    """Its record, for a caller that asked for it."""
+    """Its sources, where they are asked for."""
 
 
 def result_rows(jobs: Iterable[Finished]) -> list[Cells]:
@@ -290,7 +290,7 @@ def _row(job: Finished, tags: Mapping[str, Any], result: Any) -> Cells:
 
 
 def _flat(value: Any) -> Any:
-    """A scalar or a list as it is; a value nested deeper becomes JSON."""
+    """A scalar or a list as it is; deeper values become JSON."""
     if isinstance(value, list | tuple):
         return list(value)
     return json.dumps(value) if isinstance(value, dict) else value
@@ -326,7 +326,7 @@ def _common(values: Sequence[Any]) -> Any:
 
 
 def _telling_first(rows: list[Cells], columns: Sequence[str]) -> list[Cells]:
-    """The rows in their order, but for the rows that alone show what a late column holds."""
+    """The rows in their order, but for rows that alone show a late column."""
     first = {
         next((number for number, row in enumerate(rows) if row[name] is not None), 0) for name in columns
     }

@@ -324,7 +324,7 @@ def plain_group(
         "experiment": group.name if is_run else None,
         "run": group.run or None,
         "state": group.state,
-        "live": group.live,
+        "live": group.live and group.take_up is None,
         "started": iso(group.started),
         "ended": iso(group.ended),
         "host": group.host or None,

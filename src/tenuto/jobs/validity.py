@@ -28,6 +28,7 @@ from tenuto.tasks.live import live_class, partial_folder
 from tenuto.tasks.location import known_file, nameless_source, shown_file
 from tenuto.tasks.methods import caches
 from tenuto.tasks.schema import schema_of
+from tenuto.tasks.seeds import seed_of
 from tenuto.tasks.serialization import PARAMS_FILE, document, loads
 from tenuto.tasks.stored_values import ChangedValue, compared, defaults_digest, have_same_values
 from tenuto.workspace.attempt_files import led_to, read_made_of
@@ -328,6 +329,8 @@ class Validity:
         record["defaults"] = defaults_digest(job.work.task)
         if sources:
             record["made_from"] = sources
+        if (seed := seed_of(job.work.task)) is not None:
+            record["seed"] = seed  # a program tells nothing of the one that it was given
         return {**record, **self.where, "run": job.owners[0].id if job.owners else None}
 
     def wanted(self, job: Job, *, defaults: bool = False) -> MadeOf:

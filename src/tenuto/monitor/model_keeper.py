@@ -281,7 +281,7 @@ class _Isolated:
 
 
 def newest_first(groups: Iterable[Group]) -> list[Group]:
-    """Groups by when they began; those that do not say come last, in their order."""
+    """Groups by when they began; the others come last, in their order."""
     return sorted(groups, key=lambda group: group.started.timestamp() if group.started else 0.0, reverse=True)
 
 

@@ -119,6 +119,11 @@ class LocalProvider:
             plain = [self._plain_group(group) for group in shown]
             return {**self._stamp(), "groups": plain, "total": len(found), "offset": offset}
 
+    def has_group(self, name: str) -> bool:
+        """Whether there is a run, a service or a search of that key."""
+        with self._lock:
+            return self._model.group(name) is not None
+
     def jobs(
         self,
         group: str | None = None,
@@ -280,7 +285,7 @@ class LocalProvider:
         since: float | None = None,
         limit: int = 200,
     ) -> shapes.Metrics:
-        """Curves of the jobs with these keys, or of those of a group that a filter matches."""
+        """Curves of the jobs with these keys, or of a group's jobs that a filter matches."""
         if len(keys) > MOST_ROWS:
             raise BadQuestion(f"ask for {MOST_ROWS} jobs at most at once")
         rows = self._asked_rows(keys, group, filter)
@@ -492,7 +497,8 @@ class LocalProvider:
 
     def _plain_group(self, group: Group) -> shapes.Group:
         name = group.group
-        eta_s = self._following.rates.left_s(self._model, name) if group.live else None
+        is_at_work = group.live and group.take_up is None
+        eta_s = self._following.rates.left_s(self._model, name) if is_at_work else None
         known = self._model.size(name)
         return plain_group(group, self._model.states(name), known, eta_s, is_loaded=known > 0)
 

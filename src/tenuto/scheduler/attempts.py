@@ -569,7 +569,7 @@ class Attempt:
     def mend(self, found: Settled, lock: LockHandle | None = None) -> bool:
         """Writes the parameters of a job that is done once more, if a power loss took them.
 
-        And the status of one that runs once, if its runner was killed before it wrote that; an experiment
+        And the status of a job that runs once, if its runner was killed before it wrote that; an experiment
         does so when it ends, for its job may be one of ten thousand that are found done.
         `lock`: the job's, if the caller has it. False if it is needed, and another has it.
         """

@@ -82,7 +82,7 @@ class Arrival(Enum):
 def on_arrival(found: Derived, *, once: bool = False) -> Arrival:
     """A submission meets a directory. An earlier failure does not stop it: to submit is to try again.
 
-    A job that runs `once` is the exception: another attempt follows only one that certainly never began.
+    A job that runs `once` is the exception: another attempt follows only one that surely never began.
     """
     if found.state is JobState.DONE:
         return Arrival.REUSE

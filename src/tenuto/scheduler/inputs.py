@@ -83,7 +83,7 @@ class Seated(NamedTuple):
 
 
 class Unseated(NamedTuple):
-    """The next job has got no slot: other processes have those that it shares with them."""
+    """The next job has got no slot: other processes have the shared ones."""
 
     job: Job
 

@@ -60,7 +60,7 @@ class Submission(NamedTuple):
     is_new: bool
     """False for an identity that was known already."""
     look: Look | None
-    """What its directory showed, if the caller looked: for a new job, and for one that had failed."""
+    """What its directory showed, if the caller looked: for a new job, and for a failed one."""
 
 
 class Cancellation(NamedTuple):
@@ -335,7 +335,7 @@ class Arrivals:
             self._call_completed(job)
 
     def _is_answered(self, job: Job, look: Look | None) -> bool:
-        """True if no attempt may follow those of a job that runs once; one made elsewhere since is taken up.
+        """True if no attempt of a job that runs once may follow; one made elsewhere since is taken up.
 
         None: the job ended after this submission had looked at it, which makes that end its answer.
         """
@@ -382,7 +382,7 @@ def _schedule(job: Job) -> None:
         job.state = state
 
 
-# The registry of jobs: those that an owner wants, and former ones that a caller still has.
+# The registry of jobs: the wanted ones, and former ones that a caller still has.
 
 
 class Registry:

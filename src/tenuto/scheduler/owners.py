@@ -69,7 +69,7 @@ class OwnerCounts:
         self.outputs = 0
         """Outputs and ends of jobs that were not yet handed to the callbacks for them."""
         self.problem: str | None = None
-        """What the first callback or watcher raised, of those that raised."""
+        """The first error that a callback or watcher raised."""
 
     @property
     def at_rest(self) -> bool:

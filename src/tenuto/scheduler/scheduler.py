@@ -64,7 +64,7 @@ class WaitsFor(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitingJob:
     """One job that is not started yet."""
 
     task_id: str
@@ -93,7 +93,7 @@ class Snapshot:
     """How many jobs are in each state; states without a job are left out."""
     launchers: tuple[SlotUsage, ...]
     owners: tuple[OwnerSnapshot, ...]
-    waits: tuple[Wait, ...]
+    waits: tuple[WaitingJob, ...]
     """What jobs wait for, in the order they were submitted."""
     waits_left_out: int
     """How many more wait."""
@@ -128,7 +128,7 @@ def take(
         launchers=tuple(slots.usage()),
         owners=tuple(sorted(owners, key=lambda owner: owner.id)),
         waits=tuple(
-            Wait(job.task_id, job.job_id, *_cause(job, slots, paused)) for job in waiting[:most_waits]
+            WaitingJob(job.task_id, job.job_id, *_cause(job, slots, paused)) for job in waiting[:most_waits]
         ),
         waits_left_out=max(len(waiting) - most_waits, 0),
         paused=paused,
@@ -321,7 +321,7 @@ class Scheduler(Shell):
         self._runner.wait(self._aio_wait_until(predicate), timeout_s)
 
     def follow_outputs(self, job: Job) -> None:
-        """An owner watches the outputs of a job: those that are there are handed over, and those to come."""
+        """An owner watches the outputs of a job: present ones are handed over, and later ones."""
         self._runner.post(self._read_and_follow, job)
 
     def follow_completion(self, job: Job) -> None:
@@ -332,7 +332,7 @@ class Scheduler(Shell):
         """Has each job of an owner listed before it can start, until `release`.
 
         Call it before the owner's first submission. `list_job` is called in the loop with each job that the
-        owner submits, with those that it depends on, and again with a job whose transient mode changes. If it
+        owner submits, with its dependencies, and again with a job whose transient mode changes. If it
         raises, the submitted job ends in ERROR.
 
         In the loop, and not by the caller of `submit`: only there is it known which job counts for an

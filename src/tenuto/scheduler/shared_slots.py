@@ -20,7 +20,7 @@ from tenuto.workspace.ports import LockHandle, Machine
 logger = logging.getLogger("tenuto.scheduler")
 
 YIELD_S = 1.0
-"""How long a scheduler that has its share leaves a free slot to another one that waits."""
+"""How long a scheduler that has its share leaves a free slot to another scheduler that waits."""
 _UNLOCKED_AFTER_S = 0.02
 """The kernel tells that a file is closed a moment before the locks on it fall."""
 _MOST_SCHEDULERS = 1000
@@ -120,7 +120,7 @@ class _WorkspaceSlots:
         self._locks = machine.locks
         self._loop = loop
         self._freed = freed
-        self._alarm = Alarm(loop, watch, place.directory, told=self._told, unsure=self._look_again)
+        self._alarm = TokenAlarm(loop, watch, place.directory, told=self._told, unsure=self._look_again)
         self._own: WeakKeyDictionary[LockHandle, tuple[int, ...]] = WeakKeyDictionary()
         """The units that jobs of this scheduler have, for as long as they have them."""
         self._waiting: LockHandle | None = None
@@ -308,7 +308,7 @@ BUSY_S = 0.005
 LONGEST_BUSY_S = 0.2
 
 
-class Alarm:
+class TokenAlarm:
     """Calls back in the loop's thread, where it is to be used, too."""
 
     def __init__(

@@ -107,7 +107,7 @@ class Followers:
         """Running jobs whose outputs an owner watches."""
 
     def read_and_follow(self, job: Job) -> None:
-        """An owner watches the outputs of a job: those that are there, and those to come."""
+        """An owner watches the outputs of a job: present and later ones."""
         self._outputs.read(job)
         self.follow(job)
 
@@ -231,7 +231,7 @@ class Shell:
             self.exitCondition.notify_soon()
 
     def _trouble(self, effect: effects.Effect, error: Exception) -> None:
-        """End the job whose effect could not be carried out; one that was to start gives its slot back."""
+        """End the job whose effect could not be carried out; a job about to start gives its slot back."""
         logger.error("a step of a job failed", extra={"action": "step_failed"}, exc_info=error)
         job: Job | None = getattr(effect, "job", None)
         if job is not None:
@@ -266,7 +266,7 @@ class Shell:
             self._feed(inputs.Withdrawn(*wish))
 
     def _forget(self, job: Job, owner: Owner) -> None:
-        """Let go of a job, in O(1). One that was submitted again meanwhile is kept."""
+        """Let go of a job, in O(1). A job that was submitted again meanwhile is kept."""
         if job.is_at_rest:
             log_step(LogStep.FORGOTTEN, job, owner)
             job.remove_owner(owner)

@@ -34,7 +34,7 @@ def decide(
     ignored: Callable[[Ticket], bool],
     claim: Callable[[Ticket, Picks], bool | None],
 ) -> Decision:
-    """Goes through the tickets by number, and grants those that fit.
+    """Goes through the tickets by number, and grants each that fits.
 
     `ignored`: tickets that neither get anything nor keep another from it. `claim` is called for one that can
     start: True if it is the caller's own and has taken the units, False if it has not, None if it is

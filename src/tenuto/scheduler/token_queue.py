@@ -17,7 +17,7 @@ from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.inputs import Ended, Granted, Input, Unwanted
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
-from tenuto.scheduler.shared_slots import Alarm, TokenSlots
+from tenuto.scheduler.shared_slots import TokenAlarm, TokenSlots
 from tenuto.scheduler.token_decisions import Absentees, Picks, decide, names_of, tokens_of, why_waiting
 from tenuto.scheduler.tokens import Grant, beyond, place_of
 from tenuto.workspace import job_directory
@@ -36,7 +36,7 @@ from tenuto.workspace.token_files import (
     TokenState,
 )
 
-# The locks that a job with tokens starts with: its own and those of its units, all or none.
+# The locks that a job with tokens starts with: its own and its units', all or none.
 # `take` and `take_again` are to be called under the mutex of the tokens.
 
 
@@ -160,7 +160,7 @@ class TokenQueue:
         self._feed = feed
         self._slots = slots
         self._ask = ask
-        self._alarm = Alarm(loop, watch, place.directory, told=self.pump, unsure=self._poll)
+        self._alarm = TokenAlarm(loop, watch, place.directory, told=self.pump, unsure=self._poll)
         self._waiting: set[Job] = set()
         self._lines: dict[tuple[str, ...], deque[Job]] = {}
         """The jobs that wait without a ticket, by the tokens they want, in the order they came."""

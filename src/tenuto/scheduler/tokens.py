@@ -194,7 +194,7 @@ def recorded(dependencies: Iterable[TokenDependency]) -> list[dict[str, Any]]:
 
 
 def from_record(written: Iterable[Mapping[str, Any]]) -> list[TokenDependency]:
-    """What `recorded` wrote, to be had again; of GPUs those that were visible to the script.
+    """What `recorded` wrote, to be had again; of GPUs the devices visible to the script.
 
     Raises `ValueError`, `TypeError`, `KeyError` or `AttributeError` for anything else.
     """

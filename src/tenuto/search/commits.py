@@ -9,8 +9,10 @@ import json
 import math
 import os
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -180,6 +182,7 @@ _REPORT = 1 << 20
 _DIFF = 4000
 _CHECKOUT = "checkout"
 _GIT_DIR = "git"
+_STANDARD = sys.stdlib_module_names
 
 
 class EvolveCommit(Task):
@@ -231,6 +234,13 @@ class EvaluateCommit(Task):
 
     def execute(self) -> Any:
         return {"candidate": self.candidate, "outcome": Evaluation(self, Path.cwd()).run()._asdict()}
+
+
+_SHARED = (
+    "root evaluate evaluators protect thresholds is_smaller_better repository evaluate_s confined "
+    "pass_variables workspace"
+).split()
+"""The parameters that an evaluation has from the change that it follows."""
 
 
 class ProgramFailed(Exception):
@@ -323,22 +333,9 @@ class _Change:
     def _evaluation(self, commit: str, tree: str) -> dict[str, str]:
         """The job that evaluates a tree: its name and its parameters."""
         task = self._task
-        made = EvaluateCommit.C(
-            tree=tree,
-            root=task.root,
-            evaluate=task.evaluate,
-            evaluators=task.evaluators,
-            protect=task.protect,
-            thresholds=task.thresholds,
-            is_smaller_better=task.is_smaller_better,
-            repository=task.repository,
-            commit=commit,
-            candidate=self._place.directory.name,
-            evaluate_s=task.evaluate_s,
-            confined=task.confined,
-            pass_variables=task.pass_variables,
-            workspace=task.workspace,
-        )
+        shared = {name: getattr(task, name) for name in _SHARED}
+        candidate = self._place.directory.name
+        made = EvaluateCommit.C(tree=tree, commit=commit, candidate=candidate, **shared)
         seal(made, to_run=True)
         job_id = identity(made)
         if task.salt:
@@ -472,10 +469,17 @@ class _Change:
     def _check_shadows(self, git: Git, commit: str) -> None:
         """Refuses a new file that Python would import in place of a module that the evaluator asks for."""
         added = git("diff", "--name-only", "-z", "--no-renames", "--diff-filter=A", self._task.root, commit)
-        new = {name: path for path in added.split("\0") if (name := module_name(path)) is not None}
-        shadowed = new.keys() & sys.stdlib_module_names
+        files = files_inside(self._task.evaluate, git.files_of(self._task.root))
+        folders = {"", *(f"{os.path.dirname(path)}/" for path in files if "/" in path)}
+        new = {
+            name: path  # Python looks beside the file that it runs
+            for path in added.split("\0")
+            for folder in folders
+            if path.startswith(folder) and (name := module_name(path.removeprefix(folder))) is not None
+        }
+        installed = [sysconfig.get_path(one) for one in ("purelib", "platlib")]
+        shadowed = {one for one in new if one in _STANDARD or PathFinder.find_spec(one, installed)}
         if new:
-            files = files_inside(self._task.evaluate, git.files_of(self._task.root))
             texts = [git.ask("show", f"{self._task.root}:{path}") or "" for path in files]
             outside = [path for path in self._task.evaluators if os.path.isabs(path) and path.endswith(".py")]
             texts += [Path(path).read_text("utf-8", "replace") for path in outside]

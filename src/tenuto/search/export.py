@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from tenuto.database import Database
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.archive import ParetoFront
 from tenuto.search.git import Git
@@ -20,7 +21,7 @@ from tenuto.search.outcome import directions_in
 from tenuto.search.points import PRUNED
 from tenuto.search.spaces import IS
 from tenuto.search.store import Store
-from tenuto.search.tables import evolution_jobs, jobs
+from tenuto.search.tables import evolution_jobs, is_status, jobs, searches
 
 _CAUSE = 100
 _TIMES = {
@@ -43,9 +44,7 @@ def flat_rows(store: Store, name: str) -> list[dict[str, Any]]:
     A column whose name another one has already is called ``values.NAME``, ``metrics.NAME`` or
     ``measures.NAME``.
     """
-    rows = candidate_rows(store, name)
-    search = store.search(name)
-    names = list(search.definition.get("measures") or ()) if search is not None else []
+    rows, names = candidate_rows(store, name), measure_names(store.database, name)
     taken = set(COLUMNS)
     columns: dict[tuple[str, str], str] = {}
     parts = [_parts(row, names) for row in rows]
@@ -67,14 +66,25 @@ _NESTED = ("values", "measures", "metrics", "more")
 def _parts(row: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The nested values of a candidate by the names of their columns."""
     spread = spread_values(row)
-    measures = row["measures"] or ()
-    if len(names) != len(measures):
-        names = [f"measure {at}" for at in range(len(measures))]
+    named = named_measures(row["measures"] or (), names)
     metrics = row["metrics"] if isinstance(row["metrics"], dict) else {}
     kept = {key: value for key, value in metrics.items() if key not in names}
     more = {key: row[key] for key in MORE if key in row}
-    named = dict(zip(names, measures, strict=True))
     return {"values": spread, "measures": named, "metrics": kept, "more": more}
+
+
+def measure_names(database: Database, name: str) -> Sequence[str]:
+    """The names of the measures of a search; none if it has none."""
+    query = select(searches.c.definition).where(searches.c.id == name)
+    definition = database.read(lambda c: c.execute(query).scalar_one_or_none())
+    return json.loads(definition or "{}").get("measures") or ()
+
+
+def named_measures(measures: Sequence[float], names: Sequence[str]) -> dict[str, float]:
+    """Measures by their names; by their places where the names are not theirs."""
+    if len(names) != len(measures):
+        names = [f"measure {at}" for at in range(len(measures))]
+    return dict(zip(names, measures, strict=True))
 
 
 def spread_values(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,11 +194,17 @@ def _repository(params: str) -> str | None:
     return next((str(one["repository"]) for one in values if "repository" in one), None)
 
 
+def kept_outcome(store: Store, name: str, number: int) -> dict[str, Any]:
+    """What the row of a candidate keeps of its outcome; empty if it did not succeed."""
+    is_good = is_status(EvolutionStatus.SUCCEEDED)
+    query = select(jobs.outcome).where(jobs.search_id == name, jobs.number == number, is_good)
+    outcome = store.database.read(lambda c: c.execute(query).scalar_one_or_none())
+    return dict(json.loads(outcome or "{}"))
+
+
 def artifacts_of(store: Store, name: str, number: int) -> dict[str, str]:
     """What the evaluation of a candidate left besides figures, by name."""
-    query = select(jobs.outcome).where(jobs.search_id == name, jobs.number == number)
-    outcome = store.database.read(lambda c: c.execute(query).scalar_one_or_none())
-    found = json.loads(outcome).get("artifacts") if outcome else None
+    found = kept_outcome(store, name, number).get("artifacts")
     return {str(key): str(text) for key, text in found.items()} if isinstance(found, dict) else {}
 
 

@@ -27,7 +27,7 @@ from tenuto.search.queues import Queue
 from tenuto.search.replica import Replica
 from tenuto.search.reporter import LineReporter, Plain, RunOptions, SearchResult, current_options
 from tenuto.search.rows import Caps, SearchRow
-from tenuto.search.search_loop import Bounds, CandidateMaker, Console, SearchLoop
+from tenuto.search.search_loop import Bounds, CandidateMaker, Console, SearchLoop, bounds_of
 from tenuto.search.store import Store
 from tenuto.search.worker_loop import WorkerLoop
 from tenuto.settings import Settings, load_settings
@@ -214,17 +214,15 @@ class OpenSearch:
         return 1 if is_of_programs else self.settings.search.seed_population
 
     def bounds(self) -> Bounds:
-        evolution, search = self.evolution, self.settings.search
-        return Bounds(
-            self.max_unfinished,
-            search.max_total_jobs,
-            search.schedule_batch_size,
-            evolution.max_seconds,
-            evolution.max_cost,
-            evolution.target,
-            evolution.stall,
-            self._seed_population,
-            evolution.maximize,
+        evolution = self.evolution
+        return dataclasses.replace(
+            bounds_of(self.settings, evolution.maximize),
+            max_unfinished=self.max_unfinished,
+            max_seconds=evolution.max_seconds,
+            max_cost=evolution.max_cost,
+            target=evolution.target,
+            stall=evolution.stall,
+            seed_population=self._seed_population,
         )
 
     def scheduler(

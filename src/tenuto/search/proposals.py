@@ -91,14 +91,6 @@ def tell(
     )
 
 
-class _Declared(Protocol):
-    """A sampler as a script declares it, from which any number of equal ones are begun."""
-
-    def begin(self, setup: Setup) -> Sampler: ...
-
-    def definition(self) -> dict[str, Any]: ...
-
-
 def check_task(task: Any) -> None:
     """Raises `SearchError` for what is neither a class of tasks nor a config of one."""
     kind = task if isinstance(task, type) else type(task)

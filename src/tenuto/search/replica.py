@@ -16,7 +16,7 @@ from tenuto.search.claimed_rows import SURROUNDINGS
 from tenuto.search.kept_outcomes import OTHER_CODE, read_kept
 from tenuto.search.outcome import Outcome, point
 from tenuto.search.points import PRUNED
-from tenuto.search.proposals import InFlight, Proposal, Sampler, archive_of, chance, proposals, tell
+from tenuto.search.proposals import InFlight, Proposal, Sampler, archive_of, proposals, tell
 from tenuto.search.rows import LogRow, Told
 from tenuto.search.spaces import Untried
 from tenuto.search.store import Store
@@ -89,11 +89,6 @@ class Replica:
         """Takes note of the next candidate, which this process added itself."""
         self._fly(number, proposal)
         self.scheduled = number
-
-    def ask(self, attempt: int) -> Proposal | None:
-        """The proposal of the next number, at that try; None: the sampler has nothing to try."""
-        number = self.scheduled + 1
-        return self.sampler.ask(number, chance(self._seed, number, attempt), self._flying())
 
     def proposals(self) -> Iterator[Proposal]:
         """Proposals of the next number, for as long as the search has each of them already."""

@@ -23,8 +23,8 @@ from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.points import Pruning
 from tenuto.search.pruning import Pruner
 from tenuto.search.queues import Queue, open_queue
-from tenuto.search.replica import Replica
-from tenuto.search.rows import Added, Caps, LogRow, NewCandidate, Refusal, SearchView, Sent, Told
+from tenuto.search.replica import Replica, Tally
+from tenuto.search.rows import Added, Caps, LogRow, NewCandidate, Refusal, SearchRow, SearchView, Sent, Told
 from tenuto.search.store import Store
 from tenuto.settings import Settings
 from tenuto.settings.urls import without_secrets
@@ -165,26 +165,6 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchStanding:
-    """Where a search stands."""
-
-    state: SearchState
-    scheduled: int = 0
-    told: int = 0
-    unfinished: int = 0
-    to_tell: int = 0
-    cost: float = 0.0
-    active_s: float = 0.0
-    best: float | None = None
-    succeeded: int = 0
-    failed: int = 0
-    since_better: int = 0
-    is_exhausted: bool = False
-    surroundings: int = 0
-    """The failures of the surroundings, not of candidates, that came last, in a row."""
-
-
-@dataclass(frozen=True, slots=True)
 class DispatchPlan:
     """What to do next: how many candidates to make, and why to stop, if so."""
 
@@ -196,54 +176,68 @@ class DispatchPlan:
     """The surroundings fail: a person has to mend them first."""
 
 
-def plan(view: SearchStanding, bounds: Bounds) -> DispatchPlan:
-    """What a search does next."""
-    is_quiet = view.unfinished == 0 and view.to_tell == 0
-    if view.state is SearchState.ENDED:
+def plan(
+    view: SearchView,
+    tally: Tally,
+    bounds: Bounds,
+    *,
+    active_s: float = 0.0,
+    surroundings: int = 0,
+    is_exhausted: bool = False,
+) -> DispatchPlan:
+    """What a search does next.
+
+    `active_s`: how long it ran; `surroundings`: the failures of the surroundings, not of candidates, that
+    came last, in a row; `is_exhausted`: the sampler has nothing to try.
+    """
+    search, counts = view.search, view.counts
+    is_quiet = counts.unfinished == 0 and counts.to_tell == 0
+    if search.state is SearchState.ENDED:
         return DispatchPlan()
-    if view.state is SearchState.DRAINING:
+    if search.state is SearchState.DRAINING:
         return DispatchPlan(ends_now=is_quiet)
-    stop = _stop(view, bounds)
+    stop = _stop(search, tally, bounds, active_s)
     if stop is not None:
         return DispatchPlan(stop=stop, ends_now=is_quiet)
-    if view.state is SearchState.PAUSED:
+    if search.state is SearchState.PAUSED:
         return DispatchPlan()
-    if view.surroundings >= MOST_SURROUNDINGS:
+    if surroundings >= MOST_SURROUNDINGS:
         return DispatchPlan(pauses=True)
-    if is_quiet and bounds.max_total is not None and view.scheduled >= bounds.max_total:
+    if is_quiet and bounds.max_total is not None and search.scheduled >= bounds.max_total:
         return DispatchPlan(stop=SearchEnd.TOTAL, ends_now=True)
-    if is_quiet and view.is_exhausted:
+    if is_quiet and is_exhausted:
         return DispatchPlan(stop=SearchEnd.EXHAUSTED, ends_now=True)
-    return DispatchPlan(to_schedule=_room(view, bounds))
+    return DispatchPlan(to_schedule=_room(search, counts.unfinished, bounds))
 
 
-def _stop(view: SearchStanding, bounds: Bounds) -> SearchEnd | None:
-    if bounds.target is not None and view.best is not None:
-        is_reached = view.best >= bounds.target if bounds.maximize else view.best <= bounds.target
+def _stop(search: SearchRow, tally: Tally, bounds: Bounds, active_s: float) -> SearchEnd | None:
+    best = search.best_objective
+    if bounds.target is not None and best is not None:
+        is_reached = best >= bounds.target if bounds.maximize else best <= bounds.target
         if is_reached:
             return SearchEnd.TARGET
-    if bounds.max_cost is not None and view.cost >= bounds.max_cost:
+    if bounds.max_cost is not None and search.cost >= bounds.max_cost:
         return SearchEnd.COST
-    if bounds.max_seconds is not None and view.active_s >= bounds.max_seconds:
+    if bounds.max_seconds is not None and active_s >= bounds.max_seconds:
         return SearchEnd.TIME
-    if bounds.stall is not None and view.since_better >= bounds.stall:
+    if bounds.stall is not None and tally.since_better >= bounds.stall:
         return SearchEnd.STALL
-    if view.succeeded == 0 and view.failed >= bounds.seed_population:
+    if tally.succeeded == 0 and tally.failed >= bounds.seed_population:
         return SearchEnd.FAILING
     return None
 
 
-def _room(view: SearchStanding, bounds: Bounds) -> int:
-    room = bounds.max_unfinished - view.unfinished
+def _room(search: SearchRow, unfinished: int, bounds: Bounds) -> int:
+    room = bounds.max_unfinished - unfinished
     if bounds.batch is not None:
         room = min(room, bounds.batch)
     if bounds.max_total is not None:
-        room = min(room, bounds.max_total - view.scheduled)
-    if bounds.max_cost is not None and view.told and view.cost > 0:
-        mean = view.cost / view.told
+        room = min(room, bounds.max_total - search.scheduled)
+    if bounds.max_cost is not None and search.told and search.cost > 0:
+        mean = search.cost / search.told
         # As long as what is in flight is expected to leave something of the budget.
-        affordable = int((bounds.max_cost - view.cost) / mean) - view.unfinished
-        room = min(room, affordable if affordable > 0 else int(view.unfinished == 0))
+        affordable = int((bounds.max_cost - search.cost) / mean) - unfinished
+        room = min(room, affordable if affordable > 0 else int(unfinished == 0))
     return max(room, 0)
 
 
@@ -693,22 +687,15 @@ class SearchLoop:
         replica = self._maker.replica
         if not replica.is_read:
             replica.read_on()
-        standing = SearchStanding(
-            view.search.state,
-            view.search.scheduled,
-            view.search.told,
-            view.counts.unfinished,
-            view.counts.to_tell,
-            view.search.cost,
-            self._active_s(view),
-            view.search.best_objective,
-            replica.tally.succeeded,
-            replica.tally.failed,
-            replica.tally.since_better,
-            self._maker.is_exhausted,
-            self._surroundings(view, replica.tally.surroundings),
+        tally = replica.tally
+        decided = plan(
+            view,
+            tally,
+            self._bounds,
+            active_s=self._active_s(view),
+            surroundings=self._surroundings(view, tally.surroundings),
+            is_exhausted=self._maker.is_exhausted,
         )
-        decided = plan(standing, self._bounds)
         if decided.to_schedule and not view.counts.unfinished and self._is_sampler_broken():
             return DispatchPlan()
         self._stop(view, decided)
@@ -820,8 +807,3 @@ class SearchLoop:
         self._is_left = self._is_left or at_once  # two interrupts may come here in any order
         self._is_stopping.set()
         self._woken.set()
-
-    @property
-    def archive(self) -> Any:
-        """The archive, as far as this scheduler knows it."""
-        return self._maker.replica.archive

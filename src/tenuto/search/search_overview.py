@@ -20,6 +20,7 @@ from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.owner_names import Door
 from tenuto.search.archive import AUTO, Archive, scaled_ranges
 from tenuto.search.candidate_rows import best_candidate
+from tenuto.search.export import kept_outcome
 from tenuto.search.kept_outcomes import OTHER_CODE
 from tenuto.search.points import PRUNED
 from tenuto.search.rows import SearchRow
@@ -220,14 +221,11 @@ def _best(store: Store, row: SearchRow) -> dict[str, Any] | None:
     if best is None:
         return None
     number, objective = best
-    query = select(jobs.proposal, jobs.outcome).where(jobs.search_id == row.id, jobs.number == number)
-    found = store.database.read(lambda c: c.execute(query).one())
-    outcome = json.loads(found.outcome) if found.outcome else {}
     return {
         "number": number,
         "objective": objective,
-        "measures": outcome.get("measures"),
-        "values": json.loads(found.proposal)["values"],
+        "measures": kept_outcome(store, row.id, number).get("measures"),
+        "values": store.proposal(row.id, number),
     }
 
 

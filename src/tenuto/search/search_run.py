@@ -19,8 +19,7 @@ from sqlalchemy import select
 
 from tenuto.errors import SearchError, WorkerDied
 from tenuto.jobs.notify import Notice, Notifier
-from tenuto.lifecycle.evolution import EvolutionStatus
-from tenuto.search.export import failures
+from tenuto.search.export import failures, kept_outcome
 from tenuto.search.git import Git
 from tenuto.search.open_search import OpenSearch
 from tenuto.search.program_tasks import check_commands, ignore_workspace, remarks_on
@@ -38,7 +37,7 @@ from tenuto.search.reporter import (
 from tenuto.search.rows import SearchRow
 from tenuto.search.search_loop import Console
 from tenuto.search.store import Store
-from tenuto.search.tables import is_status, jobs
+from tenuto.search.tables import jobs
 from tenuto.settings.tree import imposed_notify
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 5
 
 
-class Interrupts:
+class SearchInterrupts:
     """Counts interrupts while a search or a worker runs; does nothing outside the main thread."""
 
     def __init__(self, say: Callable[[str], None], *acts: tuple[Callable[[], None], str]) -> None:
@@ -66,7 +65,7 @@ class Interrupts:
         """True once a person did not want to wait for running rows."""
         return self.count > 1
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> SearchInterrupts:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._interrupted)
@@ -148,11 +147,7 @@ class BestBranch:
         """Lets the branch stand for the candidate of that number, if it does not yet; words if it cannot."""
         if number is None or number == self._number:
             return None
-        query = select(jobs.outcome).where(
-            jobs.search_id == self._search, jobs.number == number, is_status(EvolutionStatus.SUCCEEDED)
-        )
-        outcome = self._store.database.read(lambda connection: connection.execute(query).scalar())
-        commit = json.loads(outcome or "{}").get("solution")
+        commit = kept_outcome(self._store, self._search, number).get("solution")
         if not isinstance(commit, str) or self._git.ask("cat-file", "-e", commit) is None:
             return None
         self._number = number
@@ -257,7 +252,7 @@ class SearchRun:
         domain = opened.evolution.domain
         for remark in remarks_on(domain.repository) if isinstance(domain, Programs) else ():
             self._reporter.say(f"{opened.name}: {remark}")
-        interrupts = Interrupts(
+        interrupts = SearchInterrupts(
             self._reporter.say,
             (self._stop, "nothing more is started; waiting for what runs (again: leave, jobs continue)"),
             (self._leave, "leaving; running jobs continue, and the next run takes them over"),
@@ -313,9 +308,8 @@ class SearchRun:
         if self._branch is None or self._is_root_read or view is None or not view.search.told:
             return
         self._is_root_read = True
-        query = select(jobs.outcome).where(jobs.search_id == self._opened.name, jobs.number == 1)
-        outcome = self._opened.store.database.read(lambda connection: connection.execute(query).scalar())
-        error = json.loads(outcome or "{}").get("metrics", {}).get("error")
+        outcome = kept_outcome(self._opened.store, self._opened.name, 1)
+        error = (outcome.get("metrics") or {}).get("error")
         if error:
             self._reporter.say(
                 f"{self._opened.name}: the evaluator scored the first program, and says that it failed: "

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, select
 from tenuto.database import Database, LateIds, MemberKind, listed, now_ms
 from tenuto.errors import NotFound
 from tenuto.jobs.key import JobKey
+from tenuto.jobs.log import JobLog
 from tenuto.jobs.metrics import MetricsReader
 from tenuto.jobs.removal import kill
 from tenuto.jobs.row import Detail, Group, Result, Row, Why, row_key
@@ -37,7 +38,14 @@ from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.search.candidate_rows import SEARCH
 from tenuto.search.claimed_rows import is_dead
-from tenuto.search.export import candidate_of, change_of, lineage, spread_values
+from tenuto.search.export import (
+    candidate_of,
+    change_of,
+    lineage,
+    measure_names,
+    named_measures,
+    spread_values,
+)
 from tenuto.search.points import PRUNED
 from tenuto.search.programs import PROGRAM_TASK
 from tenuto.search.search_overview import archive_panel, overview
@@ -81,9 +89,9 @@ def chosen_of(kept: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in spread_values(kept).items() if not isinstance(value, dict | list)}
 
 
-def result_of(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """What a candidate is worth, by column."""
-    measures = {f"measure {place}": value for place, value in enumerate(kept["measures"] or ())}
+def result_of(kept: Mapping[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:
+    """What a candidate is worth, by column; `names`: of the measures of its search."""
+    measures = named_measures(kept["measures"] or (), names)
     metrics = kept["metrics"] if isinstance(kept["metrics"], dict) else {}
     objectives = {f"objective {place}": value for place, value in enumerate(kept.get("objectives", ()))}
     return {**(objectives or {"objective": kept["objective"]}), **measures, **metrics, "cost": kept["cost"]}
@@ -145,8 +153,8 @@ def group_of(row: Any) -> Group:
     )
 
 
-def row_of(row: Any) -> Row:
-    """A candidate."""
+def row_of(row: Any, names: Sequence[str] = ()) -> Row:
+    """A candidate; `names`: of the measures of its search."""
     state, reason = STATES[S(row.status)]
     if row.failure in JobFailureStatus.__members__:
         reason = JobFailureStatus[row.failure]
@@ -166,7 +174,7 @@ def row_of(row: Any) -> Row:
         submitted=instant(row.created_at),
         started=instant_or_none(row.started_at),
         ended=instant_or_none(row.completed_at),
-        result=result_of(candidate_of(row._mapping)) if state is JobState.DONE else None,
+        result=result_of(candidate_of(row._mapping), names) if state is JobState.DONE else None,
     )
 
 
@@ -201,9 +209,9 @@ class SearchSource:
         return [self._attended(group_of(row)) for row in found]
 
     def rows(self, group: str) -> Iterator[Sequence[Row]]:
-        after = 0
+        after, names = 0, measure_names(self._database, name_of(group))
         while chunk := self._database.read(lambda c, n=after: _page(c, name_of(group), n)):  # type: ignore[misc]
-            yield [row_of(row) for row in chunk]
+            yield [row_of(row, names) for row in chunk]
             after = chunk[-1].number
 
     def group(self, group: str) -> Group | None:
@@ -287,21 +295,22 @@ class SearchSource:
         near = select(evolution_jobs).where(jobs.search_id == name)
         parent = near.where(jobs.number == row.parent)
         children = near.where(jobs.parent == number).order_by(jobs.number).limit(MOST_CHILDREN)
+        names = measure_names(self._database, name)
         of = self._database.read(lambda c: [c.execute(query).all() for query in (parent, children)])
         fields = {
             "directory": self._directory(self.job_of(key, row)),
             "parameters": dict(self.parameters(key)),
-            "dependencies": [row_of(one) for one in of[0]],
-            "dependents": [row_of(one) for one in of[1]],
+            "dependencies": [row_of(one, names) for one in of[0]],
+            "dependents": [row_of(one, names) for one in of[1]],
             "attempts": [attempt_of(row)] if row.attempt else [],
-            "result": result_of(kept) if S(row.status) is S.SUCCEEDED else None,
+            "result": result_of(kept, names) if S(row.status) is S.SUCCEEDED else None,
             "commands": [
                 f"tenuto why {name}#{number}",
                 *([f"tenuto retry {name}#{number}"] if S(row.status) in (S.FAILED, S.CANCELLED) else []),
             ],
             "lineage": self._lineage(name, number),
         }
-        return Detail(row_of(row), fields)
+        return Detail(row_of(row, names), fields)
 
     def _lineage(self, name: str, number: int) -> list[dict[str, Any]]:
         """What a candidate descends from, the nearest first, with the change that each made of its parent."""
@@ -338,9 +347,8 @@ class SearchSource:
     def log(self, key: str, stream: str, earlier: int) -> Log:
         row = self._candidate(key)
         paths = self._layout.job(*self.job_of(key, row))
-        return CandidateLog(
-            paths.out if stream == "out" else paths.err, row.attempt, S(row.status).finished()
-        )
+        path, has_ended = paths.err if stream == "err" else paths.out, S(row.status).finished()
+        return JobLog(this_machine().files, path, row.attempt, has_ended=has_ended)
 
     def metrics(self, key: str) -> Points:
         row = self._candidate(key)
@@ -360,12 +368,13 @@ class SearchSource:
 
     def results(self, group: str) -> Iterator[Result]:
         after, name = 0, name_of(group)
+        names = measure_names(self._database, name)
         while chunk := self._database.read(lambda c, n=after: _page(c, name, n)):  # type: ignore[misc]
             for row in chunk:
                 if S(row.status) is S.SUCCEEDED:
-                    shown, kept = row_of(row), candidate_of(row._mapping)
+                    shown, kept = row_of(row, names), candidate_of(row._mapping)
                     tags = {**chosen_of(kept), **shown.tags}
-                    yield Result(shown.key, shown.task, shown.state, tags, result_of(kept))
+                    yield Result(shown.key, shown.task, shown.state, tags, result_of(kept, names))
             after = chunk[-1].number
 
     def panels(self, only: str | None = None) -> Panels:
@@ -472,7 +481,8 @@ class SearchFeed:
             numbers = {move.number for move in moves if move.search_id == name}
             query = select(evolution_jobs).where(jobs.search_id == name, jobs.number.in_(numbers))
             found = self._database.read(lambda c, q=query: c.execute(q).all())  # type: ignore[misc]
-            self._untold.setdefault(name, {}).update((row.number, row_of(row)) for row in found)
+            names = measure_names(self._database, name)
+            self._untold.setdefault(name, {}).update((row.number, row_of(row, names)) for row in found)
         wanted = [self._untold.pop(name_of(group), {}) for group in groups]
         return Changes(rows=[row for rows in wanted for row in rows.values()])
 
@@ -481,28 +491,6 @@ class SearchFeed:
 
     def close(self) -> None:
         """Nothing to close: the database is the caller's."""
-
-
-class CandidateLog:
-    """What the job of a candidate printed in this workspace; empty if it ran in another one."""
-
-    def __init__(self, path: str, attempt: int, has_ended: bool) -> None:
-        self.attempt = attempt
-        self._path = path
-        self._has_ended = has_ended
-
-    def size(self) -> int:
-        return os.path.getsize(self._path) if os.path.exists(self._path) else 0
-
-    def read(self, offset: int, limit: int) -> bytes:
-        if not os.path.exists(self._path):
-            return b""
-        with open(self._path, "rb") as log:
-            log.seek(offset)
-            return log.read(limit)
-
-    def ended(self) -> bool:
-        return self._has_ended
 
 
 def _is_attended(connection: Connection, name: str) -> bool:

@@ -32,7 +32,7 @@ MOST_SKIPPED = 1000
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Bounds(NamedTuple):
+class ResultBounds(NamedTuple):
     """How large a result may be; sizes are those that files claim, holes included."""
 
     bytes: int = MOST_BYTES
@@ -63,7 +63,7 @@ class Source(NamedTuple):
     another user packed by linking to it."""
     log_bytes: int | None = None
     """Of a log that is longer its head, a notice and its tail are packed."""
-    bounds: Bounds = Bounds()
+    bounds: ResultBounds = ResultBounds()
     with_files: bool = True
     """False: the logs and the facts alone."""
     expected: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ def _all_found(source: Source, skipped: _Skipped) -> Iterator[_Found]:
         if left.files < 1 or seen.status.st_size > left.bytes:
             skipped.add(seen.path, "the result would be too large")
         elif (found := _opened(seen, skipped)) is not None:
-            left = Bounds(left.bytes - found.status.st_size, left.files - 1)
+            left = ResultBounds(left.bytes - found.status.st_size, left.files - 1)
             yield found
     for name, path in source.logs.items():
         found_log = _open_log(f"{OWN_DIRECTORY}/{name}", path, source.log_bytes)

@@ -70,8 +70,8 @@ def bound(address: Address) -> socket.socket:
         ) from None
 
 
-class InFlight:
-    """Counts the requests that are being answered."""
+class CountedApp:
+    """An application that counts the requests which it is answering."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -93,7 +93,7 @@ class InFlight:
 
 async def run(served: ServedApp, address: Address, clock: Clock) -> None:
     """Serves until SIGTERM or SIGINT, then lets requests finish for a while; a second signal ends that."""
-    counted = InFlight(served.app)
+    counted = CountedApp(served.app)
     listening: socket.socket | None = None
     try:
         listening = bound(address)
@@ -148,7 +148,7 @@ async def rehearse(app: ASGIApp) -> None:
 
 
 async def _drained(
-    stopping: asyncio.Event, served: ServedApp, counted: InFlight, server: HttpServer, clock: Clock
+    stopping: asyncio.Event, served: ServedApp, counted: CountedApp, server: HttpServer, clock: Clock
 ) -> None:
     await stopping.wait()
     served.drain()

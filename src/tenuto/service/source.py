@@ -129,7 +129,7 @@ class ServiceSource:
 
     def driver(self, group: str) -> Driver:
         shown, late = self._requests.servers(UNSEEN_MS)
-        if not shown:  # a person stopped it, and starts it again
+        if not shown:  # an operator stopped the servers, and starts them again
             return Driver(take_up=TAKE_UP)
         # Without a server no end is recorded: rows stay as it left them, whether nodes run on or not.
         is_at_work = len(late) < len(shown)
@@ -423,7 +423,7 @@ def _row(row: JobRow) -> Row:
     )
 
 
-class Standing(NamedTuple):
+class Unfinished(NamedTuple):
     """How many unfinished jobs of one user and service are in one state on one node."""
 
     service: str
@@ -493,7 +493,7 @@ class History:
         """What servers noted of their nodes, by name."""
         return self._database.read(noted_nodes)
 
-    def unfinished(self) -> list[Standing]:
+    def unfinished(self) -> list[Unfinished]:
         """The jobs that wait or are on a node, counted by service, user, state and node."""
         open_states = [state.value for state in ServiceState if not state.is_final]
         by = (jobs.c.service, jobs.c.user_id, jobs.c.state, jobs.c.node)
@@ -502,14 +502,14 @@ class History:
             func.max(func.coalesce(jobs.c.started_at, jobs.c.created_at)),
         )
         query = select(*by, func.count(), oldest, newest).where(jobs.c.state.in_(open_states)).group_by(*by)
-        return self._read(query, lambda row: Standing(row[0], row[1], ServiceState(row[2]), *row[3:]))
+        return self._read(query, lambda row: Unfinished(row[0], row[1], ServiceState(row[2]), *row[3:]))
 
 
 # The queue and the nodes, as plain values
 
 
 def queue_panel(
-    standing: Sequence[Standing], offered: Mapping[str, OfferedSettings], now: datetime
+    standing: Sequence[Unfinished], offered: Mapping[str, OfferedSettings], now: datetime
 ) -> dict[str, Any]:
     """How many jobs of each service and of each user wait and run, against their quotas."""
     services = sorted({*offered, *(one.service for one in standing)})
@@ -530,7 +530,7 @@ def queue_panel(
 
 
 def node_panel(
-    standing: Sequence[Standing], offered: Mapping[str, OfferedSettings], noted: Mapping[str, NodeNote]
+    standing: Sequence[Unfinished], offered: Mapping[str, OfferedSettings], noted: Mapping[str, NodeNote]
 ) -> list[dict[str, Any]]:
     """The nodes that settings name, that have jobs, or that a server noted: how many of their slots are busy.
 
@@ -571,7 +571,7 @@ def node_panel(
 
 
 def _service_panel(
-    name: str, standing: Sequence[Standing], quota: OfferedSettings | None, now: datetime
+    name: str, standing: Sequence[Unfinished], quota: OfferedSettings | None, now: datetime
 ) -> dict[str, Any]:
     waiting = [one.oldest for one in standing if one.service == name and one.state is ServiceState.QUEUED]
     return {
@@ -584,7 +584,7 @@ def _service_panel(
     }
 
 
-def _jobs(standing: Sequence[Standing], service: str, user: str | None = None, *, is_queued: bool) -> int:
+def _jobs(standing: Sequence[Unfinished], service: str, user: str | None = None, *, is_queued: bool) -> int:
     return sum(
         one.jobs
         for one in standing

@@ -291,7 +291,7 @@ def _mapping_of(inner: Sequence[Any]) -> tuple[str, Fits]:
 
 
 def _items_of(origin: type, inner: Sequence[Any]) -> tuple[str, Fits]:
-    """Several values; those of a generator, which are there once, are not looked at."""
+    """Several values; a generator, which gives them once, is not looked at."""
     if origin is tuple and inner[-1] is not Ellipsis:
         parts = [_fit(one) for one in inner]
         return (

@@ -112,7 +112,7 @@ class FileDigests:
 
 
 def file_digest(file: str) -> str:
-    """The digest of a file's content; empty for one that cannot be read, or is too large to be code."""
+    """The digest of a file's content; empty for an unreadable file, or one too large to be code."""
     try:
         with open(file, "rb") as stream:
             content = stream.read(_LARGEST + 1)

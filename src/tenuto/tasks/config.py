@@ -388,7 +388,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
 
     def __matmul__(self, inner: Config) -> Self:
         """``outer @ inner``: a copy of outer, where the one open parameter that accepts it holds inner."""
-        fitting = [name for name in _open_parameters(self) if _accepts(self, name, inner)]
+        fitting = [name for name in open_parameters(self) if _accepts(self, name, inner)]
         if len(fitting) == 1:
             return copyconfig(self, **{fitting[0]: inner})
         what = (
@@ -421,7 +421,8 @@ def _short(value: Any) -> str:
     return "[…]" if isinstance(value, list | tuple | set | dict) and value else brief(value, 60)
 
 
-def _open_parameters(config: ConfigBase) -> list[str]:
+def open_parameters(config: ConfigBase) -> list[str]:
+    """The parameters that `@` may give a config: those without a value, or at their default."""
     values, defaults = config.__dict__, schema_of(type(config)).defaults
     return [name for name in _open_names(config) if values.get(name) is defaults.get(name)]
 
@@ -447,7 +448,7 @@ C = TypeVar("C", bound=Config)
 def copyconfig(config: C, **changes: Any) -> C:
     """An open copy of a config, also of a sealed one, with some values changed.
 
-    `changes`: parameter -> value; `UnknownParameter` or `InvalidValue` for one that does not fit. The configs
+    `changes`: parameter -> value; `UnknownParameter` or `InvalidValue` for an unfit one. The configs
     inside are shared, not copied; tags, dependencies, watchers, callbacks and origin come along.
     """
     state = state_of(config)

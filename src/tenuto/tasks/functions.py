@@ -1,5 +1,5 @@
 """Plain functions as tasks: `@task def train(lr: float) -> float` is a Task class that can still be called.
-It makes the class; identity, checks and submission are those of every task.
+It makes the class; identity, checks and submission are every task's.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def task(*, id: str | None = None) -> Callable[[Callable[P, R]], TaskFunction[P,
 def task(function: Any = None, /, *, id: str | None = None) -> Any:
     """Makes a task of a function: ``train.C(lr=0.1)`` is its config, and ``train(0.1)`` calls it plainly.
 
-    Its parameters are those of the task, each with an annotation; a default is ignored in the identity, as in
+    Its parameters are the task's, each with an annotation; a default is ignored in the identity, as in
     ``lr: Param[float] = 0.1``. Its return value is the job's result. `id`: the task's id in place of
     ``module.function``. `DeclarationError` for a lambda, a function inside another, and a parameter that
     has no annotation or no name.

@@ -140,7 +140,7 @@ def forget_digest(state: ConfigState) -> None:
 
 
 def forget_all_digests() -> None:
-    """To be called when it changes whether a config counts: one that did not count was not hashed."""
+    """To be called when it changes whether a config counts: an uncounted config was not hashed."""
     _Epoch.current += 1
 
 

@@ -111,7 +111,7 @@ class tqdm(Generic[T]):
     """
 
     _open: ClassVar[dict[int, weakref.WeakSet[tqdm[Any]]]] = {}
-    """thread -> its bars that are not closed; one that was forgotten counts for nothing."""
+    """thread -> its bars that are not closed; a forgotten bar counts for nothing."""
 
     @overload
     def __init__(self, iterable: Iterable[T], *args: Any, **options: Any) -> None: ...

@@ -205,7 +205,7 @@ def type_id(cls: type) -> str:
 
 
 _named: dict[str, dict[tuple[str, str], type]] = {}
-"""``__xpmid__`` -> classes that have it, by module and name: one that is declared again replaces itself."""
+"""``__xpmid__`` -> classes that have it, by module and name: a class declared again replaces itself."""
 
 
 def note_id(cls: type, own: object) -> None:
@@ -338,7 +338,7 @@ def _stored_as(name: str) -> str:
 
 
 def _declaration(owner: type, name: str, annotation: Any) -> Declaration | None:
-    """The declaration that an annotation stands for; None for one that is not a parameter."""
+    """The declaration that an annotation stands for; None if it is not a parameter."""
     if typing.get_origin(annotation) is not typing.Annotated:
         _refuse_role_inside(owner, name, annotation)
         if FUNCTION not in owner.__dict__:
@@ -498,7 +498,7 @@ def _read_type(declaration: Declaration, bindings: dict[Any, Any]) -> ValueType:
 
 
 def _evaluated(owner: type, name: str, annotation: Any) -> Any:
-    """An annotation as an object; one that is no parameter may be left as text."""
+    """An annotation as an object; that of no parameter may be left as text."""
     if not isinstance(annotation, str):
         return annotation
     try:

@@ -70,7 +70,7 @@ def seed_of(task: Any) -> int | None:
 
 
 def declared_seed(schema: Schema, values: Any) -> Any:
-    """The value of the parameter `__seed__` among those of a config; None without one."""
+    """The value of a config's parameter `__seed__`; None without one."""
     parameter = schema.parameters.get(SEED)
     if parameter is None:
         return None
@@ -87,7 +87,7 @@ def draw_seed() -> int:
 
 
 def seed_generators(seed: int) -> None:
-    """Seed `random`, NumPy and PyTorch (and through it CUDA); those that are not loaded yet when they are."""
+    """Seed `random`, NumPy and PyTorch (and through it CUDA); each once it is loaded."""
     _OnImport.install(seed)
     for name, seeded in _GENERATORS.items():
         module = sys.modules.get(name)

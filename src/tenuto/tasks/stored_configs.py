@@ -233,7 +233,7 @@ CONFIG_FILE = "config.json"
 def save(value: Any, directory: Path | str) -> None:
     """Saves a value to a directory: a config, or lists, tuples, sets and dicts of configs and values.
 
-    Files of a `DataPath` are copied; `SerializationError` names one that cannot be.
+    Files of a `DataPath` are copied; `SerializationError` names the first that cannot be.
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)

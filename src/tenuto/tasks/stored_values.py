@@ -1,4 +1,4 @@
-"""What of a stored task still holds: the values it was run with, against those that the script gives now.
+"""Whether a stored task still holds: the values it was run with, against the script's values of now.
 It compares; whether a difference makes a result invalid is the caller's decision.
 
 A value equal to an ignored default is not part of the identity, and neither is a `Meta`. When a default
@@ -91,7 +91,7 @@ def _children(config: Any, schema: Schema) -> Iterator[Any]:
 
 
 class ChangedValue(NamedTuple):
-    """A counted parameter whose value is not the one that the job was run with."""
+    """A counted parameter whose value is not the one of the job's run."""
 
     path: str
     now: str
@@ -102,7 +102,7 @@ class ChangedValue(NamedTuple):
         return f"{self.path} was {self.then} and is {self.now} now"
 
     def remedy(self) -> str:
-        """The line by which the old results stay those of the old value."""
+        """The line by which the old results stay the old value's."""
         owner, _, name = self.default.of.rpartition(".")
         keyword = "ignore_value" if self.default.now in ("True", "False") else "ignore_default"
         return f"in {owner} `{name}: ... = field(default={self.default.now}, {keyword}={self.default.then})`"
@@ -112,7 +112,7 @@ class ChangedDefault(NamedTuple):
     """A parameter at its ignored default, and what that was."""
 
     of: str
-    """``Class.name``: of the parameter whose value differs, or of the outermost one that holds its config."""
+    """``Class.name``: of the parameter whose value differs, or of the outermost that holds its config."""
     now: str
     then: str
 
@@ -201,9 +201,9 @@ class _Place(NamedTuple):
     config: Any
     number: Any
     default: ChangedDefault | None
-    """The outermost parameter that has it by default: the values in it do not count for the identity."""
+    """The outermost parameter that has it by default: its content does not count for the identity."""
     counts: bool
-    """False for a `Meta`, and for values inside of one."""
+    """False for a `Meta`, and for all inside one."""
 
 
 class _News:

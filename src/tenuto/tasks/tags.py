@@ -77,7 +77,7 @@ def tags(config: ConfigBase) -> dict[str, Any]:
 
 
 def merged(config: ConfigBase, below: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """The tags of one config from those of its children; shared with a child's when equal."""
+    """The tags of one config from its children's; shared with a child's when equal."""
     parts: list[tuple[str, ConfigBase, dict[str, Any]]] = []
     for label, child in edges(config):
         if child._state.tags_stop:
@@ -187,7 +187,7 @@ def tagspath(config: ConfigBase) -> str:
 
 
 def stop_tags(config: C) -> C:
-    """Keeps the tags of a config, and of its parts, from those that use it.
+    """Keeps the tags of a config, and of its parts, from the configs that use it.
 
     ``stop_tags(tag(config))`` stops them, and is still a tag of the parameter that it is given to.
     """

@@ -13,7 +13,7 @@ from tenuto.errors import GraphError, NoResult, ParameterError, SealedConfig
 from tenuto.light import hashlib, late, pathlib
 from tenuto.tasks.arguments import check_variable, function, guarded, refused, whole_number
 from tenuto.tasks.base import caller, class_name, is_config, state_of
-from tenuto.tasks.config import Config, copyconfig
+from tenuto.tasks.config import Config, copyconfig, open_parameters
 from tenuto.tasks.deprecation import standing_for
 from tenuto.tasks.graph import folder_in, folders, postorder
 from tenuto.tasks.hints import Meta, Param, field
@@ -83,7 +83,7 @@ class Checkpoint:
     def load(self, default: Any = None) -> Any:
         """The state that was saved last; `default` if there is none.
 
-        One that a damaged disk cut short is passed over, if there is one before it.
+        A state that a damaged disk cut short is passed over, if there is an earlier one.
         """
         saved = self._saved()
         for number in reversed(saved):
@@ -321,7 +321,9 @@ class Task(Config, Generic[Out_co]):
         """
         if not isinstance(task, type) or not issubclass(task, Task):
             raise refused("on(task)", "a class of tasks, such as Evaluate", task)
-        self.watch_output(output, Following(task.C(**given)))
+        following = Following(task.C(**given))
+        _check_follower(following.template)
+        self.watch_output(output, following)
         return self
 
     @guarded
@@ -364,6 +366,17 @@ class Following:
 
     def __call__(self, output: Any) -> None:
         (self.template @ output).submit()
+
+
+def _check_follower(template: Task[Any]) -> None:
+    """The output goes into one open parameter: all others must have a value when it comes."""
+    takes = open_parameters(template)
+    missing = [name for name in schema_of(type(template)).required if name not in template.__dict__]
+    if not takes or len(missing) > 1 or not {*missing} <= {*takes}:
+        problem = f"lacks {', '.join(missing)}" if missing else "has no open parameter that holds a config"
+        raise ParameterError(
+            f"on(): {class_name(template)} {problem}, at {caller()}: give all but the one for the output"
+        )
 
 
 class ResumableTask(Task[Out_co]):

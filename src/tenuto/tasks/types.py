@@ -200,7 +200,7 @@ def _is_path(annotation: Any) -> bool:
 
 
 def value_type(annotation: Any, resolve: Resolve, conforms: Conforms) -> ValueType:
-    """Reads a type annotation; refuses one that a config cannot keep."""
+    """Reads a type annotation; refuses a type that a config cannot keep."""
 
     def read(inner: Any) -> ValueType:
         return value_type(inner, resolve, conforms)

@@ -71,7 +71,7 @@ def request_stop(files: Files, paths: JobPaths, stop: StopRecord) -> None:
 
 
 def read_launch(files: Files, paths: JobPaths) -> LaunchRecord | None:
-    """The record of the last attempt, or what the marker of one that ended well has taken up of it."""
+    """The record of the last attempt, or the part that the marker of a good end has taken up."""
     found = read_record(files, paths.launch, LaunchRecord.decode)
     return read_markers(files, paths).launched if found is None else _readable(found)
 
@@ -206,7 +206,7 @@ def keep_result(
 ) -> Marker:
     """The marker with the result in it if it is small; a larger one is written to a file of its own first.
 
-    One that the disk does not take is not kept, and its job is done. Raises `TypeError` or `ValueError` for
+    A result that does not fit the disk is not kept, and its job is done. Raises `TypeError` or `ValueError` for
     what JSON cannot say.
     """
     if result is None:
@@ -232,7 +232,7 @@ def keep_record(
 ) -> Marker:
     """The marker with its record; a long one is written to a file first, with the nonce of the attempt.
 
-    Of one that the disk does not take, as much as the marker has room for is kept.
+    Of a record that the disk does not take, as much as the marker has room for is kept.
     """
     data = to_json({**marker.record, "nonce": marker.nonce})
     if len(data) <= RECORD_IN_MARKER:

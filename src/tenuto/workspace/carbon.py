@@ -91,7 +91,7 @@ def total(measured: Iterable[CarbonMetricsData]) -> CarbonMetricsData | None:
 
 
 def job_total(files: Files, paths: JobPaths, since: datetime | None = None) -> CarbonMetricsData | None:
-    """What a job used in all its attempts, or in those that went on after `since`."""
+    """The use of a job in all its attempts, or in attempts that went on after `since`."""
     return total(
         one.metrics
         for one in read_carbon(files, paths).values()

@@ -61,7 +61,7 @@ def claim(machine: Machine, paths: JobPaths, nonce: str, by: Claimer, job: str |
 
 
 def keep_claim(machine: Machine, paths: JobPaths, nonce: str) -> None:
-    """Sync a claim, before anything is done that must not be done without it; one that is gone is not made.
+    """Sync a claim, before anything is done that must not be done without it; a lost claim is not made.
 
     Runners do not sync it: every job would pay, and a power loss that takes a claim takes its runner too.
     """

@@ -4,7 +4,6 @@ A submission survives a power loss once its line is synced, which happens in gro
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -125,67 +124,52 @@ def read_jobs(files: Files, run: RunPaths) -> JobsRead:
 _FIRST, _SECOND = b'{"job_id":"', b'","task_id":"'
 """How each line begins, and what follows the id."""
 _REPEATS = 4
-"""How many times as many lines are kept as jobs are wanted, since a job may have several."""
-
-
-class NewestListed(NamedTuple):
-    """The jobs of a list that were submitted last, in its order, and the names of all."""
-
-    jobs: list[JobLine]
-    names: set[bytes]
-
-
-def newest_listed(files: Files, run: RunPaths, most: int, known: Collection[bytes]) -> NewestListed | None:
-    """The last jobs of a list that are not `known`, `most` at most; only their lines are decoded.
-
-    None where that is not certain: a line begins otherwise, or a few jobs were submitted again and again.
-    """
-    names: set[bytes] = set()
-    last: deque[tuple[bytes, bytes]] = deque(maxlen=most * _REPEATS)
-    try:
-        for line in sealed_lines(files, run.jobs_list):
-            end = line.find(_SECOND)
-            if end < 0 or not line.startswith(_FIRST):
-                return None
-            name = line[len(_FIRST) : line.find(b'"', end + len(_SECOND))]
-            names.add(name)
-            if name not in known:
-                last.append((name, line))
-    except (FileNotFoundError, NotADirectoryError, NotRegularFile):
-        return NewestListed([], names)
-    found: dict[bytes, JobLine] = {}
-    try:
-        for name, line in reversed(last):
-            if name not in found and len(found) < most:
-                found[name] = _from_fields(Fields(unseal(line)))
-    except ValueError:
-        return None
-    is_whole = len(found) == most or len(last) < most * _REPEATS
-    return NewestListed(list(found.values())[::-1], names) if is_whole else None
-
-
+"""How many times as many lines are read as jobs are wanted, since a job may have several."""
 _LINE_BYTES = 1 << 10
 """More than most lines have."""
 
 
-def last_listed(files: Files, run: RunPaths, most: int) -> list[JobLine] | None:
-    """The last jobs of a long list, `most` at most, in its order; the rest of it is not read.
+def names_listed(files: Files, run: RunPaths) -> set[bytes] | None:
+    """The names of all jobs of a list, which are not decoded; None where a line begins otherwise."""
+    names: set[bytes] = set()
+    try:
+        for line in sealed_lines(files, run.jobs_list):
+            if _SECOND not in line or not line.startswith(_FIRST):
+                return None
+            names.add(_name(line))
+    except (FileNotFoundError, NotADirectoryError, NotRegularFile):
+        pass
+    return names
 
-    None where its end does not tell: long lines, damaged ones, or a few jobs submitted again and again.
+
+def _name(line: bytes) -> bytes:
+    """The id and the task of a line."""
+    return line[len(_FIRST) : line.find(b'"', line.find(_SECOND) + len(_SECOND))]
+
+
+def last_listed(
+    files: Files, run: RunPaths, most: int, known: Collection[bytes] = ()
+) -> list[JobLine] | None:
+    """The last jobs of a list that are not `known`, `most` at most, in its order; its beginning is not read.
+
+    None where its end does not tell: long lines, strange ones, or a few jobs submitted again and again.
     """
     found = files.stat(run.jobs_list)
-    start = max((found.size if found is not None else 0) - most * _REPEATS * _LINE_BYTES, 0)
-    data = files.read_range(run.jobs_list, start, most * _REPEATS * _LINE_BYTES)
+    if found is None:
+        return []
+    start = max(found.size - most * _REPEATS * _LINE_BYTES, 0)
+    data = files.read_range(run.jobs_list, start, found.size - start)
     jobs: dict[str, JobLine] = {}
     try:
-        for line in reversed(data[: data.rfind(b"\n") + 1].splitlines(keepends=True)[1:]):
-            job = _from_fields(Fields(unseal(line)))
-            jobs.setdefault(job.job_id, job)
+        for line in reversed(data[: data.rfind(b"\n") + 1].splitlines(keepends=True)[bool(start) :]):
+            if (content := unseal(line)) is not None and _name(line) not in known:
+                job = _from_fields(Fields(content))
+                jobs.setdefault(job.job_id, job)
             if len(jobs) == most:
-                return list(jobs.values())[::-1]
+                break
     except ValueError:
-        pass
-    return None
+        return None
+    return list(jobs.values())[::-1] if len(jobs) == most or not start else None
 
 
 def start_of_last(files: Files, run: RunPaths, most: int) -> int:
@@ -200,7 +184,7 @@ def start_of_last(files: Files, run: RunPaths, most: int) -> int:
 
 
 def lines_about(files: Files, run: RunPaths, job_ids: Collection[str]) -> list[JobLine]:
-    """Of some jobs and those that depend on them the lines that count; the others are passed over."""
+    """The lines that count of some jobs and their dependents; the others are passed over."""
     found = (job for job, _ in listed_jobs(files, run, about=job_ids) if job is not None)
     return list({job.job_id: job for job in found}.values())
 

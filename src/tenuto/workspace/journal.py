@@ -160,7 +160,7 @@ def archive(
 ) -> list[str]:
     """Move the journal's files into the directory `target` (a run's `events/`); returns their new paths.
 
-    All of them, or those of the given numbers. Only while no writer is there: at the start or the end of a
+    All of them, or those with given numbers. Only while no writer is there: at the start or the end of a
     run, under the experiment's lock.
     """
     files.make_directory(target)
@@ -177,7 +177,7 @@ def archive(
 
 
 def discard(files: Files, place: JournalPlace) -> None:
-    """Remove the journal's files: those of a job's older attempts."""
+    """Remove the journal's files, of a job's older attempts."""
     for number in reversed(file_numbers(files, place)):
         files.remove(place.path(number))
 

@@ -1,4 +1,4 @@
-"""Every path of a workspace, spelled once; those of a run and of tokens lie in `run_paths` and `tokens`.
+"""Every path of a workspace, spelled once; a run's and the tokens' lie in `run_paths` and `tokens`.
 Only joins strings; creates and reads nothing.
 """
 
@@ -275,7 +275,7 @@ class Layout:
 
     @property
     def config(self) -> str:
-        """The files of configs, not of jobs: those of cached methods, and prepared data."""
+        """The files of configs, not of jobs: of cached methods, and prepared data."""
         return f"{self.root}/config"
 
     def prepared(self, type_id: str, identity: str) -> PreparedPaths:

@@ -265,7 +265,7 @@ def _whole(data: bytes, at: int, offset: int) -> _Record | None:
 
 
 def _read_job(files: Files, path: str, job: str, spot: Spot) -> PackedJob:
-    """The job whose record lies there; one that is damaged has an unreadable marker."""
+    """The job whose record lies there; a damaged record gives an unreadable marker."""
     data = files.read_range(path, spot.start, spot.length)
     end = data.find(b"\n") + 1
     said = unseal(data[:end]) if end else None

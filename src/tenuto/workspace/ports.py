@@ -183,7 +183,7 @@ class Files(Protocol):
     def sync_tree(self, path: str, skip: Callable[[str], bool]) -> None:
         """Make every file below a directory durable, and the directories that list them.
 
-        `skip`: asked for the name of each entry of the top, and True for those that are left out with all
+        `skip`: asked for the name of each entry of the top, and True for entries that are left out with all
         below them. Links are not followed. A directory of which all is skipped costs one look.
         """
         ...

@@ -404,7 +404,7 @@ def decode_fields(data: bytes, build: Callable[[Fields], R]) -> R | Corrupt:
 
 
 def sound(text: Any) -> Any:
-    """A text without lone surrogates, which `Fields.text` refuses; what is no text as it is."""
+    """A text without lone surrogates, which `Fields.text` refuses; another value as it is."""
     if not isinstance(text, str) or text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

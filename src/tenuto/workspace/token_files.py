@@ -166,7 +166,7 @@ class TokenFiles:
         return self._locks.locked(self.place.schedulers)
 
     def queue(self) -> TicketQueue:
-        """The tickets that wait. One that cannot be read counts as none: its scheduler asks again."""
+        """The tickets that wait. An unreadable one counts as none: its scheduler asks again."""
         try:
             found = TicketQueue.decode(self._files.read(self.place.queue, _LARGEST_QUEUE))
         except (FileNotFoundError, FileTooLarge, NotRegularFile):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenuto.jobs.row import plain_row
 from tenuto.jobs.text import safe, width
+from tenuto.lifecycle.states import JobState
 from tenuto.monitor.tui.cells import bar, cells, fitted, rule, shares, span, spread, wrapped
 from tenuto.monitor.tui.help import KEYS, keys_table
 from tenuto.monitor.tui.log import LogPane, settled
 from tenuto.monitor.tui.table import Listing
+from tenuto.testing.fake_source import fake_row
 from tests.monitor.hostile import HOSTILE
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 texts = st.one_of(st.text(max_size=30), st.sampled_from(HOSTILE))
 
 
@@ -100,3 +105,18 @@ def test_every_key_is_in_the_documentation() -> None:
     assert keys_table() in page.read_text(encoding="utf-8")
     named = [key for one in KEYS for key in one.keys]
     assert len(named) == len(set(named))
+
+
+def test_a_log_of_a_failed_job_begins_with_its_errors_or_with_what_there_is() -> None:
+    job = plain_row(fake_row("experiments:a/1", "my.Train", "k", JobState.ERROR, attempt=1), NOW)
+    pane = LogPane()
+    pane.begin(job)
+    assert pane.stream == "err"
+    part = {"key": job["key"], "attempt": 1, "offset": 0, "next": 0, "text": "", "whole": True, "ended": True}
+    pane.take({**part, "stream": "err"})  # type: ignore[typeddict-item]
+    assert pane.stream == "out"
+    pane.press("e")
+    pane.take({**part, "stream": "err"})  # type: ignore[typeddict-item]
+    assert pane.stream == "err"  # a person wants to see that it is empty
+    pane.begin({**job, "key": "other", "state": "done"})
+    assert pane.stream == "out"

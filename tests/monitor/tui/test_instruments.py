@@ -138,17 +138,17 @@ def test_the_split_view_shows_list_job_log_and_timeline_side_by_side() -> None:
         await terminal.until("88ad934f Prepare")
         await terminal.press(*["down"] * 11)
         await terminal.until("Train 00000005  ✗ error  attempt 1")
-        text = await terminal.until("epoch 15 loss")
-        for title in ("groups", "over time", "failures", "tokens", "timeline", "log: out"):
+        text = await terminal.until("Traceback")
+        for title in ("groups", "over time", "failures", "tokens", "timeline", "log: err"):
             assert f"─ {title}" in text
         for row in [row for chunk in source.rows(SWEEP) for row in chunk if row.state is JobState.RUNNING]:
             source.put(row._replace(state=JobState.DONE, ended=SystemClock().now(), progress=None))
         await terminal.until(lambda: re.search(r"0\.0(5|67) jobs/s", terminal.text))  # one more ended before
         await terminal.press("e")
-        await terminal.until("log: err")
-        await terminal.until("Traceback")
+        await terminal.until("log: out")
+        await terminal.until("epoch 15 loss")
         await terminal.press("tab", "z")
-        await terminal.until(lambda: "groups" not in terminal.text and "Traceback" in terminal.text)
+        await terminal.until(lambda: "groups" not in terminal.text and "epoch 15 loss" in terminal.text)
         await terminal.press("escape", "tab")
         await terminal.until("─ groups")
         await terminal.press("g", "enter")

@@ -134,7 +134,7 @@ class AdoptedJob(NamedTuple):
 
 
 class CannotAdopt(TenutoError):
-    """A job, or one that it uses, cannot be taken over."""
+    """A job, or a job that it uses, cannot be taken over."""
 
 
 def old_jobs(workspace: Path) -> list[OldJob]:
@@ -217,7 +217,7 @@ class _Reader:
         self._tags = given
         self._made: dict[OldJob, tuple[Any, Any] | str] = {}
         self._pending: set[OldJob] = set()
-        """The jobs that are being read: one that uses a job which uses it is damaged."""
+        """The jobs that are being read: a job that uses itself through others is damaged."""
 
     def submitted(self, old: OldJob) -> Any:
         """The submitted config of a job; raises `CannotAdopt` with the reason if there is none."""
@@ -285,7 +285,7 @@ class _Reader:
         )
 
     def _is_alike(self, made: Any, written: Any, objects: Mapping[Any, Any]) -> bool:
-        """Whether a value that a task gives out now is the one that is written; paths by their last part."""
+        """Whether a value that a task gives out now is the written one; paths by their last part."""
         if is_config(made):
             if isinstance(written, dict) and written.get("type") == "python":
                 written = objects.get(written.get("value"))

@@ -10,7 +10,7 @@ import click
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import print_json, say
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
-from tenuto.experiments.runs import RunView
+from tenuto.experiments.runs import RunView, by_age
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.parameters import ABSENT, Changed, changed, plain_side, read_stored
 from tenuto.jobs.result_table import exact_text, flat_result, result_of
@@ -68,6 +68,11 @@ def command(first: str, second: str, workspace: str | None, as_json: bool) -> No
         )
         return
     say(f"{safe(runs[0].name)} and {safe(runs[1].name)}: {counted(len(shared), 'job')} in both")
+    older = min(runs, key=by_age)
+    again = [job for one in shared if _was_run_after(older, job := there[one])]
+    if again:
+        was = "was" if len(again) == 1 else "were"
+        say(f"{len(again)} of them {was} run again after {safe(older.name)}, whose results are not kept")
     for one in code:
         say(f"code: {safe(one.path)} {_arrow(one)}")
     for pair in pairs[:MOST_SHOWN]:
@@ -81,6 +86,10 @@ def command(first: str, second: str, workspace: str | None, as_json: bool) -> No
             say(f"and {len(jobs) - MOST_SHOWN} more only in {safe(run.name)}")
     if len(pairs) > MOST_SHOWN:
         say(f"and {len(pairs) - MOST_SHOWN} more that differ; --json shows all")
+
+
+def _was_run_after(run: RunView, job: Row) -> bool:
+    return run.ended is not None and job.started is not None and job.started > run.ended
 
 
 def _name(job: Row) -> tuple[str, str]:

@@ -265,7 +265,7 @@ SLOW_S = 2.0
 
 
 def check_clusters(settings: Settings) -> Iterator[Check]:
-    """What is known of Slurm here, and of each cluster of the settings."""
+    """The state of Slurm here, and of each cluster of the settings."""
     for name in cluster_names(settings):
         try:
             dialect = dialect_of(name, settings.cluster(name))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import click
@@ -119,37 +120,8 @@ _OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramOptions:
-    """What the command line says of a search of programs."""
-
-    repo: str | None
-    program: str | None
-    evaluator: str | None
-    agent: tuple[str, ...]
-    evaluate: tuple[str, ...]
-    goal: str | None
-    protect: tuple[str, ...]
-    name: str | None
-    workspace: str | None
-    max_total: int | None
-    max_cost: float | None
-    max_seconds: float | None
-    target: float | None
-    direction: str | None
-    threshold: tuple[float, ...]
-    agent_s: float | None
-    evaluate_s: float | None
-    confine: str | None
-    pass_variables: tuple[str, ...]
-    agent_home: str | None
-    measures: str | None
-    cells: str | None
-    ranges: str | None
-    islands: int | None
-    seed: int | None
-    seed_goal: bool | None
-    config: str | None
+class ProgramOptions(SimpleNamespace):
+    """What the command line says of a search of programs: each of the options above, by its name."""
 
     @property
     def is_given(self) -> bool:
@@ -159,7 +131,7 @@ class ProgramOptions:
     @property
     def others(self) -> list[str]:
         """The options that were given and mean nothing without a program."""
-        given = {name.replace("pass_variables", "pass"): getattr(self, name) for name in self.__slots__}
+        given = {name.replace("pass_variables", "pass"): value for name, value in vars(self).items()}
         return [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, ())]
 
 
@@ -255,36 +227,26 @@ def _repository(
     message = config.system_message or ""
     if message and (options.seed_goal or not goal):
         goal = f"{message.rstrip()}\n\n{goal}".strip()
+    shared: dict[str, Any] = {
+        "agent": agents,
+        "weights": weights,
+        "goal": goal,
+        "agent_s": options.agent_s or AGENT_S,
+        "confine": options.confine or "auto",
+        "pass_variables": options.pass_variables,
+        "agent_home": options.agent_home,
+    }
     if options.program is not None:
         program, evaluator = Path(options.program), Path(options.evaluator or "")
-        return program_repository(
-            program,
-            evaluator,
-            directory,
-            agent=agents,
-            weights=weights,
-            goal=goal,
-            config=config,
-            features=measures,
-            agent_s=options.agent_s or AGENT_S,
-            evaluate_s=options.evaluate_s,
-            confine=options.confine or "auto",
-            pass_variables=options.pass_variables,
-            agent_home=options.agent_home,
-        )
+        more: dict[str, Any] = {"config": config, "features": measures, "evaluate_s": options.evaluate_s}
+        return program_repository(program, evaluator, directory, **shared, **more)
     return Repository(
         options.repo or "",
-        agent=agents,
-        weights=weights,
         evaluate=[_words("--evaluate", command) for command in options.evaluate],
-        goal=goal,
         protect=options.protect,
-        agent_s=options.agent_s or AGENT_S,
         evaluate_s=options.evaluate_s or EVALUATE_S,
         thresholds=options.threshold,
-        confine=options.confine or "auto",
-        pass_variables=options.pass_variables,
-        agent_home=options.agent_home,
+        **shared,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json as jsons
+import os.path
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,10 +91,13 @@ def best(name: str, cell: str | None, workspace: str | None, as_json: bool) -> N
         if not rows:
             raise NotFound(f"{name}: no candidate there was evaluated yet")
         artifacts = artifacts_of(store, name, rows[0]["number"]) if len(rows) == 1 else {}
+        here = os.path.dirname(store.database.shown_url) if store.database.is_sqlite else ""
     if as_json:
         print_json(rows if "objectives" in rows[0] else rows[0], None)
         return
     for row in rows:
+        if row["directory"] is not None:  # where it lies; of a shared database, which worker has it
+            row = {**row, "directory": os.path.join(here, row["directory"])}
         for key in _BEST:
             if row.get(key) is not None:
                 click.echo(f"{key:<12}{safe(jsons.dumps(row[key]))}")
@@ -111,6 +115,7 @@ _BEST = (
     "parent",
     "cost",
     "directory",
+    "worker",
 )
 
 

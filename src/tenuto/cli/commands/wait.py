@@ -15,13 +15,13 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import is_filter, job_or_group, kind_option, meant
+from tenuto.cli.chosen_jobs import is_filter, job_or_group, kind_option, meant, question_of
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import note, print_json, say
 from tenuto.cli.options import json_option, notify_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.clock import Clock
-from tenuto.errors import NotFound, TenutoError
+from tenuto.errors import FilterError, NotFound, TenutoError
 from tenuto.jobs.notify import Notice, given_on_command_line, send
 from tenuto.jobs.row import JOBS_FAILED, Group, Row, plain_row
 from tenuto.jobs.source import Feed, Source
@@ -366,12 +366,25 @@ def command(
 
 def _awaited(catalogue: Catalogue, names: Sequence[str], kind: str | None) -> list[Awaited]:
     """The job or group of each name; or the jobs that a filter matches."""
-    if any(map(is_filter, names)):
-        rows = meant(catalogue, names, kind=kind).rows
+    filters = [name for name in names if is_filter(name)]
+    if filters and _is_one_filter(names):
+        filters, names = [*names], ()
+    found = [one for name in names if name not in filters for one in _of_name(catalogue, name, kind)]
+    if filters:
+        rows = meant(catalogue, filters, kind=kind).rows
         if not rows:
-            raise NotFound(f"no job matches {' '.join(names)!r}; `tenuto jobs` lists them")
-        return _of_rows(catalogue, rows)
-    return [awaited for name in names for awaited in _of_name(catalogue, name, kind)]
+            raise NotFound(f"no job matches {' '.join(filters)!r}; `tenuto jobs` lists them")
+        found += _of_rows(catalogue, rows)
+    return found
+
+
+def _is_one_filter(names: Sequence[str]) -> bool:
+    """True if the words are one filter, as a shell divides it where it was not quoted."""
+    try:
+        question_of(names)
+    except FilterError:
+        return len(names) == 1  # it says what is wrong
+    return True
 
 
 def _of_name(catalogue: Catalogue, name: str, kind: str | None) -> list[Awaited]:

@@ -19,7 +19,7 @@ from tenuto.jobs.text import safe
 from tenuto.search.candidate_jobs import gpus_of
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.queues import open_listener
-from tenuto.search.search_run import Interrupts
+from tenuto.search.search_run import SearchInterrupts
 from tenuto.search.store import Store
 from tenuto.search.worker_loop import WorkerLoop
 from tenuto.settings import Settings, load_settings
@@ -85,7 +85,7 @@ class WorkerProcess:
         def say(text: str) -> None:
             self._say(f"worker {loop.name}: {text}")
 
-        with Interrupts(
+        with SearchInterrupts(
             say,
             (loop.drain, "nothing more is claimed; waiting for what runs (again: stop it)"),
             (loop.abandon, "stopping what runs, and giving it back"),

@@ -320,11 +320,6 @@ class Tracked:
             self._asked[launch.nonce] = self._machine.clock.monotonic()
             return attempt
 
-    def keep(self, attempt: TrackedAttempt) -> None:
-        """Follows an attempt that may have been let go."""
-        with self.lock:
-            self._attempts[attempt.launch.nonce] = attempt
-
     def let_go(self, attempt: TrackedAttempt) -> None:
         """A process of the attempt was closed; one without any, and with nothing to tell, is dropped."""
         with self.lock:
@@ -352,13 +347,13 @@ class Tracked:
         """Records that an attempt is to end."""
         with self.lock:
             attempt.ending = max(attempt.ending, ending)
-            self.keep(attempt)
+            self._attempts[attempt.launch.nonce] = attempt  # which may have been let go
 
     def end_again(self, attempt: TrackedAttempt) -> None:
         """Asks for the end of an attempt again: the system was told, and did not hear it."""
         with self.lock:
             attempt.told = EndRequest.NONE
-            self.keep(attempt)
+            self._attempts[attempt.launch.nonce] = attempt  # which may have been let go
 
     @contextmanager
     def listening(self, attempt: TrackedAttempt, tell: Callable[[], None]) -> Iterator[None]:

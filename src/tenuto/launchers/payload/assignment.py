@@ -13,12 +13,15 @@ from tenuto.launchers.payload.report import ReportWriter
 from tenuto.light import late
 
 if TYPE_CHECKING:
+    import json
+
     from tenuto.launchers.payload import failures, limits, python_task
     from tenuto.launchers.payload.limits import MemoryLimit
     from tenuto.workspace import layout, machine
     from tenuto.workspace.layout import JobPaths, Layout
     from tenuto.workspace.ports import Machine
 else:
+    json = late("json")
     failures = late("tenuto.launchers.payload.failures")
     limits = late("tenuto.launchers.payload.limits")
     python_task = late("tenuto.launchers.payload.python_task")
@@ -28,8 +31,6 @@ else:
 CANNOT_EXECUTE = 126
 NOT_FOUND = 127
 _KILL = 9
-_ENDLESS = "-"
-_NOBODY = "-"
 
 
 class Preloaded(Protocol):
@@ -97,42 +98,14 @@ class Assignment:
         """What another process makes an equal assignment of."""
         return {name: getattr(self, name) for name in self.__slots__ if name not in ("_machine", "preloaded")}
 
-    def arguments(self) -> list[str | bytes]:
-        """For the command line of a fresh interpreter, which may decode it otherwise than this one."""
-        return [
-            self.directory,
-            self.script_name,
-            self.workspace,
-            self.task_id.encode(),
-            self.job_id.encode(),
-            str(self.attempt),
-            _ENDLESS if self.deadline is None else repr(self.deadline),
-            (self.owner or _NOBODY).encode(),
-        ]
+    def argument(self) -> str:
+        """For the command line of a fresh interpreter, which may decode other text than ASCII otherwise."""
+        return json.dumps(self.fields())
 
     @classmethod
-    def from_arguments(
-        cls,
-        directory: str,
-        script_name: str,
-        workspace: str,
-        task_id: str,
-        job_id: str,
-        attempt: str,
-        deadline: str,
-        owner: str,
-    ) -> Assignment:
-        """What `arguments` gave."""
-        return cls(
-            directory,
-            script_name,
-            workspace,
-            _utf8(task_id),
-            _utf8(job_id),
-            int(attempt),
-            None if deadline == _ENDLESS else float(deadline),
-            owner=None if owner == _NOBODY else _utf8(owner),
-        )
+    def from_argument(cls, text: str) -> Assignment:
+        """What `argument` gave."""
+        return cls(**json.loads(text))
 
     @property
     def machine(self) -> Machine:
@@ -150,11 +123,11 @@ class Assignment:
 
 
 def be_payload(
-    runner: str, report: str, descendants: str, memory_bytes: str, nonce: str, *arguments: str
+    runner: str, report: str, descendants: str, memory_bytes: str, nonce: str, argument: str
 ) -> int:
     """Become the payload in a fresh interpreter that the runner started; the exit code for this process."""
     live_no_longer_than(int(runner))
-    assignment = Assignment.from_arguments(*arguments)
+    assignment = Assignment.from_argument(argument)
     reporter = ReportWriter(int(report))
     try:
         settle_in(
@@ -185,7 +158,3 @@ def settle_in(directory: str, *, memory: MemoryLimit | None, report: int, descen
     # All that the payload ever starts holds the second byte of the lock file, unless it closes it on purpose.
     os.set_inheritable(descendants, True)
     os.chdir(directory)
-
-
-def _utf8(argument: str) -> str:
-    return os.fsencode(argument).decode()

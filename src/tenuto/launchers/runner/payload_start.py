@@ -143,8 +143,8 @@ def payload_arguments(
     descendants: int,
     memory_bytes: int | None,
     nonce: str,
-) -> list[str | bytes]:
+) -> list[str]:
     """The command line of a payload in a fresh interpreter, as `be_payload` reads it."""
     memory = "" if memory_bytes is None else memory_bytes
     settling = map(str, (runner, report, descendants, memory, nonce))
-    return [python, *PLAIN, ENTRY, "--payload", *settling, *assignment.arguments()]
+    return [python, *PLAIN, ENTRY, "--payload", *settling, assignment.argument()]

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from tenuto.launchers.warm.import_watch import ImportQuestions
+from tenuto.launchers.warm.import_watch import STANDARD, ImportQuestions
 
-_STANDARD = f"{os.path.dirname(os.__file__)}/"
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _MOST = 100_000
 """Objects looked at: a module that holds more than that holds data, not generators."""
@@ -28,7 +27,7 @@ def is_installed(module: ModuleType) -> bool:
         return True
     name = str(getattr(module, "__name__", ""))
     return (
-        file.startswith(_STANDARD)
+        file.startswith(STANDARD)
         or any(part in file for part in _INSTALLED)
         or name.partition(".")[0] == "tenuto"
     )
@@ -93,9 +92,7 @@ def why_unfit(then: Before, asked: ImportQuestions, memory_limit: int = MEMORY_L
         lambda: keeps_files_open(then),
         lambda: _handles_signals(then),
         lambda: _has_random_numbers_of_its_own(then),
-        lambda: (
-            asked.directory and f"asks for the working directory while it is imported ({asked.directory})"
-        ),
+        lambda: _asks_where_it_is(asked),
         lambda: too_large(memory_limit),
     ]
     return next((why for rule in rules if (why := rule())), None)
@@ -119,11 +116,13 @@ def why_not_ahead(then: Before, asked: ImportQuestions) -> str | None:
     rules: list[Callable[[], str | None]] = [
         _starts_processes,
         lambda: _handles_signals(then),
-        lambda: (
-            asked.directory and f"asks for the working directory while it is imported ({asked.directory})"
-        ),
+        lambda: _asks_where_it_is(asked),
     ]
     return next((why for rule in rules if (why := rule())), None)
+
+
+def _asks_where_it_is(asked: ImportQuestions) -> str | None:
+    return asked.directory and f"asks for the working directory while it is imported ({asked.directory})"
 
 
 def _uses_gpu(then: Before) -> str | None:

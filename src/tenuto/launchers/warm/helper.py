@@ -11,6 +11,7 @@ from signal import SIGKILL
 from socket import AF_UNIX, SOCK_SEQPACKET, socketpair
 from typing import Any
 
+from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.terms import ENTRY, SIGNALS
 from tenuto.launchers.warm.wire import send
 from tenuto.workspace.ports import Machine
@@ -95,3 +96,18 @@ def watched(machine: Machine, pid: int) -> PidfdHandle:
         raise
     own = machine.processes.own()._replace(pid=pid, start_time=0)
     return PidfdHandle(machine.processes.identify(pid) or own, fd)
+
+
+def order_of(
+    order: StartOrder, changes: Mapping[str, str | None], why_fresh: str | None, ready: int
+) -> tuple[dict[str, Any], list[int]]:
+    """What a helper is told of the job that it is to run, and the descriptors that go with it."""
+    content = {
+        "directory": order.paths.directory,
+        "script_name": order.paths.script_name,
+        "nonce": order.launch.nonce,
+        "environment": changes,
+        "why_fresh": why_fresh,
+    }
+    locks = (lock.fileno() for lock in order.locks)
+    return content, [*locks, ready, *(token.fileno() for token in order.tokens)]

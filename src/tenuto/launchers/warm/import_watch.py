@@ -11,8 +11,8 @@ from types import FrameType
 from typing import Any
 
 _PATHS = frozenset({"posixpath", "genericpath", "pathlib", "os"})
-_STANDARD = f"{os.path.dirname(os.__file__)}/"
-_PACKAGES = f"{_STANDARD}site-packages/"
+STANDARD = f"{os.path.dirname(os.__file__)}/"
+PACKAGES = f"{STANDARD}site-packages/"
 _IDLE_QUESTIONS = ("rich",)
 """Packages that ask for the working directory on import, and use the answer for nothing that a job sees."""
 
@@ -76,7 +76,7 @@ def _asker(frame: FrameType | None) -> str | None:
     if frame is None:
         return None
     file = frame.f_code.co_filename
-    if file.startswith(("<frozen", _STANDARD)) and not file.startswith(_PACKAGES):
+    if file.startswith(("<frozen", STANDARD)) and not file.startswith(PACKAGES):
         return None
     name = str(frame.f_globals.get("__name__"))
     return None if name.partition(".")[0] in _IDLE_QUESTIONS else name

@@ -10,12 +10,12 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from signal import SIGKILL
-from typing import Any
+from typing import Any, NamedTuple
 
 from tenuto.launchers.local import Readable, resolve
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.terms import BARE, PLAIN, READY
-from tenuto.launchers.warm.helper import Helper, retire
+from tenuto.launchers.warm.helper import Helper, order_of, retire
 from tenuto.launchers.warm.needs import Needs
 from tenuto.launchers.warm.wire import close_all, receive, send
 
@@ -31,12 +31,11 @@ class NotSent(ParentGone):
     """It had ended before it was asked."""
 
 
-class Answer:
+class Answer(NamedTuple):
     """What a parent said: `content`, and the pidfd of a runner if it forked one."""
 
-    def __init__(self, content: Mapping[str, Any], pidfd: int | None) -> None:
-        self.content = content
-        self.pidfd = pidfd
+    content: Mapping[str, Any]
+    pidfd: int | None
 
 
 def retire_all(parents: OrderedDict[Needs, WarmParent]) -> None:
@@ -94,19 +93,8 @@ class WarmParent(Helper):
         """
         self._orders += 1
         number = self._orders
-        content = {
-            "number": number,
-            "directory": order.paths.directory,
-            "script_name": order.paths.script_name,
-            "nonce": order.launch.nonce,
-            "environment": changes,
-            "why_fresh": why_fresh,
-        }
-        descriptors = [
-            *(lock.fileno() for lock in order.locks),
-            ready,
-            *(token.fileno() for token in order.tokens),
-        ]
+        told, descriptors = order_of(order, changes, why_fresh, ready)
+        content = {"number": number, **told}
         loop = asyncio.get_running_loop()
         give_up = loop.time() + takes_s
         answer: asyncio.Future[Answer] = loop.create_future()

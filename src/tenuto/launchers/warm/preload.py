@@ -17,7 +17,7 @@ from tenuto.launchers.payload import (
     python_task,
 )
 from tenuto.launchers.warm import fork_safety
-from tenuto.launchers.warm.import_watch import ImportQuestions
+from tenuto.launchers.warm.import_watch import PACKAGES, STANDARD, ImportQuestions
 from tenuto.tasks.code import code_of, file_digest
 from tenuto.tasks.location import Location, be_process_of_a_job, find_class
 from tenuto.tasks.ports import current_job
@@ -28,8 +28,6 @@ from tenuto.tasks.schema import schema_of
 
 
 _EVERY_S = 0.1
-_STANDARD = f"{os.path.dirname(os.__file__)}/"
-_PACKAGES = f"{_STANDARD}site-packages/"
 _TICK_NS = 10_000_000
 """The time of a file's change is as coarse as the kernel's clock."""
 
@@ -61,7 +59,7 @@ def _files(modules: list[ModuleType]) -> set[str]:
     return {
         file
         for file in files
-        if isinstance(file, str) and (not file.startswith(_STANDARD) or file.startswith(_PACKAGES))
+        if isinstance(file, str) and (not file.startswith(STANDARD) or file.startswith(PACKAGES))
     }
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from tenuto.launchers.local import LocalProcess
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.terms import BARE
-from tenuto.launchers.warm.helper import Helper, retire, watched
+from tenuto.launchers.warm.helper import Helper, order_of, retire, watched
 from tenuto.launchers.warm.needs import Needs, ProcessVariables
 from tenuto.launchers.warm.parent import changed_variables
 from tenuto.launchers.warm.wire import MessageTooLong, receive, send
@@ -72,19 +72,11 @@ class Spare(Helper):
         self, launcher: str, order: StartOrder, environment: ProcessVariables, why_fresh: str
     ) -> LocalProcess | None:
         """Make it the runner of a job; None if it cannot be, and nothing was started. It is used up then."""
-        content = {
-            "directory": order.paths.directory,
-            "script_name": order.paths.script_name,
-            "nonce": order.launch.nonce,
-            "environment": changed_variables(self.environment.variables, environment.variables),
-            "why_fresh": why_fresh,
-        }
         ready, ready_there = os.pipe()
         os.set_blocking(ready, False)
-        locks = (lock.fileno() for lock in order.locks)
-        tokens = (token.fileno() for token in order.tokens)
+        changes = changed_variables(self.environment.variables, environment.variables)
         try:
-            send(self._socket, content, [*locks, ready_there, *tokens])
+            send(self._socket, *order_of(order, changes, why_fresh, ready_there))
         except (*_GONE, BlockingIOError, MessageTooLong):
             os.close(ready)
             return None

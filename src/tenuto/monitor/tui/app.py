@@ -65,7 +65,7 @@ STYLES = {
     "scheduled": Style(color="blue"),
     "unscheduled": Style(dim=True),
 }
-"""The words of a style; the colours are those of the user's own palette."""
+"""The words of a style; the colours are the user's own palette's."""
 _PLAIN = Style()
 
 T = TypeVar("T")

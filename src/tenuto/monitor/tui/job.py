@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import NotFound
 from tenuto.jobs.drawing import spark_line
-from tenuto.jobs.text import duration, safe, truncate
+from tenuto.jobs.text import duration, safe, size_text, truncate
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, bar, fitted, rule, span, spread
@@ -101,7 +101,8 @@ def facts(
     for curve in curves[:_MOST_CURVES]:
         known = [value for value in curve["values"] if value is not None]
         name = curve["name"].removeprefix(SYSTEM)
-        words = f" {number(curve['last'])}  min {number(curve['min'])}  max {number(curve['max'])}"
+        said = [_in_units(curve["name"], curve[which]) for which in ("last", "min", "max")]
+        words = f" {said[0]}  min {said[1]}  max {said[2]}"
         cells = max(min(_CURVE_CELLS, room - LABEL - 40), 8)
         fact(truncate(safe(name), LABEL - 1), span(spark_line(known, cells), "running"), words)
     fact("alarm", span(job["alarm"] or "", "alarm"))
@@ -163,6 +164,13 @@ def _energy(job: shapes.JobDetail) -> str:
     return f"{energy(used)}{grams}" + (f" · {carbon['region']}" if carbon.get("region") else "")
 
 
+def _in_units(name: str, value: float | None) -> str:
+    """A value of a metric, as people read it: what runners measured has units."""
+    if value is None or not name.startswith(SYSTEM) or name == f"{SYSTEM}cpu":
+        return number(value)
+    return size_text(int(value)) if name.endswith("memory") and "host" not in name else percent(value)
+
+
 def ask_search(host: Host, log: LogPane) -> None:
     """Ask for a text, and go to the last line of a log that has it."""
 
@@ -186,11 +194,10 @@ class JobPage(View):
         self.why: shapes.Why | None = None
         self.curves: Sequence[shapes.Curve] = ()
         self.log = LogPane()
-        self.log.show(job["key"])
+        self.log.begin(job)
         self.is_zoomed = zoomed
         self.shows_events = False
         self._is_stale = True
-        self._is_first = True
 
     # The provider
 
@@ -202,12 +209,11 @@ class JobPage(View):
         if answer.job is not None:
             self.detail, self.why, self.curves = answer.job, answer.why, answer.curves or ()
             self.job = answer.job
+        shown = self.log.stream
         self.log.trouble = answer.trouble
         self.log.take(answer.part)
-        if self._is_first and self.job["state"] == "error" and answer.part and not answer.part["text"]:
-            self.log.show(self.job["key"], "err")  # a job that failed without a word on `out`
+        if self.log.stream != shown:
             self.host.renew()
-        self._is_first = False
 
     def told(self) -> None:
         self._is_stale = True

@@ -33,6 +33,8 @@ class LogPane:
     def __init__(self) -> None:
         self.key: str | None = None
         self.stream = "out"
+        self._may_turn = False
+        """The stream was not chosen by a person."""
         self.follows = True
         self.has_ended = False
         self._lines: list[str] = []
@@ -48,6 +50,12 @@ class LogPane:
         self._match: int | None = None
         """The number of the line that the search is at."""
         self.trouble = ""
+
+    def begin(self, job: shapes.Job | None) -> None:
+        """The log of another job: of a failed one its errors, or what it printed if there are none."""
+        has_failed = job is not None and job["state"] == "error"
+        self.show(job["key"] if job is not None else None, "err" if has_failed else "out")
+        self._may_turn = has_failed
 
     def show(self, key: str | None, stream: str | None = None) -> None:
         """Another job, or another stream of it."""
@@ -88,6 +96,10 @@ class LogPane:
     def take(self, part: shapes.LogPart | None) -> None:
         """The new text; a log that was replaced by a new attempt begins again."""
         if part is None or part["key"] != self.key or part["stream"] != self.stream:
+            return
+        if self._may_turn and not part["next"] and part["ended"]:
+            self.show(self.key, "out")
+            self._may_turn = False
             return
         is_next = self._next is not None and part["attempt"] == self._attempt and part["offset"] == self._next
         if self._next is not None and not is_next:
@@ -197,6 +209,7 @@ class LogPane:
         elif key in ("n", "N") and self._sought:
             self._step(1 if key == "n" else -1)
         elif key == "e":
+            self._may_turn = False
             self.show(self.key, "err" if self.stream == "out" else "out")
         else:
             return False

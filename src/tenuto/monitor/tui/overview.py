@@ -171,7 +171,7 @@ def failure_line(one: shapes.Failure, room: int) -> Line:
 
 
 UNOWNED = "unowned"
-"""In place of a key: what is said of all jobs that no live run owns."""
+"""In place of a key: stands for all jobs that no live run owns."""
 
 
 def alarm_line(one: tuple[str, str], room: int) -> Line:

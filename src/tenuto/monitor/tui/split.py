@@ -105,15 +105,18 @@ class SplitView(JobsView):
             self._detail = answer.job.job or self._detail
             self._why = answer.job.why or self._why
             self._log.trouble = answer.job.trouble
+            shown = self._log.stream
             self._log.take(answer.job.part)
+            if self._log.stream != shown:
+                self.host.renew()
         self._look_at_chosen()
 
     def _look_at_chosen(self) -> None:
-        """The log and the facts are those of the row under the cursor."""
+        """The log and the facts belong to the row under the cursor."""
         chosen = self.listing.chosen
         key = chosen["key"] if chosen is not None else None
         if key != self._log.key:
-            self._log.show(key)
+            self._log.begin(chosen)
             self._detail = self._why = None
             self.host.renew()
 

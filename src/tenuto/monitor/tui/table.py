@@ -25,7 +25,7 @@ class Column(NamedTuple, Generic[R]):
     text: Callable[[R], str]
     right: bool = False
     rank: int = 0
-    """In a narrow window the column of the highest rank is left out first; those of rank 0 stay."""
+    """In a narrow window the column of the highest rank is left out first; columns of rank 0 stay."""
     grows: bool = False
     """True if the column takes the cells that are left; `room` is the least it needs."""
     style: Callable[[R], str] = lambda row: ""
@@ -48,7 +48,7 @@ def placed(columns: Sequence[Column[R]], room: int) -> list[tuple[Column[R], int
 
 
 def header(columns: Sequence[tuple[Column[R], int]], sort: str = "") -> Line:
-    """The labels of columns; the one that rows are sorted by has a sign."""
+    """The labels of columns; the column of the order has a sign."""
     name, mark = sort.removeprefix("-"), "▼" if sort.startswith("-") else "▲"
     content: Line = []
     for place, (column, room) in enumerate(columns):

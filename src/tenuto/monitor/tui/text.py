@@ -108,10 +108,11 @@ def key_name(key: str) -> str:
 
 
 def group_glyph(group: shapes.Group) -> str:
-    """▶ at work, ✗ with failures, ✓ else."""
+    """▶ at work, ✗ with failures or without a driver though jobs are left, ✓ else."""
     if group["live"]:
         return GLYPHS["running"]
-    has_failed = group["counts"].get("error", 0) or re.search("fail|error|lost|interrupt", group["state"])
+    is_stopped = group["take_up"] or re.search("fail|error|lost|interrupt", group["state"])
+    has_failed = is_stopped or group["counts"].get("error", 0)
     return GLYPHS["error" if has_failed else "done"]
 
 

@@ -290,7 +290,7 @@ def _add_views(app: FastAPI, provider: LocalProvider) -> None:
         points: Annotated[int, Query(ge=FEWEST_POINTS, le=MOST_POINTS)] = 1000,
         since: Annotated[float | None, Query(allow_inf_nan=False)] = None,
         limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 200,
-        packed: MaybeText = None,
+        packed: Literal["steps", "times"] | None = None,
     ) -> Response:
         found = provider.metrics(key, group, filter, name, points, since, limit)
         if packed is not None:
@@ -345,6 +345,8 @@ def _add_notes(app: FastAPI, monitor: Monitor) -> None:
     def note(body: Annotated[NoteBody, Body()]) -> Response:
         if monitor.provider.read_only:
             raise NotAllowed("this server only shows: start `tenuto ui` without --read-only to write notes")
+        if (body.note or body.pinned) and not monitor.provider.has_group(body.group):
+            raise NotFound(f"there is no run, service or search {body.group!r:.200} to write a note on")
         return Json({"notes": monitor.notes.write(body.group, body.note, body.pinned)})
 
 

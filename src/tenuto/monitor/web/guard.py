@@ -42,12 +42,12 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Guard:
-    """Lets through to an application only requests that may pass."""
+    """Lets through to an application only allowed requests."""
 
     def __init__(
         self, app: App, sessions: Sessions, *, cookie: str, hosts: Collection[str], bearer: str
     ) -> None:
-        """`hosts`: the names by which the server may be called, besides those of loopback.
+        """`hosts`: the names by which the server may be called, besides loopback's names.
 
         `bearer`: the secret of the registration file, which may ask for codes.
         """

@@ -1,5 +1,5 @@
 """The stream of changes as server-sent events, and the frames it is made of.
-A client gets state, not history: one that reads slowly costs nothing, and one that comes back misses nothing.
+A client gets state, not history: a slow client costs nothing, and a returning one misses nothing.
 """
 
 from __future__ import annotations

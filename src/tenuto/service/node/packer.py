@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, NamedTuple
 
-from tenuto.service.archive import Bounds, Packed, PackingStopped, Source, write_zip
+from tenuto.service.archive import Packed, PackingStopped, ResultBounds, Source, write_zip
 from tenuto.service.names import OWN_DIRECTORY
 from tenuto.service.node.payloads import PayloadRow
 from tenuto.service.places import private, remove_quietly, synced
@@ -59,7 +59,12 @@ class Place(NamedTuple):
 
 
 def source(
-    place: Place, facts: Mapping[str, Any], uid: int | None, moment: float, log_bytes: int, bounds: Bounds
+    place: Place,
+    facts: Mapping[str, Any],
+    uid: int | None,
+    moment: float,
+    log_bytes: int,
+    bounds: ResultBounds,
 ) -> Source:
     """The packed files of a payload."""
     owners = None if uid is None else frozenset({uid})

@@ -29,8 +29,8 @@ from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import GpuToken, TokenDependency
 from tenuto.service.archive import (
-    Bounds,
     PackingStopped,
+    ResultBounds,
     ResultTooLarge,
     Source,
     measured,
@@ -415,7 +415,7 @@ class PayloadRunner:
         facts = facts_of(row, end[0].value, *end[1:])
         moment = self.workshop.machine.clock.now().timestamp()
         uid = self.workshop.sandbox.uid_of(row.id)
-        return source(place, facts, uid, moment, terms.limits.log_bytes, Bounds(terms.max_result_bytes))
+        return source(place, facts, uid, moment, terms.limits.log_bytes, ResultBounds(terms.max_result_bytes))
 
     def partial(self, row: PayloadRow) -> Source:
         """The packed files of a payload as it is now."""

@@ -198,16 +198,8 @@ async def download_partial(request: Request, id: JobId, front: FrontOf, principa
     row = await front.operations.get(id, principal)
     if row.state in (ServiceState.QUEUED, ServiceState.PROCESSING):
         raise not_started(row)
-    if row.state is ServiceState.CLEANED:
-        raise cleaned(row)
     if row.state.is_final:
-        descriptor = await front.parts.files(open_result, front.parts.place(row).result)
-        if descriptor is None or row.result_sha256 is None:
-            if descriptor is not None:
-                await front.parts.files(os.close, descriptor)
-            elif row.result_sha256 is not None:  # the cleaner was just here
-                raise cleaned(row)
-            raise no(ErrorCode.NOT_STARTED, "The job left no files", row)
+        descriptor = await _result(front, row)
         principal.acted("downloaded", row.id)
         return ResultResponse(descriptor, row)
     answer = await _partial(front, row)
@@ -265,12 +257,19 @@ async def _ended(front: Front, id: int, principal: Principal) -> tuple[JobRow, i
         raise no(
             ErrorCode.NOT_STARTED, f"The job has not ended; {partial} has its files as they are now", row
         )
+    return row, await _result(front, row)
+
+
+async def _result(front: Front, row: JobRow) -> int:
+    """A descriptor of the result of a job that has ended."""
     if row.state is ServiceState.CLEANED:
         raise cleaned(row)
-    descriptor = await front.parts.files(open_result, front.parts.place(row).result)
-    if descriptor is None:
+    if row.result_sha256 is None:
         raise no(ErrorCode.NOT_STARTED, "The job left no files", row)
-    return row, descriptor
+    descriptor = await front.parts.files(open_result, front.parts.place(row).result)
+    if descriptor is None:  # the cleaner was just here
+        raise cleaned(row)
+    return descriptor
 
 
 async def _read(found: ArchivedFile) -> AsyncGenerator[bytes]:

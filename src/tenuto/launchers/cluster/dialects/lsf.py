@@ -57,13 +57,14 @@ class LsfDialect(Dialect):
     cancel_words = ("bkill", "{ids}")
     signal_words = ("bkill", "-s", "TERM", "{ids}")
     kill_words = ("bkill", "-s", "KILL", "{ids}")
+    throttle_words = ("%{n}",)
     ours = ("-J", "-o", "-oo", "-e", "-eo", "-K", "-I", "-r", "-rn", "-cwd")
     foreign_variables = ("LSB_",)
     array_blanks = ("{name}",)
 
     def submit(self, job: JobScript) -> SubmissionAnswer:
-        name = f"{job.name}[1-{job.jobs}]" if job.jobs > 1 else job.name
-        return super().submit(job._replace(name=name))
+        array = f"[1-{job.jobs}]{''.join(self._throttle())}" if job.jobs > 1 else ""
+        return super().submit(job._replace(name=job.name + array))
 
     def read_list(self, text: str) -> list[QueueRow]:
         records = (self.read_json(text) or {}).get("RECORDS", [])

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tenuto.errors import InvalidSetting
 from tenuto.launchers.cluster.dialect import (
@@ -34,23 +33,9 @@ _CLUSTERS = "SLURM_CLUSTERS"
 _HEADING = "CLUSTER: "
 _ID = re.compile(r"(?:(?P<before>[^\W\d]\w*?)_)?(?P<number>\d+)(?P<index>_\d+)?(?:;(?P<after>\S+))?")
 _AT = re.compile(r"@[^_]*")
+_PARTITION = 5
+"""Fields that are asked of each."""
 _FIELDS = "JobArrayID:|,State:|,Reason:|,EndTime:|,exit_code:|,Name:|"
-
-
-class Partition(NamedTuple):
-    """A part of the cluster, as sinfo shows it."""
-
-    name: str
-    cores: str
-    memory_mb: str
-    time_limit: str
-    gpus: str
-    state: str
-    nodes: str
-
-    def __str__(self) -> str:
-        gpus = "" if self.gpus == "(null)" else f", {self.gpus}"
-        return f"{self.name} ({self.nodes} nodes, {self.cores} cores, {self.time_limit}{gpus})"
 
 
 class SlurmDialect(Dialect):
@@ -171,10 +156,13 @@ class SlurmDialect(Dialect):
 
     def offers(self) -> str:
         version = self.configuration().get("SLURM_VERSION", "?")
-        done = self.asked(["sinfo", "-h", "-o", "%R|%c|%m|%l|%G|%a|%D"])
-        rows = (line.split("|") for line in done.stdout.splitlines())
-        found = [Partition(*row) for row in rows if len(row) == len(Partition._fields)]
-        return f"Slurm {version}: {', '.join(map(str, found))}"
+        done = self.asked(["sinfo", "-h", "-o", "%R|%D|%c|%l|%G"])
+        rows = [row for line in done.stdout.splitlines() if len(row := line.split("|")) == _PARTITION]
+        found = [
+            f"{name} ({nodes} nodes, {cores} cores, {limit}{'' if gpus == '(null)' else f', {gpus}'})"
+            for name, nodes, cores, limit, gpus in rows
+        ]
+        return f"Slurm {version}: {', '.join(found)}"
 
     def why_refused(self, arguments: Sequence[str]) -> str | None:
         done = self.run([self.submit_words[0], "--test-only", *arguments], ASK_S, "#!/bin/sh\n")

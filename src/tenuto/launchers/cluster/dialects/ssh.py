@@ -274,7 +274,8 @@ DIALECT = SshDialect
 
 def _host(name: str, text: str) -> SshHost:
     host, _, slots = text.rpartition(":") if ":" in text else (text, "", "1")
-    is_host = host and host.isprintable() and not host.startswith("-") and not set(host) & set(" /'\"")
+    is_host = host and host.isprintable() and not set(host) & set(" /'\"")
+    is_host = is_host and host[0] != "-" and host[-1] != ":"
     if not is_host or not slots.isdecimal() or not int(slots):
         raise InvalidSetting(f'clusters.{name}.hosts: {text!r} is no host with its slots, such as "a:4"')
     return SshHost(host, int(slots))

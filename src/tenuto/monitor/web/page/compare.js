@@ -47,7 +47,7 @@ export async function compare({ main, query }) {
     plots = found.names.map((name) => {
       const plot = new CurvePlot(name, 200);
       plot.show(found.jobs.flatMap((job) => job.curves.filter((one) => one.name === name).map((one) =>
-        ({ key: job.key, label: nameOfKey(job.key), colour: COLOURS[keys.indexOf(job.key) % COLOURS.length] ?? "", x: one.steps, y: one.values, raw: one.values }))), {});
+        ({ key: job.key, label: nameOfKey(job.key), colour: COLOURS[keys.indexOf(job.key) % COLOURS.length] ?? "", x: one.steps, y: one.values, raw: one.values }))), { name });
       return plot;
     });
     put(curves, plots.map((plot) => h("section", { class: "card", "aria-label": plot.label }, h("h2", {}, plot.label), plot.element)));

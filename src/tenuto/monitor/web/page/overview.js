@@ -63,12 +63,11 @@ export async function overview({ main, about }) {
   };
   await load();
   put(
-    main, h("h1", {}, "Overview"), where, cards, folded_,
+    main, h("h1", {}, "Overview"), where, alarms, cards, folded_,
     h("div", { class: "columns three" },
       folded("Now running", running, more),
       folded("Failures by cause", failures),
       folded("Waiting", waiting)),
-    alarms,
   );
   const again = throttled(() => load().catch(() => undefined), 500);
   return { delta: again, reset: again };
@@ -81,7 +80,7 @@ export async function overview({ main, about }) {
 function attentionOf(group, notes) {
   if (notes[group.group]?.pinned) return 0;
   if (group.live) return group.counts.error ? 1 : 2;
-  const isBad = (group.kind === "experiment" && group.counts.error > 0) || /fail|error|lost|interrupt/i.test(group.state);
+  const isBad = group.take_up || (group.kind === "experiment" && group.counts.error > 0) || /fail|error|lost|interrupt/i.test(group.state);
   const age = Date.now() - Date.parse(group.ended ?? group.started ?? "");
   return isBad && age < 7 * 86400e3 ? 3 : 4;
 }
@@ -115,7 +114,7 @@ function cardOf(group, noted, write) {
   /** @param {Group} now */
   const update = (now) => {
     const { note: words, pinned } = noted();
-    const news = JSON.stringify([now.counts, now.state, now.live, Math.round(now.eta_s ?? -1), now.known, now.message, now.services, words, pinned, notRun]);
+    const news = JSON.stringify([now.counts, now.state, now.live, now.take_up, Math.round(now.eta_s ?? -1), now.known, now.message, now.services, words, pinned, notRun]);
     if (news === drawn) return;
     drawn = news;
     pin?.setAttribute("aria-pressed", String(pinned));
@@ -127,7 +126,7 @@ function cardOf(group, noted, write) {
     const isOpen = now.kind !== "experiment" && now.live;
     put(
       facts,
-      h("b", {}, isOpen ? `${short(now.counts.done)} done, open` : now.live ? `${short(now.counts.done)} of ${short(now.total)}` : `ended: ${short(now.counts.done)} of ${short(now.total)}`),
+      h("b", {}, isOpen ? `${short(now.counts.done)} done, open` : now.live ? `${short(now.counts.done)} of ${short(now.total)}` : `${now.take_up ? "stopped" : "ended"}: ${short(now.counts.done)} of ${short(now.total)}`),
       now.known < now.total && now.live ? ` (${short(now.known)} seen) ` : " ",
       countMarks({ ...now.counts, done: 0, error: 0 }, (one) => address("jobs", { group: now.group, filter: `state=${one}` })),
       now.counts.error > notRun && h("a", { class: "chip", href: address("jobs", { group: now.group, filter: notRun ? "state=error and reason!=dependency" : "state=error" }) }, stateMark("error", `${short(now.counts.error - notRun)} failed`)),

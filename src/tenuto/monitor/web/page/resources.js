@@ -141,7 +141,7 @@ function carbonTables(carbon) {
   const grams = (kg) => (kg === undefined || kg === null ? UNKNOWN : `${Number((kg * 1000).toPrecision(3))} g`);
   if (!carbon.groups.length && !carbon.tasks.length) return none("Nothing was measured.");
   return [
-    plainTable("Energy by run", ["run", "energy", "CO2", "measured", "region"], carbon.groups.map((one) =>
+    plainTable("Energy by run", ["run", "energy", "CO2", "measured", "region"], carbon.groups.filter((one) => one.measured > 0).map((one) =>
       [one.group.slice(one.group.indexOf(":") + 1), energy(one.energy_kwh), grams(one.co2_kg), `${short(one.measured)} of ${short(one.of)}`, one.region ?? ""]), new Set([1, 2, 3])),
     plainTable("Energy by task", ["task", "energy", "CO2", "jobs"], carbon.tasks.map((one) =>
       [one.task, energy(one.energy_kwh), grams(one.co2_kg), short(one.jobs)]), new Set([1, 2, 3])),

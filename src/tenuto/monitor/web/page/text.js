@@ -136,7 +136,7 @@ export function nameOfKey(key) {
  * @param {Group} group
  */
 export const groupGlyph = (group) =>
-  group.live ? "▶" : (group.kind === "experiment" && group.counts.error > 0) || /fail|error|lost|interrupt/i.test(group.state) ? "✗" : "✓";
+  group.live ? "▶" : group.take_up || (group.kind === "experiment" && group.counts.error > 0) || /fail|error|lost|interrupt/i.test(group.state) ? "✗" : "✓";
 
 /** @param {string} kind what a group is called: a run, a service or a search */
 export const kindWord = (kind) => (kind === "service" || kind.startsWith("service:") ? "Service" : kind === "search" || kind.startsWith("search:") ? "Search" : "Run");

@@ -20,7 +20,7 @@ export interface Group {
   group: string; kind: string; name: string; run: string | null; state: string; live: boolean;
   started: string | null; ended: string | null; host: string | null; pid: number | null; message: string | null;
   carbon: Energy | null; counts: Record<State, number>; total: number; known: number; eta_s: number | null;
-  services: Service[];
+  services: Service[]; take_up: string | null;
 }
 
 export interface Energy { co2_kg?: number; energy_kwh?: number; duration_s?: number; region?: string }
