@@ -206,8 +206,8 @@ def keep_result(
 ) -> Marker:
     """The marker with the result in it if it is small; a larger one is written to a file of its own first.
 
-    A result that does not fit the disk is not kept; its job is done. Raises `TypeError` or `ValueError` for
-    a value that JSON cannot say.
+    A result that does not fit the disk is not kept, and its job is done. Raises `TypeError` or `ValueError`
+    for a result that JSON cannot say.
     """
     if result is None:
         return marker

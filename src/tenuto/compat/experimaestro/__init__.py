@@ -147,7 +147,7 @@ def duration(timespec: str | int) -> tenuto.Requirement:
     return tenuto.Requirement.parse(f"duration={timespec}{unit}")
 
 
-class ContextPathGenerator(tenuto.PathGenerator):
+class _PathGenerator(tenuto.PathGenerator):
     """Tenuto's `PathGenerator`; a function is given what their functions are: a context, and the config."""
 
     __slots__ = ()
@@ -206,7 +206,7 @@ _PLAIN: dict[str, Any] = {
     "TagDict": dict[str, Any],
     "DirectLauncher": DirectLauncher,
     "LocalConnector": LocalConnector,
-    "PathGenerator": ContextPathGenerator,
+    "PathGenerator": _PathGenerator,
     "ConfigurationBase": ConfigurationBase,
     "ExperimentHelper": ExperimentHelper,
     "configuration": configuration,
