@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 @click.option(
     "--name", default="adopted", show_default=True, help="The experiment that they become a run of."
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be taken over; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Say which jobs would be taken over; write nothing.")
 @click.option("--link", is_flag=True, help="Link files instead of copying them: both workspaces share them.")
 @json_option
 def command(path: Path, workspace: str, name: str, dry_run: bool, link: bool, as_json: bool) -> None:
