@@ -22,7 +22,7 @@ from tenuto.jobs.source import ActedAs, Action
 from tenuto.monitor.logs import MOST_BYTES
 from tenuto.monitor.provider import MOST_ROWS, MOST_TARGETS, LocalProvider
 from tenuto.monitor.web.answers import Json, refusal, refused_by
-from tenuto.monitor.web.guard import SESSION, Guard
+from tenuto.monitor.web.guard import SESSION, PageGuard
 from tenuto.monitor.web.notes import LONGEST_NOTE, Notes
 from tenuto.monitor.web.packed import pack
 from tenuto.monitor.web.registrations import Address, Registration, new_code
@@ -49,7 +49,7 @@ class LoginBody(BaseModel):
     code: str = Field(max_length=1_000)
 
 
-class JobBody(BaseModel):
+class _JobBody(BaseModel):
     """A job as a person saw it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -62,7 +62,7 @@ class ActionBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     action: Literal["kill", "retry", "clean", "pause", "resume"]
-    jobs: list[JobBody] = Field(default_factory=list, max_length=MOST_TARGETS)
+    jobs: list[_JobBody] = Field(default_factory=list, max_length=MOST_TARGETS)
     groups: list[Annotated[str, Field(max_length=10_000)]] = Field(
         default_factory=list, max_length=MOST_TARGETS
     )
@@ -108,9 +108,9 @@ class Monitor:
         """Finds the servers of the same user, which a person may change to."""
 
 
-def guarded(monitor: Monitor, *, hosts: list[str], bearer: str) -> Guard:
+def guarded(monitor: Monitor, *, hosts: list[str], bearer: str) -> PageGuard:
     """The whole application: routes behind the guard."""
-    return Guard(make_app(monitor), monitor.sessions, cookie=monitor.cookie, hosts=hosts, bearer=bearer)
+    return PageGuard(make_app(monitor), monitor.sessions, cookie=monitor.cookie, hosts=hosts, bearer=bearer)
 
 
 def make_app(monitor: Monitor) -> FastAPI:

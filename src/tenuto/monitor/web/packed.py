@@ -17,7 +17,7 @@ _FINE = 1e-3
 """Of the largest value: where all lie closer together, a plot would show what 32 bits round."""
 
 
-def pack(found: shapes.Metrics, *, with_times: bool) -> None:
+def pack(found: shapes.MetricsJson, *, with_times: bool) -> None:
     """Packs the points of all curves of an answer."""
     for curve in (curve for job in found["jobs"] for curve in job["curves"]):
         steps, times, values = curve["steps"], curve["times"], curve["values"]
