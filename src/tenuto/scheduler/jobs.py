@@ -26,10 +26,9 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, Transi
 from tenuto.light import late
 from tenuto.scheduler.decisions import NO_RETRY, NO_RULES, NO_TRIES, Allowance, RetryLimits, worded
 from tenuto.scheduler.entries import Entry, JobDependency
-from tenuto.scheduler.output_worker import WatchedOutput
 from tenuto.scheduler.owners import Owner
 from tenuto.scheduler.tokens import TokenDependency, needs_of
-from tenuto.scheduler.workers import call_safely, takes
+from tenuto.scheduler.workers import WatchedOutput, call_safely, takes
 from tenuto.tasks.arguments import function
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.graph import folders
@@ -52,7 +51,7 @@ from tenuto.workspace.records import LaunchRecord, StopRecord
 if TYPE_CHECKING:
     from tenuto.launchers import requirements
     from tenuto.launchers.requirements import Alternative
-    from tenuto.scheduler.callers import PendingAnswer
+    from tenuto.scheduler.loop import PendingAnswer
     from tenuto.scheduler.scheduler import Scheduler
 else:
     requirements = late("tenuto.launchers.requirements")
@@ -112,6 +111,10 @@ class Reuse(Protocol):
 
     def refuse_other(self, job: Job, known: Job) -> None:
         """Raises `DefaultChanged` if a job that is under way in this process has other values."""
+        ...
+
+    def other_values(self, job: Job, record: Mapping[str, Any]) -> str | None:
+        """Why what another process made of a job since its submission is of other values; or None."""
         ...
 
     def dropped(self, job: Job) -> Iterable[Job]:

@@ -25,13 +25,20 @@ from tenuto.service.guard import Guard, Proxies
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.log import log
 from tenuto.service.metrics import Metrics
-from tenuto.service.node_notes import NodePlace, busy_nodes, note_nodes, note_places
 from tenuto.service.nodes import Node, NodeBook
 from tenuto.service.openapi import application
 from tenuto.service.operations import Operations
 from tenuto.service.parts import Offered, Parts
 from tenuto.service.places import DataPlaces
-from tenuto.service.requests import MOVES_CHANNEL, QUEUE_CHANNEL, Requests
+from tenuto.service.requests import (
+    MOVES_CHANNEL,
+    QUEUE_CHANNEL,
+    NodePlace,
+    Requests,
+    busy_nodes,
+    note_nodes,
+    note_places,
+)
 from tenuto.service.routes import download, info, jobs, watching
 from tenuto.service.routes.common import HANDLERS, Front
 from tenuto.service.rows import UserLimits
