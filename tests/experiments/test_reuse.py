@@ -92,6 +92,30 @@ def test_a_job_that_runs_with_another_default_is_refused(place: Place) -> None:
     assert out(place) == "2\n", "the remedy works"
 
 
+OWN_ID = """
+class NAME(Task):
+    __xpmid__ = "my.own"
+    def execute(self):
+        return "NAME"
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "NAME"):
+        print(NAME.C().submit().result())
+"""
+
+
+def test_a_class_that_was_copied_with_its_id_into_another_file_is_refused(place: Place) -> None:
+    """The copy had the result of the class that it was copied from, and a note about its code."""
+    write(place, {"one.py": OWN_ID.replace("NAME", "One"), "two.py": OWN_ID.replace("NAME", "Two")})
+    assert out(place, script="one.py") == "One\n"
+    refused = run(python(place.directory / "two.py"), place.directory)
+    assert "Two of" in refused.stderr
+    assert "have one id, 'my.own'" in refused.stderr
+    (place.directory / "one.py").rename(place.directory / "moved.py")
+    assert out(place, script="moved.py") == "One\n", "a class that moved keeps its results"
+    edit(place, "moved.py", "my.own", "my.other")
+    assert out(place, script="two.py") == "One\n", "no other class has the id now: this one was renamed"
+
+
 MEANWHILE = """
 import os
 import sys

@@ -696,10 +696,14 @@ def check_classes(files: Files, layout: Layout, task: Any, *, really: bool = Tru
     """Refuses a task if another file, of a module of the same name, has a class of it in this workspace.
 
     Looks at the task, and at every config in it. A class of an installed module is told apart by its module's
-    name, and one with an ``__xpmid__`` by that. Without `really` nothing is written.
+    name, and one with an ``__xpmid__`` by that: the class of another name that has it too, in another file
+    that is still there, was copied. Without `really` nothing is written.
     """
     for cls in classes_of(task):
-        if "__xpmid__" in cls.__dict__ or cls.__module__.partition(".")[0] == "tenuto":
+        if cls.__module__.partition(".")[0] == "tenuto":
+            continue
+        if "__xpmid__" in cls.__dict__:
+            _check_own_id(files, layout, cls, really=really)
             continue
         nameless = nameless_source(cls)
         if nameless is not None:
@@ -715,6 +719,34 @@ def check_classes(files: Files, layout: Layout, task: Any, *, really: bool = Tru
                 f"in {other}: rename one of the files, or give one class an id of its own, as in "
                 f'__xpmid__ = "my.{cls.__qualname__.lower()}"'
             )
+
+
+def _check_own_id(files: Files, layout: Layout, cls: type, *, really: bool) -> None:
+    """Refuse a class with the ``__xpmid__`` of a class of another name, in a file that is still there."""
+    try:
+        if nameless_source(cls) is not None or "-packages/" in (file := known_file(cls)):
+            return
+    except ClassNotFound:
+        return  # a job of it is refused; a plan need not find its class
+    own_id, name = schema_of(cls).id, cls.__qualname__
+    path = layout.task_class(own_id)
+    try:
+        known = from_json(files.read(path, _LARGEST_PARAMS))
+        other, other_name = known.get("script"), known.get("name")
+        is_there = (
+            other != file and other_name != name and own_id.encode() in files.read(other, _LARGEST_CODE)
+        )
+    except (OSError, WorkspaceError, ValueError, AttributeError, TypeError):
+        other = other_name = None
+        is_there = False
+    if is_there:
+        raise ClassNotFound(
+            f"{name} of {file} and {other_name} of {other} have one id, {own_id!r}, so that one would have "
+            f"the results of the other: give one of them another __xpmid__, or delete it"
+        )
+    if really and (other, other_name) != (file, name):
+        files.make_directory(path.rpartition("/")[0])
+        files.replace(path, to_json({"script": file, "name": name, "sha256": ""}), durable=False)
 
 
 _NAMELESS = "a notebook without a name"
