@@ -23,8 +23,10 @@ from tenuto.experiments.environment import (
     check_dirty_git,
     dirty_paths,
     git_state,
+    imposed_command,
     installed_packages,
     recorded_variables,
+    running_command,
     without_credentials,
 )
 
@@ -353,3 +355,21 @@ def test_thirty_planted_secrets_are_not_found(
     assert state.variables == {"LANG": "C", "LAB_SITE": "north"}
     assert state.as_json()["git"][0]["remote"] == "https://example.org/x.git"
     assert state.as_json()["python"]["executable"] == "python3"
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("tenuto run x.py --token=abc", "tenuto run x.py --token=***"),
+        ("tenuto run x.py --api-key abc --lr 0.1", "tenuto run x.py --api-key *** --lr 0.1"),
+        ("tenuto run -c auth.password=abc x.py", "tenuto run -c auth.password=*** x.py"),
+        ("tenuto run x.py http://ada:abc@host/", "tenuto run x.py http://***@host/"),
+        ("tenuto run x.py --max-tokens 5 --tokenizer b", "tenuto run x.py --max-tokens 5 --tokenizer b"),
+    ],
+)
+def test_a_command_is_kept_without_its_secrets(typed: str, kept: str) -> None:
+    token = imposed_command.set(tuple(typed.split()))
+    try:
+        assert " ".join(running_command()) == kept
+    finally:
+        imposed_command.reset(token)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import DirtyGitError
 from tenuto.light import pattern
+from tenuto.settings.urls import HIDDEN, without_secrets
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Files
 
@@ -44,6 +45,11 @@ class GitState(NamedTuple):
 imposed_command: ContextVar[tuple[str, ...] | None] = ContextVar("tenuto_command", default=None)
 """What a person typed, where the command line runs the script."""
 _LONGEST_COMMAND = 16_384
+_SECRETS = frozenset(
+    "apikey auth credential credentials key pass passphrase passwd password pwd secret token".split()
+)
+"""Words in the name of an option whose value is written nowhere."""
+_BETWEEN_WORDS = pattern(r"[-_.]+")
 TIMEOUT_S = 5.0
 _LONGEST_OUTPUT = 1_000_000
 
@@ -92,7 +98,20 @@ def running_command() -> tuple[str, ...]:
     if words is None and script.endswith(".py"):
         file = ("-m", spec.name.removesuffix(".__main__")) if spec is not None else (script,)
         words = ("tenuto", "run", *file, *sys.argv[1:])
-    return words if words is not None and sum(map(len, words)) < _LONGEST_COMMAND else ()
+    return tuple(_typed(words)) if words and sum(map(len, words)) < _LONGEST_COMMAND else ()
+
+
+def _typed(words: Iterable[str]) -> Iterator[str]:
+    """The words of a command, without the values of options that are called as secrets are."""
+    is_secret = False
+    for word in words:
+        name, sign, _ = word.partition("=")
+        names = set(_BETWEEN_WORDS.split(name.lower())) & _SECRETS
+        if is_secret and not word.startswith("-"):
+            yield HIDDEN
+        else:
+            yield f"{name}={HIDDEN}" if names and sign else without_secrets(word)
+        is_secret = bool(names) and not sign and word.startswith("-")
 
 
 def forget_git() -> None:
@@ -232,7 +251,6 @@ def _remote(configuration: Iterable[tuple[str, str]]) -> str | None:
     return without_credentials(chosen) if chosen else None
 
 
-HIDDEN = "***"
 _URL = pattern(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)")
 _SCP = pattern(r"([^/:]*):(.*)", re.DOTALL)
 _HOST = pattern(r"[A-Za-z0-9._-]*(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
