@@ -31,7 +31,7 @@ from tenuto.launchers.instructions import Limits
 from tenuto.launchers.selection import is_local, node_launcher
 from tenuto.service.decisions import Quota
 from tenuto.service.http_node import HttpNode, NodeAddress
-from tenuto.service.http_server import Address
+from tenuto.service.http_server import ListenAddress
 from tenuto.service.names import LONGEST_PATH, Input, input_of, is_service
 from tenuto.service.node.node import GpuPlan, NodePlan, make_directory
 from tenuto.service.node.work import Terms, encoded_command
@@ -246,9 +246,11 @@ def _host_name() -> str:
 
 def address_of(
     section: ServiceSettings | NodeSettings, service: ServiceSettings, tls: tuple[Path | None, Path | None]
-) -> Address:
+) -> ListenAddress:
     """Where a server or node listens; the limits of connections are the server's."""
-    return Address(section.host, section.port, service.header_s, service.write_s, service.connections, *tls)
+    return ListenAddress(
+        section.host, section.port, service.header_s, service.write_s, service.connections, *tls
+    )
 
 
 def node_limits(settings: Settings) -> UploadLimits:
@@ -339,7 +341,7 @@ def remote_nodes(
     return found
 
 
-def refuse_strangers(address: Address, auth: str, *, is_insecure: bool) -> None:
+def refuse_strangers(address: ListenAddress, auth: str, *, is_insecure: bool) -> None:
     """Refuses to let every client on the network run programs here."""
     if auth == "none" and not address.is_loopback and not is_insecure:
         raise UnsafeService(

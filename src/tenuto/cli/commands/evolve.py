@@ -384,6 +384,9 @@ def command(
             code = run(lambda: run_script(path, arguments), options, reporter)
             if not options.results and code == exit_codes.OK:
                 tell(safe(f"{short_path(path)} ran no search: call run() of the Evolution that it declares"))
+            if demo is not None and options.results:
+                where = short_path(Path(path).with_name("workspace"))
+                tell(f"look at it: tenuto results {options.results[0].name} -w {where}")
         else:
             code = run_program(programs, options, reporter)
     if as_json:
