@@ -87,10 +87,10 @@ if TYPE_CHECKING:
     from tenuto.scheduler.jobs import Job
     from tenuto.scheduler.listeners import Listener
     from tenuto.scheduler.loop import keep_loops_free
-    from tenuto.scheduler.output_worker import OutputKey
     from tenuto.scheduler.owners import PlainOwner
     from tenuto.scheduler.scheduler import Scheduler, WaitsFor
     from tenuto.scheduler.tokens import CounterToken
+    from tenuto.scheduler.workers import OutputKey
     from tenuto.tasks.documentation import describe_config
     from tenuto.tasks.explain import explain
     from tenuto.tasks.functions import task
@@ -117,7 +117,7 @@ _ON_DEMAND = {
     "JobState": "tenuto.lifecycle.states",
     "Listener": "tenuto.scheduler.listeners",
     "Match": "tenuto.launchers.requirements",
-    "OutputKey": "tenuto.scheduler.output_worker",
+    "OutputKey": "tenuto.scheduler.workers",
     "PlainOwner": "tenuto.scheduler.owners",
     "ProcessService": "tenuto.experiments.process_service",
     "Requirement": "tenuto.launchers.requirements",

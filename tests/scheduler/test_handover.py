@@ -21,8 +21,8 @@ from tenuto.testing.cluster import FakeCluster, FakeClusterLauncher
 from tenuto.testing.cluster_job import ClusterJob, Fate
 from tenuto.testing.disk import Crash
 from tenuto.testing.host import FakeHost
+from tenuto.testing.jobs import FakeOwner
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
-from tenuto.testing.owner import FakeOwner
 from tenuto.workspace import job_directory
 from tenuto.workspace.claims import Claim, Claimer, claimer
 from tenuto.workspace.layout import JobPaths, Layout

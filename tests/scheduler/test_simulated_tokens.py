@@ -16,12 +16,18 @@ from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.token_decisions import MOST_OVERTAKINGS
-from tenuto.scheduler.tokens import GPU_TOKEN, CounterToken, GpuToken, TokenDependency, declare
+from tenuto.scheduler.tokens import (
+    GPU_TOKEN,
+    MOST_OVERTAKINGS,
+    CounterToken,
+    GpuToken,
+    TokenDependency,
+    declare,
+)
 from tenuto.testing.cluster import FakeCluster, FakeClusterLauncher
 from tenuto.testing.host import FakeHost
+from tenuto.testing.jobs import FakeOwner
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
-from tenuto.testing.owner import FakeOwner
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine

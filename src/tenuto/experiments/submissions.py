@@ -48,8 +48,8 @@ from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
 from tenuto.scheduler.decisions import Arrival, on_arrival
 from tenuto.scheduler.jobs import Job, TaskWork
-from tenuto.scheduler.output_worker import hand_over_outputs
 from tenuto.scheduler.scheduler import Scheduler
+from tenuto.scheduler.workers import hand_over_outputs
 from tenuto.settings import Settings
 from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import ConfigBase, caller, class_name

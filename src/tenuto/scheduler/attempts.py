@@ -34,12 +34,12 @@ from tenuto.scheduler.decisions import (
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.handover import Handovers
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.tokens import NO_TOKENS, Grant, recorded
 from tenuto.workspace import job_directory
 from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
-from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Settled
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Liveness, LockHandle, Machine
@@ -70,7 +70,7 @@ class Attempts:
     def __init__(
         self,
         machine: Machine,
-        watch: Callable[[str], DirectoryWatch | None],
+        loop: Loop,
         handovers: Handovers,
         behind: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -78,7 +78,7 @@ class Attempts:
         self.machine = machine
         self.handovers = handovers
         self.behind = behind
-        self._watch = watch
+        self._loop = loop
         self.unpacked: WeakSet[Job] = WeakSet()
         """Jobs that lie in their directories, as all they depend on: no packer takes what a run needs."""
         self.refused: set[str] = set()
@@ -96,7 +96,7 @@ class Attempts:
 
     async def changed(self, directory: str, timeout_s: float = POLL_S) -> None:
         """Returns when something in the directory changed, or after a while."""
-        watch = self._watch(directory)
+        watch = self._loop.watch(directory)
         if watch is None:
             await asyncio.sleep(timeout_s)
             return

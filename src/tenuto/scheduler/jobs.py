@@ -4,7 +4,6 @@ A job decides nothing: it holds data, and passes on what happens to it.
 
 from __future__ import annotations
 
-import os.path
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -26,10 +25,9 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, Transi
 from tenuto.light import late
 from tenuto.scheduler.decisions import NO_RETRY, NO_RULES, NO_TRIES, Allowance, RetryLimits, worded
 from tenuto.scheduler.entries import Entry, JobDependency
-from tenuto.scheduler.output_worker import WatchedOutput
 from tenuto.scheduler.owners import Owner
 from tenuto.scheduler.tokens import TokenDependency, needs_of
-from tenuto.scheduler.workers import call_safely, takes
+from tenuto.scheduler.workers import WatchedOutput, call_safely, takes
 from tenuto.tasks.arguments import function
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.graph import folders
@@ -52,7 +50,7 @@ from tenuto.workspace.records import LaunchRecord, StopRecord
 if TYPE_CHECKING:
     from tenuto.launchers import requirements
     from tenuto.launchers.requirements import Alternative
-    from tenuto.scheduler.callers import PendingAnswer
+    from tenuto.scheduler.loop import PendingAnswer
     from tenuto.scheduler.scheduler import Scheduler
 else:
     requirements = late("tenuto.launchers.requirements")
@@ -266,7 +264,7 @@ class Job(Entry):
         return cls(
             name,
             key,
-            layout=Layout(os.path.abspath(workspace)),
+            layout=Layout(str(Path(workspace).absolute())),
             launcher=launcher,
             work=TaskWork(task),
             clock=this_machine().clock,
