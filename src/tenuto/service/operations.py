@@ -170,8 +170,8 @@ class Operations:
             row, is_new = parts.requests.add(new, limits)
         except TooManyQueued:
             self._discard(new.directory, receiver)
-            raise RequestRefused(
-                ErrorCode.TOO_MANY_QUEUED.value,
+            raise refused(
+                ErrorCode.TOO_MANY_QUEUED,
                 f"User {new.user_id} has {limits.queued} jobs in the queue, as many as may wait: try again "
                 "later",
                 retry_after_s=RETRY_QUEUED_S,
@@ -369,12 +369,12 @@ class Operations:
 
 
 def not_found(job_id: int) -> RequestRefused:
-    return RequestRefused(ErrorCode.NOT_FOUND.value, "There is no such job", job_id=job_id)
+    return refused(ErrorCode.NOT_FOUND, "There is no such job", job_id=job_id)
 
 
 def already_ended(row: JobRow) -> RequestRefused:
-    return RequestRefused(
-        ErrorCode.ALREADY_ENDED.value,
+    return refused(
+        ErrorCode.ALREADY_ENDED,
         f"The job has ended already: {row.state.value}",
         job_id=row.id,
         status=row.state.value,

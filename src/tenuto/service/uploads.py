@@ -12,7 +12,7 @@ import re
 import stat
 import zipfile
 from collections.abc import AsyncIterator, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from python_multipart import MultipartParser
@@ -65,8 +65,8 @@ class ReceivedUpload(NamedTuple):
     """The same for the same fields and files, in whatever order and however delimited."""
 
 
-def refused(code: ErrorCode, message: str) -> RequestRefused:
-    return RequestRefused(code.value, message)
+def refused(code: ErrorCode, message: str, **more: Any) -> RequestRefused:
+    return RequestRefused(code.value, message, **more)
 
 
 def check_room(directory: str, limits: UploadLimits, needed: int) -> None:

@@ -179,11 +179,11 @@ def _headers(row: PayloadRow) -> dict[str, str]:
 def _its(row: PayloadRow | None, id: int, mark: str | None) -> PayloadRow:
     """The row of the payload that was asked for; refuses another's."""
     if row is None:
-        raise RequestRefused(ErrorCode.NOT_FOUND.value, "There is no such payload", job_id=id)
+        raise refused(ErrorCode.NOT_FOUND, "There is no such payload", job_id=id)
     try:
         row.refuse_other(mark)
     except NotOurs as error:
-        raise RequestRefused(ErrorCode.NOT_OURS.value, str(error), job_id=id) from None
+        raise refused(ErrorCode.NOT_OURS, str(error), job_id=id) from None
     return row
 
 
@@ -322,7 +322,7 @@ async def retrieve(
 async def retrieve_partial(id: PayloadId, front: ServerFront, mark: Mark = None) -> Response:
     row = _its(await front.node.runner.get(id), id, mark)
     if row.state is PayloadState.CLEANED:
-        raise RequestRefused(ErrorCode.NOT_FOUND.value, "The files of the payload were removed", job_id=id)
+        raise refused(ErrorCode.NOT_FOUND, "The files of the payload were removed", job_id=id)
     return _zip(front, row)
 
 

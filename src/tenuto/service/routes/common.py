@@ -114,17 +114,15 @@ class Front:
             self.parts.metrics.refused_token()
             wait_s = self.strikes.wait_s(address, now) if token is not None else 0.0
             if wait_s:
-                raise RequestRefused(
-                    ErrorCode.RATE_LIMITED.value,
+                raise refused(
+                    ErrorCode.RATE_LIMITED,
                     "Too many wrong tokens; try again later",
                     retry_after_s=wait_s,
                 )
             raise refused(ErrorCode.UNAUTHORIZED, "A valid token is needed: Authorization: Bearer tnt_...")
         wait_s = self.rates.wait_s(found.user or "", now)
         if wait_s:
-            raise RequestRefused(
-                ErrorCode.RATE_LIMITED.value, "Too many requests; try again later", retry_after_s=wait_s
-            )
+            raise refused(ErrorCode.RATE_LIMITED, "Too many requests; try again later", retry_after_s=wait_s)
         self._begin(found, request)
         return found._replace(address=address)
 
@@ -139,8 +137,8 @@ class Front:
         if most is None:
             return
         if self._under_way[user] >= most:
-            raise RequestRefused(
-                ErrorCode.RATE_LIMITED.value,
+            raise refused(
+                ErrorCode.RATE_LIMITED,
                 f"User {user} has {most} requests under way, as many as may be at once",
                 retry_after_s=1.0,
             )
@@ -245,7 +243,7 @@ def error_response(error: RequestRefused) -> JSONResponse:
 
 def no(code: ErrorCode, message: str, row: JobRow) -> RequestRefused:
     """The refusal of something that a job does not have."""
-    return RequestRefused(code.value, message, job_id=row.id, status=row.state.value)
+    return refused(code, message, job_id=row.id, status=row.state.value)
 
 
 def cleaned(row: JobRow) -> RequestRefused:
