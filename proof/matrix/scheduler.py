@@ -30,7 +30,7 @@ from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, TaskWork
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import CounterToken, declare
-from tenuto.testing.owner import FakeOwner
+from tenuto.testing.jobs import FakeOwner
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from proof.models.checker import Step
 from tenuto.lifecycle.states import TRANSITIONS, JobFailureStatus, JobState, TransientMode
-from tenuto.scheduler import effects, inputs
+from tenuto.scheduler import inputs
 from tenuto.scheduler.core import Core
 from tenuto.scheduler.decisions import Tries, Verdict
 from tenuto.scheduler.entries import Entry, JobDependency, Phase
@@ -227,7 +227,7 @@ class Stage:
                 job.dependents = {self.jobs[number]: None for number in seen.dependents}
             job.pool = "pool" if seen.is_queued else None
         self._thaw_slots(launcher)
-        self._effects: deque[effects.Effect] = deque()
+        self._effects: deque[inputs.Effect] = deque()
         self._is_carrying = False
 
     def _thaw_slots(self, launcher: Any) -> None:
@@ -344,50 +344,50 @@ class Stage:
 
     # Effects, by their names
 
-    def _tell(self, number: int, effect: effects.Tell) -> None:
+    def _tell(self, number: int, effect: inputs.Tell) -> None:
         if self.states[number] is not effect.state:
             self._move(number, effect.state)
 
-    def _start(self, number: int, effect: effects.Start) -> None:
+    def _start(self, number: int, effect: inputs.Start) -> None:
         grant: Any = effect.grant or 0
         self.state = self.state._replace(starts=(*self.state.starts, (number, grant)))
 
-    def _askfortokens(self, number: int, effect: effects.AskForTokens) -> None:
+    def _askfortokens(self, number: int, effect: inputs.AskForTokens) -> None:
         self.state = self.state._replace(waiting=(*self.state.waiting, number))
 
-    def _sleep(self, number: int, effect: effects.Sleep) -> None:
+    def _sleep(self, number: int, effect: inputs.Sleep) -> None:
         if self.states[number] is JobState.READY:
             self._move(number, JobState.WAITING)
         self._move(number, JobState.UNSCHEDULED)
         self._leave(number)
 
-    def _retry(self, number: int, effect: effects.Retry) -> None:
+    def _retry(self, number: int, effect: inputs.Retry) -> None:
         self._move(number, JobState.WAITING)
         if not effect.verdict.after_s:
             self._move(number, JobState.READY)
 
-    def _rest(self, number: int, effect: effects.Rest) -> None:
+    def _rest(self, number: int, effect: inputs.Rest) -> None:
         self.state = self.state._replace(resting=(*self.state.resting, number))
 
-    def _settle(self, number: int, effect: effects.Settle) -> None:
+    def _settle(self, number: int, effect: inputs.Settle) -> None:
         self.state = self.state._replace(settling=(*self.state.settling, (number, effect.verdict)))
 
-    def _cancel(self, number: int, effect: effects.Cancel) -> None:
+    def _cancel(self, number: int, effect: inputs.Cancel) -> None:
         self.feed(inputs.Ended(effect.job, FAILED))
 
-    def _stop(self, number: int, effect: effects.Stop) -> None:
+    def _stop(self, number: int, effect: inputs.Stop) -> None:
         attempts = tuple(
             (job, grant, is_stopped or job == number) for job, grant, is_stopped in self.state.attempts
         )
         self.state = self.state._replace(attempts=attempts)
 
-    def _end(self, number: int, effect: effects.End) -> None:
+    def _end(self, number: int, effect: inputs.End) -> None:
         if any(number == job for job, *_ in self.state.attempts):
             self._wrong("a job is said to have ended that runs")
         self._move(number, effect.verdict.state)
         self._leave(number)
 
-    def _strand(self, number: int, effect: effects.Strand) -> None:
+    def _strand(self, number: int, effect: inputs.Strand) -> None:
         self._move(number, JobState.ERROR)
         self._leave(number)
 

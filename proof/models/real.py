@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.scheduler.decisions import RetryLimits, Tries, Verdict, after_attempt, explained, unless_cancelled
-from tenuto.scheduler.token_decisions import MOST_OVERTAKINGS, Picks, decide
+from tenuto.scheduler.tokens import MOST_OVERTAKINGS, Picks, decide
 from tenuto.workspace.derive import ClusterReport, Derived, Evidence, derive_state
 from tenuto.workspace.derive_table import Claimed, ClusterSays
 from tenuto.workspace.markers import Marker, MarkersFound

@@ -13,13 +13,14 @@ from tenuto.launchers.instructions import Command, Limits
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.decisions import Allowance, Growth, RetryLimits, RetryRules, Rule
-from tenuto.scheduler.effects import Effect
 from tenuto.scheduler.entries import JobDependency
+from tenuto.scheduler.inputs import Effect
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import standing_of
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import CounterToken, TokenDependency, declare
 from tenuto.scheduler.workers import call_safely
+from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.token_files import TokenPlace
 from tests.parts.simulation import Inline
@@ -52,8 +53,9 @@ class Work:
 class LoopShare:
     """A `Loop` of the scheduler's, on the loop of its virtual process."""
 
-    def __init__(self, loop: ProcessLoop) -> None:
+    def __init__(self, loop: ProcessLoop, watch: Callable[[str], DirectoryWatch | None]) -> None:
         self.loop = loop
+        self.watch = watch
 
     def post(self, callback: Callable[..., object], *arguments: Any) -> None:
         self.loop.call_soon(callback, *arguments)
@@ -146,11 +148,10 @@ class Person:
         self.far = world.far_launcher(pid)
         self.scheduler = StrictScheduler(
             world.host.machine(pid),
-            loop=LoopShare(self.loop),
+            loop=LoopShare(self.loop, world.watcher(self.loop)),
             completions=VirtualThread(Actor(turns, self.process, f"{self.process.name}.done")),
             notifications=Inline(),
             outputs=VirtualThread(Actor(turns, self.process, f"{self.process.name}.outputs")),
-            watch=world.watcher(self.loop),
             clusters=Clusters({self.far.name: self.far.view}),
         )
         self.owner = Run(world, self.process.name)

@@ -21,12 +21,11 @@ from tenuto.scheduler import (
     handover,
     intake,
     jobs,
-    output_worker,
     scheduler,
     shell,
-    token_decisions,
     token_queue,
     tokens,
+    workers,
 )
 from tenuto.scheduler.decisions import Arrival, Tries, Verdict
 from tenuto.scheduler.inputs import AdoptedEnded, Cancelled
@@ -500,7 +499,7 @@ def _callback_forgotten(patch: Patch) -> None:
 
 @_bug("nobody waits for the callbacks of a job that was found done")
 def _found_done_not_awaited(patch: Patch) -> None:
-    patch.set(output_worker.TaskOutputsWorker, "hold", lambda self, job: self._changed)
+    patch.set(workers.TaskOutputsWorker, "hold", lambda self, job: self._changed)
 
 
 @_bug("who waits is not asked again when a job ends")
@@ -543,12 +542,12 @@ def _waiting_for_tokens_forgotten(patch: Patch) -> None:
 
 @_bug("what falls free is never kept for a request that was overtaken often enough")
 def _nothing_reserved(patch: Patch) -> None:
-    patch.set(token_decisions, "_is_due", lambda ticket, picks: False)
+    patch.set(tokens, "_is_due", lambda ticket, picks: False)
 
 
 @_bug("how often a request was overtaken is not written down")
 def _overtakings_forgotten(patch: Patch) -> None:
-    decide = token_decisions.decide
+    decide = tokens.decide
 
     def forget(*arguments: Any, **options: Any) -> Any:
         decision = decide(*arguments, **options)
@@ -698,7 +697,7 @@ def _claim_not_followed(patch: Patch) -> None:
 
 @_bug("a launcher writes launch.json once more, with the cluster's id, after its submission was answered")
 def _launch_rewritten_after_the_submission(patch: Patch) -> None:
-    start = cluster.ClusterLauncher.start
+    start = cluster.FakeClusterLauncher.start
 
     async def rewrite(self: Any, order: StartOrder) -> Any:
         process = await start(self, order)
@@ -706,7 +705,7 @@ def _launch_rewritten_after_the_submission(patch: Patch) -> None:
         self.view.machine.files.replace(order.paths.launch, order.launch.encode(), durable=False)
         return process
 
-    patch.set(cluster.ClusterLauncher, "start", rewrite)
+    patch.set(cluster.FakeClusterLauncher, "start", rewrite)
 
 
 # Needs that grow

@@ -25,7 +25,7 @@ from tenuto.scheduler.tokens import TokenDependency
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import seal
 from tenuto.tasks.schema import schema_of
-from tenuto.testing.owner import FakeOwner
+from tenuto.testing.jobs import FakeOwner
 from tenuto.workspace.job_directory import look
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.machine import this_machine

@@ -45,7 +45,6 @@ class Stage:
                 "loop": SimulatedLoop(self._loop),
                 "completions": Inline(),
                 "notifications": Inline(),
-                "watch": lambda _: None,
             }
         self.launcher = InstantLauncher(machine, slots=8)
         self.bench = Bench(root or Path("/ws"), machine=machine, launcher=self.launcher, **options)

@@ -19,6 +19,7 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Listener
+from tenuto.scheduler.loop import LoopThread
 from tenuto.workspace.job_directory import look
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Marker, read_markers
@@ -245,8 +246,8 @@ def test_without_inotify_changes_are_found_by_looking(tmp_path: Path) -> None:
     os.mkfifo(gate)
     command = ["/bin/sh", "-c", 'echo >> "$0"; cat < "$1"', str(started), str(gate)]
     with (
-        Bench(tmp_path / "ws", watch=lambda _: None) as bench,
-        Bench(tmp_path / "ws", watch=lambda _: None) as other,
+        Bench(tmp_path / "ws", loop=LoopThread(watch=lambda _: None)) as bench,
+        Bench(tmp_path / "ws", loop=LoopThread(watch=lambda _: None)) as other,
     ):
         jobs = [bench.command("job", *command), other.command("job", *command)]
         eventually(lambda: lines(started), "the job to begin")

@@ -14,7 +14,7 @@ import pytest
 
 from tenuto.errors import TokenError
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler.token_decisions import MOST_OVERTAKINGS
+from tenuto.scheduler.tokens import MOST_OVERTAKINGS
 from tenuto.workspace.machine import this_machine
 
 from .builders import WAIT_S, Bench, eventually, runner_pid

@@ -25,7 +25,7 @@ from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import CounterToken, declare
 from tenuto.tasks.live import seal
 from tenuto.tasks.ports import SubmitOptions
-from tenuto.testing.owner import FakeOwner
+from tenuto.testing.jobs import FakeOwner
 from tenuto.workspace.event_writer import file_numbers
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine

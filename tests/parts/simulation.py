@@ -86,6 +86,9 @@ class SimulatedLoop:
     def wait(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         return self.loop.run_until_complete(asyncio.wait_for(coroutine, timeout_s))
 
+    def watch(self, directory: str) -> None:
+        """Nothing tells of changes: the scheduler looks after a while."""
+
     def close(self) -> None:
         """Like the end of the process: what was under way stops where it is."""
         self._is_dead = True
@@ -126,7 +129,6 @@ class SimulatedScheduler(Scheduler):
             completions=Inline(),
             notifications=Inline(),
             outputs=Inline(),
-            watch=lambda _: None,
             clusters=None if clusters is None else clusters(machine),
         )
 

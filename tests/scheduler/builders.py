@@ -16,7 +16,7 @@ from tenuto.scheduler.scheduler import Scheduler
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import seal
 from tenuto.tasks.schema import schema_of
-from tenuto.testing.owner import FakeOwner
+from tenuto.testing.jobs import FakeOwner
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 

@@ -12,7 +12,7 @@ from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.inputs import SlotFree
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.scheduler import Scheduler
-from tenuto.testing.owner import FakeOwner
+from tenuto.testing.jobs import FakeOwner
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability

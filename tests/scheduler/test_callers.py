@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tenuto.errors import SchedulerClosed
-from tenuto.scheduler.callers import MOST_ANSWERS, Callers, PendingAnswer
-from tenuto.scheduler.loop import LoopThread
+from tenuto.scheduler.loop import MOST_ANSWERS, Callers, LoopThread, PendingAnswer
 
 from .builders import WAIT_S
 from .servers import run

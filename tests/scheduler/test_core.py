@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.scheduler import core as core_module
-from tenuto.scheduler import effects as told
 from tenuto.scheduler import inputs
+from tenuto.scheduler import inputs as told
 from tenuto.scheduler.core import Core
 from tenuto.scheduler.decisions import Tries, Verdict
 from tenuto.scheduler.entries import Entry, JobDependency, Phase
 from tenuto.scheduler.jobs import Job
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.owner import FakeOwner
+from tenuto.testing.jobs import FakeOwner
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.token_files import Need
 from tests.parts.instant import InstantLauncher

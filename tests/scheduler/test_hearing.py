@@ -15,7 +15,7 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Listener, OwnerJournal, standing_of
 from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.workers import call_safely
-from tenuto.testing.owner import FakeOwner
+from tenuto.testing.jobs import FakeOwner
 from tenuto.workspace.event_writer import EventWriter
 from tenuto.workspace.journal import EventReader
 from tenuto.workspace.layout import Layout

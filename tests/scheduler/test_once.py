@@ -19,8 +19,8 @@ from tenuto.scheduler.decisions import (
     on_arrival,
 )
 from tenuto.scheduler.jobs import Job
+from tenuto.testing.jobs import FakeOwner
 from tenuto.testing.launcher import Step
-from tenuto.testing.owner import FakeOwner
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action

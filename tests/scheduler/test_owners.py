@@ -7,7 +7,7 @@ import weakref
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.scheduler.jobs import Job
-from tenuto.testing.owner import FakeOwner
+from tenuto.testing.jobs import FakeOwner
 from tenuto.workspace.ports import LockHandle
 
 from .servers import WAIT_S, Server

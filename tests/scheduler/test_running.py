@@ -18,7 +18,7 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, Transi
 from tenuto.scheduler.intake import MOST_GATHERED
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Listener
-from tenuto.testing.owner import FakeOwner
+from tenuto.testing.jobs import FakeOwner
 
 from .builders import WAIT_S, Bench, eventually, lines
 from .tasks_for_tests import AfterAfterFailure, AfterFailure, Fail, Hold, Note, NoteAfter

@@ -15,7 +15,7 @@ from tenuto.errors import DirectoryUnusable, JobNotEnded, SchedulerClosed
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.scheduler.inputs import SlotFree
 from tenuto.scheduler.jobs import Job
-from tenuto.testing.owner import FakeOwner
+from tenuto.testing.jobs import FakeOwner
 
 from .builders import WAIT_S, Bench, eventually, lines
 from .servers import Server, run

@@ -22,6 +22,9 @@ class Later:
     def post(self, callback: Callable[..., object], *arguments: Any) -> None:
         callback(*arguments)
 
+    def watch(self, directory: str) -> None:
+        pass
+
     def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None:
         pass
 
@@ -32,7 +35,7 @@ class Settled:
     def __init__(self, root: Path, slots: int, *, is_in_job: bool = False) -> None:
         self._layout = Layout(str(root))
         self._launcher = SimpleNamespace(shares_slots=True, slots=slots, is_in_job=is_in_job)
-        self.shared = SharedSlots(this_machine(), Later(), lambda _: None, lambda: None)
+        self.shared = SharedSlots(this_machine(), Later(), lambda: None)
         self.jobs: list[SimpleNamespace] = []
 
     def start(self, slots: int = 1) -> bool:

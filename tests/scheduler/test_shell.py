@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
-from tenuto.scheduler import effects
+from tenuto.scheduler import inputs
 from tenuto.scheduler.decisions import Tries, Verdict
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import CounterToken, declare
@@ -28,14 +28,14 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_an_effect_that_fails_ends_its_job_and_holds_up_no_other(server: Server) -> None:
-    tell = server.scheduler._carriers[effects.Tell]
+    tell = server.scheduler._carriers[inputs.Tell]
 
     def refuse(job: Job, state: JobState, message: str | None) -> None:
         if job.job_id == "a" and state is JobState.READY:
             raise RuntimeError("no pencil")
         tell(job, state, message)
 
-    server.scheduler._carriers[effects.Tell] = refuse
+    server.scheduler._carriers[inputs.Tell] = refuse
 
     async def serve() -> list[Job]:
         jobs = [await server.submit("a"), await server.submit("b")]

@@ -10,8 +10,8 @@ import pytest
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.scheduler.decisions import RetryLimits
+from tenuto.testing.jobs import FakeOwner
 from tenuto.testing.launcher import Step
-from tenuto.testing.owner import FakeOwner
 
 from .worlds import HOUR_S, World, name_of
 

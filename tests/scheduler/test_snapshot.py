@@ -15,8 +15,8 @@ from tenuto.scheduler import listeners as logbook
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.scheduler import OwnerSnapshot, WaitingJob, WaitsFor
 from tenuto.scheduler.tokens import CounterToken, TokenDependency, declare
+from tenuto.testing.jobs import FakeOwner
 from tenuto.testing.launcher import Step
-from tenuto.testing.owner import FakeOwner
 
 from .builders import WAIT_S
 from .servers import Server

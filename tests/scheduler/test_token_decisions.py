@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tenuto.scheduler.token_decisions import MOST_OVERTAKINGS, Decision, Picks, decide
+from tenuto.scheduler.tokens import MOST_OVERTAKINGS, Decision, Picks, decide
 from tenuto.workspace.token_files import Need, Ticket, TokenState
 
 ME, OTHER = 0, 1

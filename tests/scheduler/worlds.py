@@ -11,8 +11,8 @@ from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job
 from tenuto.testing.host import FakeHost
+from tenuto.testing.jobs import FakeOwner
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
-from tenuto.testing.owner import FakeOwner
 from tenuto.workspace.attempt_files import request_stop
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.ports import Machine

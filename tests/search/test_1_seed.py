@@ -32,7 +32,7 @@ from tenuto.search.store import Store
 from tenuto.settings import Settings
 from tenuto.settings.search import SearchSettings
 from tenuto.testing.clock import FakeClock
-from tenuto.testing.queues import FakeQueue
+from tenuto.testing.contracts.queues import FakeQueue
 from tenuto.workspace.machine import this_machine
 from tests.search.builders import Console, added, claimed, column, new, opened, status, succeeded
 from tests.search.tasks_for_search import Square

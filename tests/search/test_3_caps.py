@@ -19,7 +19,7 @@ from dataclasses import replace
 from tenuto.search import Evolution, JobScheduler, RandomSearch, Real
 from tenuto.settings import Settings, Url
 from tenuto.settings.search import DatabaseSettings, SearchSettings
-from tenuto.testing.queues import FakeQueue
+from tenuto.testing.contracts.queues import FakeQueue
 from tests.search.tasks_for_search import Square
 
 class Console:

@@ -37,6 +37,7 @@ from tenuto.jobs.validity import (
     Validity,
     Validness,
     check_classes,
+    is_shared,
     remove_path,
 )
 from tenuto.jobs.view import Inquiry
@@ -47,8 +48,8 @@ from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
 from tenuto.scheduler.decisions import Arrival, on_arrival
 from tenuto.scheduler.jobs import Job, TaskWork
-from tenuto.scheduler.output_worker import hand_over_outputs
 from tenuto.scheduler.scheduler import Scheduler
+from tenuto.scheduler.workers import hand_over_outputs
 from tenuto.settings import Settings
 from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import ConfigBase, caller, class_name
@@ -155,7 +156,8 @@ class Submissions:
             check_classes(self._scheduler.machine.files, layout, task, really=is_real)
             self._checked |= classes
         if mode is not RunMode.GENERATE_ONLY:
-            self._shared.check(task, layout, really=is_real)
+            if any(map(is_shared, classes)):
+                self._shared.check(task, layout, really=is_real)
             self.preparations.prepare(task, layout, really=is_real)
         if mode is RunMode.DRY_RUN:
             return self._planned(job)

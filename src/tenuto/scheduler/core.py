@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.scheduler.decisions import Verdict
-from tenuto.scheduler.effects import (
+from tenuto.scheduler.entries import Phase
+from tenuto.scheduler.inputs import (
     AskForTokens,
     AwaitLock,
     Cancel,
@@ -34,6 +35,7 @@ from tenuto.scheduler.effects import (
     Effect,
     End,
     GiveOutTokens,
+    Input,
     Notify,
     Rest,
     Retry,
@@ -45,9 +47,8 @@ from tenuto.scheduler.effects import (
     Tell,
     Wake,
     Watch,
+    methods,
 )
-from tenuto.scheduler.entries import Phase
-from tenuto.scheduler.inputs import Input, methods
 from tenuto.scheduler.slots import Slots
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from tenuto.errors import JobNotEnded, SchedulerClosed
 from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.instructions import Limits
 from tenuto.lifecycle.states import JobState, TransientMode
-from tenuto.scheduler.callers import Callers, PendingAnswer
 from tenuto.scheduler.core import WITHOUT_ATTEMPT
 from tenuto.scheduler.decisions import Arrival
 from tenuto.scheduler.entries import JobDependency, Phase
@@ -33,12 +32,11 @@ from tenuto.scheduler.intake import (
 )
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Listener, Subscriber
-from tenuto.scheduler.loop import CLOSED, Loop, LoopThread
+from tenuto.scheduler.loop import CLOSED, Callers, Loop, LoopThread, PendingAnswer
 from tenuto.scheduler.owners import ListJob, Owner, OwnerLedger
 from tenuto.scheduler.shell import Shell
 from tenuto.scheduler.slots import Slots, SlotUsage
 from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker
-from tenuto.workspace.inotify import DirectoryWatch, watch_directory
 from tenuto.workspace.locks import keep_from_children
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine
@@ -166,30 +164,28 @@ class Scheduler(Shell):
 
     def __init__(
         self,
-        machine: Machine,
+        machine: Machine | None = None,
         *,
         loop: Loop | None = None,
         completions: Worker | None = None,
         notifications: Worker | None = None,
         outputs: Worker | None = None,
-        watch: Callable[[str], DirectoryWatch | None] = watch_directory,
         clusters: Clusters | None = None,
     ) -> None:
-        """`machine`: the clock, files, locks and processes to work with. The rest is for simulations and for
-        launchers of one's own: `loop` runs the coroutines; `completions`, `notifications` and
-        `outputs` do work that must not block it; `watch` tells of changes in a directory, or returns None
-        where nothing can; `clusters` answer for attempts that other systems run.
+        """`machine`: the clock, files, locks and processes to work with, by default this one's. The rest is
+        for simulations and for launchers of one's own: `loop` runs the coroutines, and tells of changes in
+        directories; `completions`, `notifications` and `outputs` do work that must not block it; `clusters`
+        answer for attempts that other systems run.
         """
         keep_from_children()
         self._completions = completions or DoneHandlerWorker()
         self._notifications = notifications or NotificationWorker()
         super().__init__(
-            machine,
+            machine or this_machine(),
             loop or LoopThread(),
             completions=self._completions,
             notifications=self._notifications,
             outputs=outputs,
-            watch=watch,
             clusters=clusters or Clusters(),
         )
         self.tell = self._announcer.tell
@@ -197,7 +193,7 @@ class Scheduler(Shell):
         self.jobs = self._registry.current
         self.experiments: dict[str, Owner] = {}
         self.dependencyLock = asyncio.Lock()
-        """The seed's name. A try takes everything or nothing without waiting, so it is never contended."""
+        """experimaestro's name. A try takes all or nothing without waiting, so it is never contended."""
         self._callers = Callers(self._runner)
         self._is_closed = False
 

@@ -40,13 +40,11 @@ class SharedSlots:
         self,
         machine: Machine,
         loop: Loop,
-        watch: Callable[[str], DirectoryWatch | None],
         freed: Callable[[], None],
     ) -> None:
         """`freed` is called when a job that found no free slot may be tried again."""
         self._machine = machine
         self._loop = loop
-        self._watch = watch
         self._freed = freed
         self._by_root: dict[str, _WorkspaceSlots] = {}
 
@@ -87,7 +85,7 @@ class SharedSlots:
         root = job.layout.root
         if root not in self._by_root:
             place = job.layout.slots(self._machine.processes.own().host)
-            self._by_root[root] = _WorkspaceSlots(self._machine, place, self._loop, self._watch, self._freed)
+            self._by_root[root] = _WorkspaceSlots(self._machine, place, self._loop, self._freed)
         return self._by_root[root]
 
 
@@ -110,7 +108,6 @@ class _WorkspaceSlots:
         machine: Machine,
         place: SlotPlace,
         loop: Loop,
-        watch: Callable[[str], DirectoryWatch | None],
         freed: Callable[[], None],
     ) -> None:
         self.place = place
@@ -120,7 +117,7 @@ class _WorkspaceSlots:
         self._locks = machine.locks
         self._loop = loop
         self._freed = freed
-        self._alarm = TokenAlarm(loop, watch, place.directory, told=self._told, unsure=self._look_again)
+        self._alarm = TokenAlarm(loop, place.directory, told=self._told, unsure=self._look_again)
         self._own: WeakKeyDictionary[LockHandle, tuple[int, ...]] = WeakKeyDictionary()
         """The units that jobs of this scheduler have, for as long as they have them."""
         self._waiting: LockHandle | None = None
@@ -269,7 +266,7 @@ def _smallest(slots: int, waiting: frozenset[int]) -> int:
 
 
 # The slots that jobs with tokens take in the same step as their tokens: of a launcher, and of a workspace.
-# Which job is next is decided in `token_decisions`.
+# Which job is next is decided in `tokens`.
 
 
 class TokenSlots:
@@ -314,7 +311,6 @@ class TokenAlarm:
     def __init__(
         self,
         loop: Loop,
-        watch: Callable[[str], DirectoryWatch | None],
         directory: str,
         *,
         told: Callable[[], None],
@@ -322,7 +318,6 @@ class TokenAlarm:
     ) -> None:
         """`told` is called when something changed, `unsure` when nothing was heard for a while."""
         self._loop = loop
-        self._open_watch = watch
         self._directory = directory
         self._told = told
         self._unsure = unsure
@@ -340,7 +335,7 @@ class TokenAlarm:
             self._is_polling = True
             self._loop.later(POLL_S, self._poll)
         if self._watch is None:
-            self._watch = self._open_watch(self._directory)
+            self._watch = self._loop.watch(self._directory)
             if self._watch is not None:
                 self._loop.loop.add_reader(self._watch.fileno(), self._changed)
                 self.soon()  # for what changed before the watch was there

@@ -16,7 +16,7 @@ from math import inf
 from tenuto.errors import TenutoError
 from tenuto.launchers.clusters import Clusters
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.scheduler import effects, inputs
+from tenuto.scheduler import inputs
 from tenuto.scheduler.attempts import STOP_GRACE_S, Attempts
 from tenuto.scheduler.core import Core
 from tenuto.scheduler.decisions import Verdict, failure, has_recovered, shortage, worded
@@ -27,14 +27,12 @@ from tenuto.scheduler.intake import Arrivals, Cancellation, Forgetting, Inbox, R
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Announcer, LogStep, is_logged, log_state, log_step
 from tenuto.scheduler.loop import Loop
-from tenuto.scheduler.output_worker import TaskOutputsWorker
 from tenuto.scheduler.owners import Owner, OwnerCounts, OwnerLedger
 from tenuto.scheduler.shared_slots import SharedSlots, TokenSlots
 from tenuto.scheduler.slots import Slots
 from tenuto.scheduler.token_queue import TokenQueue, TokenQueues
 from tenuto.scheduler.tokens import Grant
-from tenuto.scheduler.workers import Worker
-from tenuto.workspace.inotify import DirectoryWatch
+from tenuto.scheduler.workers import TaskOutputsWorker, Worker
 from tenuto.workspace.ports import Machine
 
 # The conditions that callers wait for in the loop, looked at after every change.
@@ -169,13 +167,12 @@ class Shell:
         completions: Worker,
         notifications: Worker,
         outputs: Worker | None,
-        watch: Callable[[str], DirectoryWatch | None],
         clusters: Clusters,
     ) -> None:
         self.machine = machine
         self._runner = loop
         self._core = Core()
-        self._effects: deque[effects.Effect] = deque()
+        self._effects: deque[inputs.Effect] = deque()
         self._is_carrying = False
         self.waitingjobs: set[Job] = set()
         """The jobs that are to run, or run."""
@@ -184,21 +181,21 @@ class Shell:
         self._ledger = OwnerLedger()
         self._announcer = Announcer(notifications)
         handovers = Handovers(machine, clusters)
-        self._attempts = Attempts(machine, watch, handovers, self._count_behind)
+        self._attempts = Attempts(machine, loop, handovers, self._count_behind)
         self._outputs = TaskOutputsWorker(machine.files, self._ledger, self.changed, outputs)
         self._followers = Followers(self._attempts, self._outputs, completions, loop)
         self._inbox = Inbox(loop, self._take_in)
-        self._shared_slots = SharedSlots(machine, loop, watch, lambda: self._feed(inputs.SlotFree()))
+        self._shared_slots = SharedSlots(machine, loop, lambda: self._feed(inputs.SlotFree()))
         self._pauses = Pauses(machine, self._core.slots, loop, self._feed)
         slots = TokenSlots(self._core.slots, self._shared_slots)
         self._tokens = TokenQueues(
-            machine, partial(TokenQueue, machine, slots, loop, watch, handovers.ask, self._feed)
+            machine, partial(TokenQueue, machine, slots, loop, handovers.ask, self._feed)
         )
         call = self._followers.call_completed
         self._arrivals = Arrivals(
             machine, self._registry, self._ledger, self._tokens, self._attempts, self._feed, call
         )
-        self._carriers = {kind: getattr(self, name) for kind, name in inputs.methods(effects.Effect).items()}
+        self._carriers = {kind: getattr(self, name) for kind, name in inputs.methods(inputs.Effect).items()}
 
     # The core
 
@@ -230,13 +227,13 @@ class Shell:
         if self.exitCondition.is_due:
             self.exitCondition.notify_soon()
 
-    def _trouble(self, effect: effects.Effect, error: Exception) -> None:
+    def _trouble(self, effect: inputs.Effect, error: Exception) -> None:
         """End the job whose effect could not be carried out; a job about to start gives its slot back."""
         logger.error("a step of a job failed", extra={"action": "step_failed"}, exc_info=error)
         job: Job | None = getattr(effect, "job", None)
         if job is not None:
             self._feed(inputs.Failed(job, worded(error)))
-        if isinstance(effect, effects.Start):
+        if isinstance(effect, inputs.Start):
             self._give_back(effect.job, effect.grant)
 
     # Wishes of owners

@@ -1,5 +1,5 @@
 """The queue of one scheduler's jobs for the tokens of one directory, and the step that gives out free units.
-It holds the protocol of docs/adr/0009; the rule which job is next is in `token_decisions`.
+It holds the protocol of docs/adr/0009; the rule which job is next is in `tokens`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,19 @@ from tenuto.scheduler.inputs import Ended, Granted, Input, Unwanted
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.shared_slots import TokenAlarm, TokenSlots
-from tenuto.scheduler.token_decisions import Absentees, Picks, decide, names_of, tokens_of, why_waiting
-from tenuto.scheduler.tokens import Grant, beyond, place_of
+from tenuto.scheduler.tokens import (
+    Absentees,
+    Grant,
+    Picks,
+    beyond,
+    decide,
+    names_of,
+    place_of,
+    tokens_of,
+    why_waiting,
+)
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive_table import Action
-from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Ask
 from tenuto.workspace.ports import LockHandle, Machine
 from tenuto.workspace.records import TokenUnits
@@ -149,7 +157,6 @@ class TokenQueue:
         machine: Machine,
         slots: TokenSlots,
         loop: Loop,
-        watch: Callable[[str], DirectoryWatch | None],
         ask: Ask,
         feed: Callable[[Input], None],
         place: TokenPlace,
@@ -160,7 +167,7 @@ class TokenQueue:
         self._feed = feed
         self._slots = slots
         self._ask = ask
-        self._alarm = TokenAlarm(loop, watch, place.directory, told=self.pump, unsure=self._poll)
+        self._alarm = TokenAlarm(loop, place.directory, told=self.pump, unsure=self._poll)
         self._waiting: set[Job] = set()
         self._lines: dict[tuple[str, ...], deque[Job]] = {}
         """The jobs that wait without a ticket, by the tokens they want, in the order they came."""

@@ -13,6 +13,8 @@ from tenuto.launchers.commands import command_of, environment_of
 from tenuto.launchers.instructions import NO_LIMITS, CarbonPlan, Command, Instructions, Limits
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.script import job_script
+from tenuto.lifecycle.events import Event, JobStateChangedEvent, JobSubmittedEvent
+from tenuto.lifecycle.states import JobState
 from tenuto.tasks.serialization import dumps, job_document
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
@@ -151,3 +153,22 @@ class ReadyJob:
 def _variables(task: Any) -> dict[str, Any]:
     environment = environment_of(task)
     return {"environment": environment} if environment else {}
+
+
+# The smallest owner of jobs: remembers each call.
+
+
+class FakeOwner:
+    """`history` has each state that each job went through, `events` all it heard."""
+
+    def __init__(self, name: str = "owner") -> None:
+        self.id = f"search/{name}"
+        self.events: list[Event] = []
+        self.history: dict[str, list[JobState]] = {}
+
+    def hear(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, JobSubmittedEvent):
+            self.history.setdefault(event.job_id, [])
+        elif isinstance(event, JobStateChangedEvent):
+            self.history.setdefault(event.job_id, []).append(event.state)

@@ -34,7 +34,8 @@ _INDEX_LIMIT = 1 << 32
 _SPOT = struct.Struct(">QI")
 _TAIL = 1000
 """So many records, or a tenth, are read at each start before the index is written anew."""
-_KEPT = 16
+_KEPT_BYTES = 8 << 20
+"""Of the records read last, as they lie in the file: a script looks at 256 jobs before the loop does."""
 _PATIENCE_S = 60.0
 _LOOK_AGAIN_S = 0.01
 _KINDS = {"f": FileKind.FILE, "d": FileKind.DIRECTORY, "l": FileKind.LINK}
@@ -60,6 +61,7 @@ class PackedJob:
         self.entries = entries
         self._stamp = stamp
         self._content = content
+        """Of all files, compressed."""
 
     def stat(self, name: str) -> FileStat | None:
         """As of the disk; "" is the directory of the job."""
@@ -78,7 +80,7 @@ class PackedJob:
             raise NotRegularFile(f"{path} is a {_KINDS[found.kind].value}, not a file")
         if found.size > limit:
             raise FileTooLarge(f"{path} has {found.size} bytes, at most {limit} are expected there")
-        return self._content[found.start : found.start + found.size]
+        return zlib.decompress(self._content)[found.start : found.start + found.size]
 
     def names(self, name: str) -> list[str]:
         """The files of a directory of it."""
@@ -108,7 +110,8 @@ class Pack:
         self._lock = threading.Lock()
         self._seen: FileStat | None = None
         self._read: dict[tuple[bytes, str, Spot], PackedJob] = {}
-        """The last record read."""
+        """The records read last."""
+        self._read_bytes = 0
         self._forget()
 
     def _forget(self) -> None:
@@ -207,9 +210,12 @@ class Pack:
         if found is None:
             found = _read_job(self._files, self.path, job, spot)
             with self._lock:
+                self._read_bytes += spot.length * (key not in self._read)
                 self._read[key] = found
-                while len(self._read) > _KEPT:
-                    del self._read[next(iter(self._read))]
+                while self._read_bytes > _KEPT_BYTES:
+                    oldest = next(iter(self._read))
+                    self._read_bytes -= oldest[2].length
+                    del self._read[oldest]
         return found
 
     def keep_index(self, *, anyway: bool = False) -> None:
@@ -272,12 +278,17 @@ def _read_job(files: Files, path: str, job: str, spot: Spot) -> PackedJob:
     if said is not None and said.get("job") == job and crc32(data[end:]) == said.get("crc"):
         with contextlib.suppress(zlib.error, ValueError, TypeError, KeyError):
             stamp = said["crc"], said["at"]
-            return PackedJob(_entries(said["entries"]), stamp, zlib.decompress(data[end:]))
+            entries = _entries(said["entries"])
+            if len(zlib.decompress(data[end:])) == sum(
+                one.size for one in entries.values() if one.kind == "f"
+            ):
+                return PackedJob(entries, stamp, data[end:])
     task = path.rpartition("/")[2].removesuffix(".pack")
     problem = f"{path} is damaged at byte {spot.start}".encode()
     marker = f"{script_name(name_of_directory(task) or task)}.done"
     found = PackedFile("f", 0o600, 0, len(problem))
-    return PackedJob({"": PackedFile("d", 0o700, 0, 0), marker: found}, (spot.start, 0), problem)
+    entries = {"": PackedFile("d", 0o700, 0, 0), marker: found}
+    return PackedJob(entries, (spot.start, 0), zlib.compress(problem))
 
 
 def _entries(said: Sequence[Sequence[Any]]) -> dict[str, PackedFile]:

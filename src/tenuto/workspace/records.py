@@ -4,6 +4,7 @@ Whatever lies on the disk, it answers `Corrupt` and never raises.
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from enum import Enum
 from typing import Any, TypeVar
 
 from tenuto.errors import FileTooLarge, NotRegularFile
@@ -160,8 +161,7 @@ class PidRecord(NamedTuple):
     started: datetime
 
     def encode(self) -> bytes:
-        fields = {**self.identity._asdict(), "attempt": self.attempt, "started": self.started.isoformat()}
-        return _record(fields)
+        return _record({**self._asdict(), "identity": None, **self.identity._asdict()})
 
     @classmethod
     def decode(cls, data: bytes) -> "PidRecord | Corrupt":
@@ -188,9 +188,7 @@ class StopRecord(NamedTuple):
     message: str | None = None
 
     def encode(self) -> bytes:
-        return _record(
-            {**self._asdict(), "reason": self.reason.name, "requested": self.requested.isoformat()}
-        )
+        return _record(self._asdict())
 
     @classmethod
     def decode(cls, data: bytes) -> "StopRecord | Corrupt":
@@ -248,19 +246,7 @@ class StatusRecord(NamedTuple):
     exit_code: int | None = None
 
     def encode(self) -> bytes:
-        standing = self.standing
-        return _record(
-            {
-                **self._asdict(),
-                "standing": None,
-                "state": standing.state.name,
-                "reason": standing.reason.name if standing.reason else None,
-                "message": standing.message,
-                "submittime": standing.submittime.isoformat() if standing.submittime else None,
-                "starttime": standing.starttime.isoformat() if standing.starttime else None,
-                "endtime": standing.endtime.isoformat() if standing.endtime else None,
-            }
-        )
+        return _record({**self._asdict(), "standing": None, **self.standing._asdict()})
 
     @classmethod
     def decode(cls, data: bytes) -> "StatusRecord | Corrupt":
@@ -410,8 +396,15 @@ def sound(text: Any) -> Any:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def _plain(value: Any) -> Any:
+    """An instant as text, and a member of an enum as its name."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.name if isinstance(value, Enum) else value
+
+
 def _record(fields: dict[str, Any]) -> bytes:
-    known = {name: value for name, value in fields.items() if value is not None}
+    known = {name: _plain(value) for name, value in fields.items() if value is not None}
     if "message" in known:
         known["message"] = sound(known["message"])
     return to_json({"version": RECORD_VERSION, **known}) + b"\n"
