@@ -140,16 +140,16 @@ _SHARED = (
     shapes.Job,
     shapes.Group,
     PlainService,
-    shapes.Attempt,
+    shapes.AttemptJson,
     shapes.Failure,
     shapes.Token,
-    shapes.Node,
+    shapes.NodeJson,
     shapes.Edge,
     shapes.Lane,
-    shapes.Column,
-    shapes.Outcome,
-    shapes.Delta,
-    shapes.Reset,
+    shapes.ColumnJson,
+    shapes.OutcomeJson,
+    shapes.DeltaJson,
+    shapes.ResetJson,
 )
 _NAMES: dict[Any, str] = {shapes.Job: "job", shapes.Group: "group", PlainService: "service"}
 
@@ -162,7 +162,10 @@ def answers_table() -> str:
 
 def shapes_table() -> str:
     """The values inside answers, and their fields."""
-    rows = [f"| {_NAMES.get(shape) or shape.__name__.lower()} | {_fields(shape)} |" for shape in _SHARED]
+    rows = [
+        f"| {_NAMES.get(shape) or shape.__name__.removesuffix('Json').lower()} | {_fields(shape)} |"
+        for shape in _SHARED
+    ]
     return "\n".join(["| Value | Fields |", "|---|---|", *rows])
 
 

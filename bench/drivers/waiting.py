@@ -12,9 +12,8 @@ import threading
 import time
 from pathlib import Path
 
-from tenuto.jobs.waiting import Awaited, Waiting
-
 from tenuto.catalogue import Catalogue
+from tenuto.cli.commands.wait import Awaited, Waiting
 from tenuto.clock import SystemClock
 
 SCRIPT = """

@@ -86,7 +86,7 @@ def strike(place: Place, scripts: Scripts, jobs: int, is_small: bool) -> set[str
     if place.has_machines and not is_small:
         host = next(note.host for note in read(scripts.ledger()) if note.name == STAYS)
         place.lose(host)
-        lost = _open(read(scripts.ledger()), host)
+        lost = _open(scripts, host)
         _until(_tended(place, lambda: _again(scripts, STAYS)), "the lost job, elsewhere")
     _until(_tended(place, begun(jobs)), "every payload")
     (scripts.directory / "release").touch()
@@ -104,7 +104,7 @@ def judge(place: Place, scripts: Scripts, jobs: int, lost: set[str]) -> Iterator
         if count > (2 if name in lost else 1) and name != "fails":  # which each driver tries again
             yield f"{name} ran {count} times"
     for name, count in Counter(n.name for n in notes if n.what == "end").items():
-        if count > 1:
+        if count > (2 if name in lost else 1):
             yield f"{name} was done {count} times"
     found = {str(job["id"]): job for job in scripts.jobs()}
     if len(found) != jobs:
@@ -137,11 +137,10 @@ def _states(scripts: Scripts, name: str) -> set[str]:
     return {job["state"] for job in scripts.jobs() if job["id"] == id_}
 
 
-def _open(notes: list[Note], host: str) -> set[str]:
-    """The jobs that had begun on a host, and not ended."""
-    ended = {(note.name, note.attempt) for note in notes if note.what == "end"}
-    begun = {note.name for note in notes if note.host == host and (note.name, note.attempt) not in ended}
-    return begun - {"fails", DELETED}
+def _open(scripts: Scripts, host: str) -> set[str]:
+    """The jobs that had begun on a host and have no marker: a payload may have ended before its runner."""
+    begun = {note.name for note in read(scripts.ledger()) if note.host == host} - {"fails", DELETED}
+    return {name for name in begun if not any(directory_of(scripts, name).glob("*.done"))}
 
 
 def _again(scripts: Scripts, name: str) -> bool:

@@ -19,7 +19,7 @@ from tenuto.launchers.observation import Observer, Seen, Sighting
 from tenuto.launchers.protocols import Launcher, StartOrder
 from tenuto.launchers.requirements import Alternative
 from tenuto.lifecycle.states import JobFailureStatus
-from tenuto.testing.cluster import ClusterProcess
+from tenuto.testing.cluster import FakeClusterProcess
 from tenuto.workspace.derive import ClusterReport
 from tenuto.workspace.derive_table import ClusterSays
 from tenuto.workspace.layout import JobPaths, Layout
@@ -119,7 +119,7 @@ class View:
         return Sighting(Seen[said.pop("seen")], reason=reason, **said)
 
 
-class MatrixProcess(ClusterProcess):
+class MatrixProcess(FakeClusterProcess):
     """A `Process` of the cluster of a case."""
 
     def __init__(self, view: Any, paths: JobPaths, launch: LaunchRecord) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from proof.models.checker import Step
 from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState
-from tenuto.service.decisions import Queue, Quota, next_jobs
+from tenuto.service.decisions import Quota, UserQueue, next_jobs
 
 PLANTED = {
     "counted before": "active jobs are counted in another transaction than the claim",
@@ -183,10 +183,10 @@ class Quotas:
             after = self._claimed(after, i, n, active)
         yield Step(f"S{i} claims {' '.join(f'J{n}' for n in chosen)}", after)
 
-    def _queue(self, state: State, user: int, active: int) -> Queue:
+    def _queue(self, state: State, user: int, active: int) -> UserQueue:
         waiting = tuple(n for n, job in enumerate(state.jobs) if job.user == user and job.state is _S.QUEUED)
         turn = state.turns.index(user) + 1 if user in state.turns else 0
-        return Queue(str(user), active, turn, waiting)
+        return UserQueue(str(user), active, turn, waiting)
 
     def _claimed(self, state: State, i: int, n: int, active: tuple[int, ...]) -> State:
         job = state.jobs[n]

@@ -16,7 +16,7 @@ from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.verdict import Ending
 from tenuto.lifecycle.states import JobFailureStatus
-from tenuto.testing.cluster import ClusterLauncher, ClusterProcess, ClusterView
+from tenuto.testing.cluster import ClusterView, FakeClusterLauncher, FakeClusterProcess
 from tenuto.testing.cluster_job import ClusterJob
 from tenuto.testing.launcher import FakeLauncher, FakePayload, FakeProcess, FakeRunner, Step
 from tenuto.workspace.layout import JobPaths
@@ -163,7 +163,7 @@ class SimulatedLauncher(FakeLauncher):
         return runner.identity.pid
 
 
-class FarLauncher(ClusterLauncher):
+class FarLauncher(FakeClusterLauncher):
     """The launcher of one scheduler for the cluster of a world; it shares its faults with the local one."""
 
     def __init__(self, world: World, view: ClusterView) -> None:
@@ -175,7 +175,7 @@ class FarLauncher(ClusterLauncher):
         self.near = near
         self.runners = near.runners
 
-    async def start(self, order: StartOrder) -> ClusterProcess:  # type: ignore[override]
+    async def start(self, order: StartOrder) -> FakeClusterProcess:  # type: ignore[override]
         if self.near.refusals:
             self.near.refusals -= 1
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))

@@ -697,7 +697,7 @@ def _claim_not_followed(patch: Patch) -> None:
 
 @_bug("a launcher writes launch.json once more, with the cluster's id, after its submission was answered")
 def _launch_rewritten_after_the_submission(patch: Patch) -> None:
-    start = cluster.ClusterLauncher.start
+    start = cluster.FakeClusterLauncher.start
 
     async def rewrite(self: Any, order: StartOrder) -> Any:
         process = await start(self, order)
@@ -705,7 +705,7 @@ def _launch_rewritten_after_the_submission(patch: Patch) -> None:
         self.view.machine.files.replace(order.paths.launch, order.launch.encode(), durable=False)
         return process
 
-    patch.set(cluster.ClusterLauncher, "start", rewrite)
+    patch.set(cluster.FakeClusterLauncher, "start", rewrite)
 
 
 # Needs that grow

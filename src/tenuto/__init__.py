@@ -82,10 +82,13 @@ if TYPE_CHECKING:
     from tenuto.launchers.nodes import nodes
     from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement
     from tenuto.launchers.selection import find_launcher
+    from tenuto.launchers.spawn import SpawnLauncher
     from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
     from tenuto.scheduler.jobs import Job
     from tenuto.scheduler.listeners import Listener
-    from tenuto.scheduler.scheduler import Scheduler
+    from tenuto.scheduler.loop import keep_loops_free
+    from tenuto.scheduler.owners import PlainOwner
+    from tenuto.scheduler.scheduler import Scheduler, WaitsFor
     from tenuto.scheduler.tokens import CounterToken
     from tenuto.scheduler.workers import OutputKey
     from tenuto.tasks.documentation import describe_config
@@ -115,6 +118,7 @@ _ON_DEMAND = {
     "Listener": "tenuto.scheduler.listeners",
     "Match": "tenuto.launchers.requirements",
     "OutputKey": "tenuto.scheduler.workers",
+    "PlainOwner": "tenuto.scheduler.owners",
     "ProcessService": "tenuto.experiments.process_service",
     "Requirement": "tenuto.launchers.requirements",
     "RunMode": "tenuto.experiments.checked_arguments",
@@ -125,8 +129,10 @@ _ON_DEMAND = {
     "ClusterOptions": "tenuto.launchers.cluster.dialect",
     "SlurmLauncher": "tenuto.launchers.cluster.launcher",
     "SlurmOptions": "tenuto.launchers.cluster.dialects.slurm",
+    "SpawnLauncher": "tenuto.launchers.spawn",
     "SubmitHook": "tenuto.experiments.submissions",
     "TransientMode": "tenuto.lifecycle.states",
+    "WaitsFor": "tenuto.scheduler.scheduler",
     "WebService": "tenuto.experiments.web_service",
     "Workspace": "tenuto.experiments.workspace",
     "describe_config": "tenuto.tasks.documentation",
@@ -137,6 +143,7 @@ _ON_DEMAND = {
     "from_state_dict": "tenuto.tasks.stored_configs",
     "from_task_dir": "tenuto.tasks.stored_configs",
     "grid": "tenuto.tasks.grid",
+    "keep_loops_free": "tenuto.scheduler.loop",
     "load": "tenuto.tasks.stored_configs",
     "load_xp_info": "tenuto.experiments.run_info",
     "log_metrics": "tenuto.tasks.progress",
@@ -190,6 +197,7 @@ __all__ = [
     "OutputKey",
     "Param",
     "PathGenerator",
+    "PlainOwner",
     "PortTaken",
     "Prepare",
     "ProcessService",
@@ -203,6 +211,7 @@ __all__ = [
     "ServiceState",
     "SlurmLauncher",
     "SlurmOptions",
+    "SpawnLauncher",
     "SubmissionRefused",
     "SubmitHook",
     "Task",
@@ -210,6 +219,7 @@ __all__ = [
     "TenutoError",
     "TokenError",
     "TransientMode",
+    "WaitsFor",
     "WebService",
     "Workspace",
     "cache",
@@ -229,6 +239,7 @@ __all__ = [
     "identity",
     "initializer",
     "input_file",
+    "keep_loops_free",
     "load",
     "load_xp_info",
     "log_metrics",

@@ -119,11 +119,14 @@ def shared_file_names() -> dict[str, list[str]]:
 
 @cache
 def divided_classes() -> dict[str, str]:
-    """Class -> its only heir, in the only other file that names the class: one class in two files."""
+    """Class -> its only heir, in the only other file that names the class: one class in two files.
+
+    A class that its own file makes, inherits from or has as a metaclass is one by itself.
+    """
     heirs: dict[str, set[str]] = defaultdict(set)
     homes = {name: path for name, path, _ in classes() if name not in shared_class_names()}
     for heir, path, node in classes():
-        for base in node.bases if "compat" not in path.parts else ():  # another system's name of it
+        for base in node.bases:
             name = base.id if isinstance(base, ast.Name) else ""
             if name in homes and homes[name] != path:
                 heirs[name].add(heir)
@@ -134,9 +137,20 @@ def divided_classes() -> dict[str, str]:
             for path, (text, _) in sources().items()
             if path != homes[name] and re.search(rf"\b{name}\b", text)
         ]
-        if not more and len(users) == 1:
+        if not more and len(users) == 1 and not _is_used_at_home(name, homes[name]):
             found[name] = heir
     return found
+
+
+def _is_used_at_home(name: str, home: Path) -> bool:
+    """Whether the file of a class calls it, or has a class made of it."""
+    used: list[ast.expr] = []
+    for node in ast.walk(sources()[home][1]):
+        if isinstance(node, ast.Call):
+            used.append(node.func)
+        elif isinstance(node, ast.ClassDef):
+            used += [*node.bases, *(keyword.value for keyword in node.keywords)]
+    return any(isinstance(one, ast.Name) and one.id == name for one in used)
 
 
 def settings() -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -147,3 +150,24 @@ def run_at_its_smallest(place: Path, workloads: list[str]) -> set[str]:
     assert "MISSED" in done.stdout or "hit" in done.stdout
     assert list((place / "work").iterdir()) == []
     return {row.workload for row in result.rows}
+
+
+@pytest.mark.parametrize("driver", sorted(DRIVERS.glob("*.py")), ids=lambda path: path.stem)
+def test_a_driver_imports_names_that_exist(driver: Path) -> None:
+    imports = [one for one in ast.walk(ast.parse(driver.read_text())) if isinstance(one, ast.ImportFrom)]
+    missing = [
+        f"{one.module}.{name.name}"
+        for one in imports
+        if (one.module or "").partition(".")[0] == "tenuto"
+        for name in one.names
+        if not is_there(str(one.module), name.name)
+    ]
+    assert not missing
+
+
+def is_there(module: str, name: str) -> bool:
+    """Whether a module has the name, or the package has that module."""
+    try:
+        return hasattr(import_module(module), name) or bool(find_spec(f"{module}.{name}"))
+    except ModuleNotFoundError:
+        return False

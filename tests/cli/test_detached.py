@@ -138,6 +138,14 @@ def test_a_detached_run_that_cannot_begin_says_why(tmp_path: Path) -> None:
     assert missing.returncode == run(tenuto("run", "nothing.py"), tmp_path).returncode != 0
 
 
+def test_a_detached_script_without_a_run_is_one_json_object_for_programs(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('hi')")
+    done = run(tenuto("run", "--detach", "--json", "script.py"), tmp_path)
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["group"], told["wait"]) == (0, None, None)
+    assert "nothing to follow" in told["message"]
+
+
 def test_a_start_that_fails_is_one_json_object_for_programs(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("raise ValueError('nothing begins')")
     done = run(tenuto("run", "--json", "--detach", "bad.py"), tmp_path)
@@ -178,8 +186,9 @@ def test_an_error_is_one_json_object_for_programs(
 
 
 def test_an_error_in_a_filter_says_where_for_programs(tmp_path: Path) -> None:
+    (tmp_path / "experiments").mkdir()
     (tmp_path / "jobs").mkdir()
-    told = json.loads(run(tenuto("jobs", "--json", "state=runing", "-w", "."), tmp_path).stderr)
+    told = json.loads(run(tenuto("jobs", "--json", "state=runing"), tmp_path).stderr)
     words = "state is never 'runing'; did you mean running?, at character 7 of state=runing"
     assert told["message"] == words
 

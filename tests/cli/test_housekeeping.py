@@ -78,6 +78,9 @@ def test_runs_are_measured_compared_and_written_out(tmp_path: Path) -> None:
         jobs = json.loads(archive.read("jobs.json"))
     assert names == sorted(str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*"))
     assert {"run.json", "results.csv", "environment.json", "index.html"} <= set(names)
+    packages = {f"provenance/{job['provenance']['packages']}.json" for job in jobs}
+    assert packages <= set(names), "what the records name is there"
+    assert ">out.txt</a>" in page
     assert sum(name.endswith("/out.txt") for name in names) == 2
     assert sorted(job["result"]["loss"] for job in jobs) == [0.4, 10.0]
     assert all(job["parameters"]["lr"] and job["marker"] for job in jobs)

@@ -166,3 +166,20 @@ def test_a_few_jobs_are_named_and_not_their_group(place: Place) -> None:
     (job,) = json.loads(run(tenuto("jobs", "--json"), place.directory).stdout)
     assert run(tenuto("wait", job["id"]), place.directory).stdout == f"{job['name']}: done (1 done)\n"
     assert run(tenuto("wait", "quick"), place.directory).stdout.startswith("quick/")
+
+
+def test_a_waiting_job_is_cancelled_by_its_driver_and_no_running_one(place: Place) -> None:
+    driver = start(place, *tenuto("run", "script.py"))
+    eventually(lambda: {"held", "bad"} <= set(place.ledger()), "the jobs")
+    (row,) = json.loads(run(tenuto("jobs", "--json", "state=waiting"), place.directory).stdout)
+    asked = run(tenuto("kill", "state=waiting"), place.directory)
+    assert "1 would be killed" in asked.stderr
+    done = run(tenuto("kill", "--json", row["id"]), place.directory)
+    assert [(one["outcome"], one["ended"]) for one in json.loads(done.stdout)] == [("asked", True)]
+    (row,) = json.loads(run(tenuto("jobs", "--json", row["id"]), place.directory).stdout)
+    assert (row["state"], row["reason"], row["started"]) == ("error", "cancelled", None)
+    assert run(tenuto("kill", row["id"]), place.directory).returncode == 1
+    place.release.touch()
+    driver.communicate(timeout=60)
+    code, told = wait(place, "sweep")
+    assert (code, told["counts"]["done"], len(told["failed"])) == (1, 1, 2)

@@ -332,3 +332,9 @@ def test_pilots_that_no_host_can_hold_are_refused_at_once() -> None:
     settings = ClusterSettings(dialect="ssh", hosts=("a:2",), pilots=1)
     with pytest.raises(LauncherNotFound, match="no host of lab has 8 slots"):
         ClusterLauncher("lab", settings=settings, cluster=ClusterFollower(settings, name="lab"))
+
+
+def test_a_site_s_own_words_for_nodes_hold_for_pbs_too() -> None:
+    words = {"nodes": "-l nodes={n}:ppn={cores_per_node}"}
+    spoken = dialect_of("pbs", ClusterSettings(dialect="pbs", options=words))
+    assert spoken.arguments(ClusterOptions(nodes=2, tasks=4, cpus=3)) == ["-l", "nodes=2:ppn=6"]

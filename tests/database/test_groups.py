@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -122,3 +123,14 @@ def test_a_leader_that_is_interrupted_leaves_the_others_to_the_next(written: Wri
     assert isinstance(one.exception(), KeyboardInterrupt)
     assert (two.result(), three.result()) == (1, 2)
     assert written.numbers() == [1, 2]
+
+
+def test_a_write_is_four_frames_from_its_function(tmp_path: Path) -> None:
+    database = Database(tmp_path / "frames.sqlite")
+
+    def frames(_: Connection) -> list[str]:
+        return [one.name for one in traceback.extract_stack() if "tenuto/database" in one.filename]
+
+    assert database.write(frames) == ["write", "write", "_lead", "_transaction"]
+    assert database.read(frames) == ["read", "_transaction"]
+    database.close()

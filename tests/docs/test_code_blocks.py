@@ -125,6 +125,14 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     assert not result.returncode, f"{relative(page)} (same line numbers):\n{result.stdout}{result.stderr}"
 
 
+def test_a_scheduler_in_a_program_needs_imports_of_tenuto_alone() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    _, _, section = page.partition("## A scheduler in your own program")
+    code = "".join(re.findall(r"```python\n(.*?)```", section.partition("\n## ")[0], re.DOTALL))
+    assert "from tenuto import" in code
+    assert "tenuto." not in code
+
+
 @pytest.mark.parametrize("page", LINKED, ids=relative)
 def test_relative_links_lead_somewhere(page: Path) -> None:
     assert missing_links(page) == []

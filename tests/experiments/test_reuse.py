@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .scripts import Place, environment, python, run, tenuto
+from .scripts import Place, environment, eventually, python, run, tenuto
 
 HEAD = "from pathlib import Path\nfrom tenuto import *\nimport time\nHERE = Path(__file__).parent\n"
 
@@ -89,6 +90,66 @@ def test_a_job_that_runs_with_another_default_is_refused(place: Place) -> None:
     edit(place, "script.py", "Param[int] = 2", "Param[int] = field(default=2, ignore_default=1)")
     place.release.touch()
     assert out(place) == "2\n", "the remedy works"
+
+
+MEANWHILE = """
+import os
+import sys
+NAME = sys.argv[1] if len(sys.argv) > 1 else "first"
+class Hold(Task):
+    def execute(self):
+        while not (HERE / "release").exists():
+            time.sleep(0.02)
+class Steps(BASE):
+    x: Param[int] = 1
+    def execute(self):
+        runner = os.getppid()
+        if LOST and self.x == 2:
+            Path("half").touch()
+            while os.getppid() == runner:
+                time.sleep(0.02)
+            os._exit(1)
+        return self.x, Path("half").exists()
+if __name__ == "__main__":
+    with experiment(HERE / "ws", NAME, raise_on_failure=False):
+        steps = Steps.C()
+        if NAME == "first":
+            steps.add_dependencies(Hold.C().submit())
+        steps.submit()
+        (HERE / NAME).touch()
+    try:
+        print(steps.result())
+    except NoResult as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "lost", "says"),
+    [
+        ("Task", False, "with another value, which was a default then: x was 2 and is 1 now"),
+        ("ResumableTask", True, "with another value, which was a default then: x was 2 and is 1 now"),
+        ("Task", True, "(1, False)"),
+    ],
+)
+def test_a_job_that_another_script_ran_meanwhile_is_looked_at(
+    place: Place, base: str, lost: bool, says: str
+) -> None:
+    script = write(place, {"script.py": MEANWHILE.replace("BASE", base).replace("LOST", str(lost))})
+    first = subprocess.Popen(
+        python(script), cwd=place.directory, env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    eventually((place.directory / "first").exists, "the job waits")
+    edit(place, "script.py", "Param[int] = 1", "Param[int] = 2")
+    second = subprocess.Popen([*python(script), "second"], cwd=place.directory, env=environment())
+    if lost:
+        eventually(lambda: list(place.workspace.glob("jobs/*/*/half")), "the job runs")
+        (pid,) = place.workspace.glob("jobs/*Steps/*/Steps.pid")
+        second.kill()
+        os.kill(json.loads(pid.read_text())["pid"], signal.SIGKILL)
+    second.wait(60)
+    place.release.touch()
+    assert says in first.communicate(timeout=60)[0]
 
 
 RESUMABLE = """

@@ -21,7 +21,7 @@ from tenuto.launchers.payload.assignment import Assignment
 from tenuto.launchers.payload.metrics_log import BATCH_S, MetricsLog
 from tenuto.lifecycle.owner_names import Door
 from tenuto.workspace.layout import JobPaths
-from tenuto.workspace.points import MOST_POINTS, MetricPoint, Points, thinned
+from tenuto.workspace.points import MOST_POINTS, Curves, MetricPoint, Points, line_of, thinned
 
 from .workspaces import MACHINE
 
@@ -364,3 +364,21 @@ def test_rows_have_the_same_columns_and_tags_do_not_hide_them() -> None:
     assert rows[0]["tag.value"] == "z"
     assert rows[0].keys() == rows[1].keys()
     assert not list(metric_rows([(one, {"loss": [MetricPoint(0, 1.0, 0.5)]})], ["accuracy"]))
+
+
+def test_a_reader_of_very_many_points_remembers_few_and_keeps_them_even() -> None:
+    curves = Curves(most=1_000)
+    for begin in range(0, 5_000, 500):
+        lines = [
+            line_of("loss", MetricPoint(n, None, 7.0 if n == 77 else n / 1e6))
+            for n in range(begin, begin + 500)
+        ]
+        curves.add(b"".join(lines))
+    assert len(curves.points["loss"]) <= 1_000
+    for most in (100, 10):
+        found = curves.curve("loss", most)
+        assert len(found) <= most
+        assert (found[0].step, found[-1].step) == (0, 4_999)
+        assert max(point.value for point in found) == 7.0
+        apart = [after.step - before.step for before, after in itertools.pairwise(found) if before.step != 77]
+        assert max(apart) <= 2.2 * 5_000 / most

@@ -12,7 +12,7 @@ import pytest
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.protocols import Launcher, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus
-from tenuto.testing.cluster import ClusterLauncher, FakeCluster
+from tenuto.testing.cluster import FakeCluster, FakeClusterLauncher
 from tenuto.testing.cluster_job import Fate
 from tenuto.testing.contracts.launchers import (
     ENDLESS,
@@ -84,9 +84,9 @@ class TestFakeCluster(ExternalLauncherContract):
         return JobBench("/workspace", host.machine(), launcher="cluster", external=True)
 
     @pytest.fixture
-    def launcher(self, host: FakeHost, fate: Fate) -> ClusterLauncher:
+    def launcher(self, host: FakeHost, fate: Fate) -> FakeClusterLauncher:
         cluster = FakeCluster(host, fate=lambda order: fate)
-        return ClusterLauncher(cluster, cluster.seen_by(host.machine()), pretend)
+        return FakeClusterLauncher(cluster, cluster.seen_by(host.machine()), pretend)
 
 
 def test_time_is_the_clocks(host: FakeHost, bench: JobBench, run: Run) -> None:

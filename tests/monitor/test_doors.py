@@ -76,7 +76,7 @@ def test_what_a_search_and_a_service_show_has_the_shapes_of_the_monitor(tmp_path
         try:
             assert provider.wait_until_loaded(30)
             archive = provider.archive("search:s")
-            assert shapes.Archive.__annotations__.keys() <= archive.keys()
+            assert shapes.ArchiveJson.__annotations__.keys() <= archive.keys()
             assert [axis["name"] for axis in archive["axes"]] == ["a", "b"]
             candidate = provider.job("search:s/1")
             assert (candidate["id"], candidate["task"], candidate["state"]) == ("s#1", "s", "done")

@@ -20,9 +20,9 @@ from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.timeline import (
     MOST_BARS,
     Bar,
-    History,
+    TimelineHistory,
     Timelines,
-    Wait,
+    TimelineWait,
     bins,
     draw_group,
     held_over,
@@ -128,7 +128,9 @@ def test_line_22_the_next_attempt_goes_on_the_line_of_the_one_before() -> None:
     between = Bar("c", 1, at(11), at(12), JobState.DONE)
     placed = {one.bar: one.line for one in packed([first, other, between, again], NOW)}
     assert placed[again] == placed[first]
-    drawn = draw_group([first, other, again], [Wait("a", at(10), at(20), "waits")], START, NOW, NOW, 100)
+    drawn = draw_group(
+        [first, other, again], [TimelineWait("a", at(10), at(20), "waits")], START, NOW, NOW, 100
+    )
     assert drawn.waits[0][0] == placed[again]
     assert drawn.joins == [[0, milliseconds(at(10)), 0, milliseconds(at(20)), "a"]]
 
@@ -228,7 +230,7 @@ def test_line_22_counts_over_time_end_with_every_job(
     lives: list[tuple[int, JobState, int, int]], points: int
 ) -> None:
     told = moments(lives)
-    instants, counts = History(told).counts(points)
+    instants, counts = TimelineHistory(told).counts(points)
     if told:
         assert len(instants) == points
         assert sum(numbers[-1] for numbers in counts.values()) == len({one.key for one in told})
@@ -241,7 +243,7 @@ def test_line_22_every_running_attempt_of_a_history_is_one_bar(
     lives: list[tuple[int, JobState, int, int]],
 ) -> None:
     told = moments(lives)
-    bars, waits = History(told).bars()
+    bars, waits = TimelineHistory(told).bars()
     begun = 0
     running: set[str] = set()
     for one in told:

@@ -17,7 +17,7 @@ from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import MAX_BLAMELESS, RetryLimits
 from tenuto.scheduler.jobs import Job
-from tenuto.testing.cluster import ClusterLauncher, FakeCluster
+from tenuto.testing.cluster import FakeCluster, FakeClusterLauncher
 from tenuto.testing.cluster_job import ClusterJob, Fate
 from tenuto.testing.disk import Crash
 from tenuto.testing.host import FakeHost
@@ -45,7 +45,7 @@ class World:
         self.duration_s = 10.0
         self.running = 0
         self.begun = 0
-        self.launcher = ClusterLauncher(self.cluster, self.view, self._payload)
+        self.launcher = FakeClusterLauncher(self.cluster, self.view, self._payload)
 
     def _payload(self, order: StartOrder) -> FakePayload:
         return FakePayload(self.duration_s, on_start=self._begins, on_end=self._ends)

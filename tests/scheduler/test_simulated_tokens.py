@@ -24,7 +24,7 @@ from tenuto.scheduler.tokens import (
     TokenDependency,
     declare,
 )
-from tenuto.testing.cluster import ClusterLauncher, FakeCluster
+from tenuto.testing.cluster import FakeCluster, FakeClusterLauncher
 from tenuto.testing.host import FakeHost
 from tenuto.testing.jobs import FakeOwner
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
@@ -62,12 +62,12 @@ class World:
             dies_at=lambda order: self.dies_at.pop(name_of(order), None),
         )
 
-    def make_cluster(self) -> ClusterLauncher:
+    def make_cluster(self) -> FakeClusterLauncher:
         """An external launcher, whose cluster all schedulers made from now on ask."""
         cluster = FakeCluster(self.host, pending_s=lambda: 0.1, poll_s=0.2)
         view = cluster.seen_by(self.host.machine())
         self.clusters = Clusters({"cluster": view})
-        return ClusterLauncher(
+        return FakeClusterLauncher(
             cluster,
             view,
             lambda order: FakePayload(self.durations.get(name_of(order), 5.0), on_start=self._begins),

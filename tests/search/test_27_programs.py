@@ -228,6 +228,7 @@ def test_a_commit_of_a_person_is_compared_with_the_root_and_judged_as_any_other(
     sampler = MapElites([5, 5], [(0, 9), (0, 9)], measures=["complexity", "diversity"])
     evolution = programs(tmp_path, sampler=sampler, max_total_jobs=3)
     assert evolution.enqueue({"commit": "mine"}) == 2
+    evolution.close()
     first = git(path, "rev-parse", "main")
     (path / "program.py").write_text(PROGRAM.replace("1.0", "8.0"))
     git(path, "commit", "-q", "-m", "third", "program.py")

@@ -151,6 +151,8 @@ def test_34_the_demo_is_a_script_of_ones_own(tmp_path: Path, monkeypatch: pytest
     ran = tenuto(tmp_path, "evolve", "--demo")
     assert ran.returncode == 0, ran.stderr
     assert "tenuto-search-demo/arm.py" in ran.stderr
+    assert "tenuto results arm -w tenuto-search-demo/workspace" in ran.stderr
+    assert tenuto(tmp_path, "results", "arm", "-w", "tenuto-search-demo/workspace").returncode == 0
     assert "the arm reaches" in ran.stdout
     assert "arm: ended (TOTAL): 6 candidates" in ran.stderr
 

@@ -380,3 +380,11 @@ def test_28_rules_that_cannot_grow_are_refused_before_a_candidate_is_made(
     monkeypatch.setattr(Grows, "__retry__", "memory: mem*2 to 50M")
     with pytest.raises(RequirementError, match="the job begins with 100M; raise the bound"):
         grows(tmp_path).run(slots=1)
+
+
+def test_28_a_candidate_has_as_many_slots_as_its_task_asks_for_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Square, "__requires__", "cpu(cores=2)", raising=False)
+    square(tmp_path, task=Square.C(log=str(tmp_path / "log"), seconds=0.1), max_total_jobs=4).run(slots=2)
+    assert [line.split()[0] for line in executions(tmp_path)] == ["start", "end"] * 4  # one after another

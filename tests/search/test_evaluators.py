@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tenuto import experiment
+from tenuto import errors, experiment
 from tenuto.errors import SearchDiffers, SearchError
 from tenuto.search import Evolution, GridSearch, Integer
 from tenuto.search.program_commands import files_inside, files_outside
@@ -122,10 +122,10 @@ def test_an_evaluator_that_is_edited_while_the_search_runs_judges_no_further_can
     result = evolution.run(slots=1)
     assert "the evaluator is not that of the search" in result.rows()[1]["message"]
     evolution = programs(tmp_path, confine="none", name="b", max_total_jobs=3, **given)
-    evolution.enqueue({"commit": "HEAD"})
+    assert evolution.enqueue({"commit": "HEAD"}) == 1  # the root, which the search begins with anyway
     (outside / "evaluate.py").write_text(OUTSIDE + "# another\n")
     with pytest.raises(SearchError, match=r"the evaluator changed while its search runs: .*evaluate\.py"):
-        evolution.sampler.schedule_job(experiment_id="b")
+        evolution.enqueue({"commit": "HEAD"})
     evolution.close()
 
 
@@ -249,3 +249,13 @@ def test_the_command_line_looks_nothing_up_when_told(tmp_path: Path) -> None:
         done = tenuto(tmp_path, "evolve", *more, *words, "--name", name, "--max-total", "2", "--json")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)[0]["reused"] == reused
+
+
+def test_modules_of_tenuto_itself_are_no_part_of_an_evaluator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(errors.__file__).parents[1]))
+    evaluator = tmp_path / "evaluator.py"
+    evaluator.write_text("import tenuto.search\n")
+    words = ["{python}", "-m", "tenuto.search.openevolve_evaluator", str(evaluator)]
+    assert list(files_outside([words], str(tmp_path / "job" / "checkout"))) == [str(evaluator)]

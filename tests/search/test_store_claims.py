@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.search.claimed_rows import DEATHS_AN_ATTEMPT
@@ -51,6 +52,39 @@ def test_a_row_is_claimed_once(store: Store) -> None:
     with ThreadPoolExecutor(4) as threads:
         taken = [number for numbers in threads.map(take, range(4)) for number in numbers]
     assert sorted(taken) == list(range(1, 41))
+
+
+def test_a_tree_that_another_worker_evaluates_is_waited_for(store: Store) -> None:
+    opened(store)
+    added(store, 4)
+    store.dispatch("s", 9)
+    first, second = claimed(store, 2, "w1")
+    third, fourth = claimed(store, 2, "w2")
+    tree = "jobs/t/a"
+    assert store.begin_evaluation(third.key, tree) == (None, False)
+    assert store.begin_evaluation(second.key, tree) == (None, True)
+    assert store.begin_evaluation(fourth.key, tree) == (None, False)  # one worker runs the job once anyway
+    assert store.begin_evaluation(third.key, tree) == (None, False)  # who began waits for none that waits
+    assert store.begin_evaluation(first.key, "jobs/t/b") == (None, False)
+    store.give_back([third.key, fourth.key])
+    assert store.begin_evaluation(second.key, tree) == (None, False)
+    store.dispatch("s", 9)
+    again = claimed(store, 1, "w3")[0]
+    assert store.begin_evaluation(again.key, tree) == (None, True)
+    end = succeeded(second)
+    store.finish([replace(end, directory=tree)], 3)
+    assert store.begin_evaluation(again.key, tree) == (end.outcome, False)
+    assert store.begin_evaluation(second.key, tree) == (None, False)  # it ended: no attempt runs
+
+
+def test_trees_that_begin_at_once_are_evaluated_by_one_worker(store: Store) -> None:
+    opened(store)
+    added(store, 6)
+    store.dispatch("s", 9)
+    rows = [claimed(store, 1, f"w{at}")[0] for at in range(6)]
+    with ThreadPoolExecutor(6) as threads:
+        answers = list(threads.map(lambda row: store.begin_evaluation(row.key, "jobs/t/a"), rows))
+    assert sorted(answers) == [(None, False)] + [(None, True)] * 5
 
 
 def test_an_end_is_taken_once_and_only_of_the_attempt_that_runs(store: Store) -> None:

@@ -16,8 +16,11 @@ from tenuto.search.opening import open_database
 from tenuto.search.program_tasks import agent_for
 from tenuto.search.programs import PROGRAM_TASK
 from tenuto.search.source import SearchSource
+from tenuto.search.store import Store
+from tenuto.search.worker_loop import WorkerLoop
 from tenuto.settings import load_settings
 from tenuto.tasks.schema import schema_of
+from tenuto.workspace.machine import this_machine
 from tests.search.programs import EVALUATOR, git, programs, repository
 from tests.search.terminal import tenuto
 
@@ -58,6 +61,32 @@ def test_9_a_tree_is_evaluated_once(tmp_path: Path) -> None:
     reused = next((row for row in rows if row["reused"]), rows[0])
     paid = [row for row in rows if row["directory"] == reused["directory"] and not row["reused"]]
     assert [row["objective"] for row in paid] == [reused["objective"]]
+
+
+def test_a_tree_is_evaluated_once_by_workers_of_two_workspaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgresql_url: str
+) -> None:
+    log = tmp_path / "log"
+    counting = COUNTING.replace("{log!r}", repr(str(log)))
+    repository(tmp_path, f"import time\ntime.sleep(1)\n{counting}")
+    monkeypatch.setenv("TENUTO_DATABASE__URL", postgresql_url)
+    monkeypatch.setenv("TENUTO_SEARCH__WORKER_POLL_S", "0.2")
+    evolution = programs(tmp_path, CANNED, max_total_jobs=10, confine="none")
+    opened, machine = evolution.open(), this_machine()
+    workers = [
+        WorkerLoop(Store(opened.store.database), evolution.settings, tmp_path / name, machine, slots=2)
+        for name in ("one", "two")
+    ]
+    ticking = evolution.scheduler()
+    for worker in workers:
+        worker.start()
+    ticking.run_forever()
+    for worker in workers:
+        worker.drain()
+        assert worker.join(90)
+    assert max(Counter(log.read_text().split()).values()) == 1
+    assert evolution.result().reused >= 3
+    evolution.close()
 
 
 def test_agents_have_slots_of_their_own_and_never_keep_an_evaluation_waiting(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -84,6 +85,39 @@ def test_the_largest_upload_fits_into_its_node(start: Start, tmp_path: Path) -> 
     job = served.final(answer.json["id"])
     assert (job["status"], job["message"]) == ("Completed", "")
     assert result(served, job["id"]).read(".tenuto/stdout") == b"62\n"
+
+
+def test_a_node_has_a_certificate_of_an_own_authority(start: Start, tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    names = ["-subj", "/CN=node", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem"]
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "1",
+            *names,
+            "-out",
+            "cert.pem",
+        ],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+    authority, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+    worker = node(start, tmp_path / "n", "--tls-cert", authority, "--tls-key", key)
+    assert worker.url.startswith("https://")
+    stranger = server(start, tmp_path / "s", worker.url, send_for_s=0)
+    job = stranger.run("true\n")
+    assert (job["status"], "certificate" in job["message"]) == ("Failed", True)
+    assert stranger.stop() == 0
+    served = start("serve", cwd=tmp_path / "s", env={"SSL_CERT_FILE": authority})
+    assert served.run("true\n")["status"] == "Completed"
 
 
 def test_jobs_go_to_the_node_that_answers(start: Start, tmp_path: Path) -> None:
@@ -300,3 +334,4 @@ def test_an_insecure_node_is_refused_where_payloads_could_ask_it(
     ended = tenuto("node", "--insecure", "--port", "0", *arguments)
     assert ended.returncode == 2
     assert words in ended.stderr
+    assert not (directory / "node").exists()

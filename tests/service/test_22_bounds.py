@@ -23,9 +23,9 @@ from tenuto.launchers.payload.limits import LOG_NOTICE
 from tenuto.lifecycle.service import PayloadState, ServiceState
 from tenuto.service import archive
 from tenuto.service.archive import (
+    ArchiveSource,
     PackingStopped,
     ResultBounds,
-    Source,
     measured,
     read_archived_log,
     read_log,
@@ -107,7 +107,7 @@ def test_many_names_are_counted_without_being_kept(tmp_path: Path) -> None:
     for n in range(40):
         (tmp_path / f"file{n}").touch()
         os.mkfifo(tmp_path / f"pipe{n}")
-    source = Source(str(tmp_path), {}, {}, bounds=ResultBounds(files=20))
+    source = ArchiveSource(str(tmp_path), {}, {}, bounds=ResultBounds(files=20))
     with pytest.raises(archive.ResultTooLarge, match="more than 20 files"):
         measured(source._replace(bounds=ResultBounds(files=20)))
     with open(tmp_path.parent / "made.zip", "wb") as target:
@@ -122,7 +122,7 @@ def test_packing_ends_when_it_is_told_to(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(os.urandom(4 * MIB))
     asked = count()
     with open(tmp_path / "part", "wb") as target, pytest.raises(PackingStopped):
-        write_zip(Source(str(tmp_path), {}, {}), target, lambda: next(asked) >= 3)
+        write_zip(ArchiveSource(str(tmp_path), {}, {}), target, lambda: next(asked) >= 3)
     assert (tmp_path / "part").stat().st_size < MIB
 
 
@@ -163,7 +163,7 @@ def test_a_job_whose_large_result_is_packed_can_be_ended(
     began, go_on = threading.Event(), threading.Event()
     pack = runner.pack
 
-    def slow(place: Any, source: Source, is_stopped: Callable[[], bool]) -> Any:
+    def slow(place: Any, source: ArchiveSource, is_stopped: Callable[[], bool]) -> Any:
         if source.with_files:
             began.set()
             go_on.wait(10)

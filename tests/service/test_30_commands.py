@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.errors import RequestRefused
-from tenuto.launchers.confinement import Guest, bwrap
+from tenuto.launchers.confinement import Guest, bwrap, gpu_devices
 from tenuto.service import names
 from tenuto.service.contract import ErrorCode
 from tenuto.service.uploads import Receiver, UploadLimits
@@ -152,6 +152,11 @@ def test_a_remote_node_runs_the_command_of_its_server(
         ("cpus = 0", "services.dock.cpus"),
         ("cpus = 5000", "slots"),
         ("gpus = -1", "services.dock.gpus"),
+        pytest.param(
+            "gpus = 5000",
+            "services.dock.gpus = 5000, and this node has 0",
+            marks=pytest.mark.skipif(bool(gpu_devices()), reason="there are GPUs here"),
+        ),
         ('max_input_bytes = "many"', "services.dock.max_input_bytes"),
         (f'command = ["true", "{"x" * 5000}"]', "longer than"),
     ],
@@ -163,6 +168,7 @@ def test_settings_that_cannot_be_are_refused_at_start(
     ended = tenuto("serve", "--with-node", "--sandbox", "none", "--port", "0")
     assert ended.returncode == 2
     assert word in ended.stderr, ended.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["tenuto.toml"], "nothing is left behind"
 
 
 def test_a_program_that_the_sandbox_hides_is_refused(

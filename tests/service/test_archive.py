@@ -16,11 +16,11 @@ import pytest
 
 from proof.descriptors import open_files
 from tenuto.service import archive
-from tenuto.service.archive import Source, tree_bytes, write_zip, zip_stream
+from tenuto.service.archive import ArchiveSource, tree_bytes, write_zip, zip_stream
 
 
 def packed(directory: Path, **more: object) -> zipfile.ZipFile:
-    source = Source(str(directory), {}, {"id": 7}, **more)  # type: ignore[arg-type]
+    source = ArchiveSource(str(directory), {}, {"id": 7}, **more)  # type: ignore[arg-type]
     return zipfile.ZipFile(io.BytesIO(b"".join(zip_stream(source))))
 
 
@@ -99,7 +99,9 @@ def test_extra_files_lie_in_their_own_folder_and_cannot_be_forged(tmp_path: Path
     (work / ".tenuto").mkdir(parents=True)
     (work / ".tenuto" / "stdout").write_text("forged")
     (tmp_path / "out").write_text("true")
-    source = Source(str(work), {"stdout": str(tmp_path / "out"), "stderr": str(tmp_path / "missing")}, {})
+    source = ArchiveSource(
+        str(work), {"stdout": str(tmp_path / "out"), "stderr": str(tmp_path / "missing")}, {}
+    )
     made = zipfile.ZipFile(io.BytesIO(b"".join(zip_stream(source))))
     assert made.read(".tenuto/stdout") == b"true"
     assert set(made.namelist()) == {".tenuto/stdout", ".tenuto/job.json"}
@@ -109,7 +111,7 @@ def test_a_log_that_is_expected_is_an_empty_file_where_there_is_none(tmp_path: P
     """Of a job that is done an empty log is removed; scripts read both logs of every result."""
     (tmp_path / "out").write_text("printed")
     logs = {name: str(tmp_path / name) for name in ("out", "err", "metrics")}
-    source = Source(str(tmp_path / "none"), logs, {}, expected=("out", "err"))
+    source = ArchiveSource(str(tmp_path / "none"), logs, {}, expected=("out", "err"))
     made = zipfile.ZipFile(io.BytesIO(b"".join(zip_stream(source))))
     assert sorted(made.namelist()) == [".tenuto/err", ".tenuto/job.json", ".tenuto/out"]
     assert (made.read(".tenuto/out"), made.read(".tenuto/err")) == (b"printed", b"")
@@ -122,7 +124,7 @@ def test_a_directory_that_changes_while_it_is_packed_gives_a_valid_zip(tmp_path:
     for name in ("a", "b", "c", "d"):
         (tmp_path / name).write_bytes(os.urandom(3 * archive.CHUNK))
     pieces = []
-    for number, piece in enumerate(zip_stream(Source(str(tmp_path), {}, {}))):
+    for number, piece in enumerate(zip_stream(ArchiveSource(str(tmp_path), {}, {}))):
         pieces.append(piece)
         if number == 1:
             os.truncate(tmp_path / "a", 10)
@@ -145,7 +147,7 @@ def test_an_abandoned_stream_leaves_no_descriptor(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     for name in ("a", "sub/b"):
         (tmp_path / name).write_bytes(os.urandom(3 * archive.CHUNK))
-    stream = zip_stream(Source(str(tmp_path), {}, {}))
+    stream = zip_stream(ArchiveSource(str(tmp_path), {}, {}))
     next(stream)
     assert open_files(str(tmp_path))
     stream.close()  # type: ignore[attr-defined]
@@ -160,7 +162,7 @@ def test_the_written_file_has_the_size_and_digest_it_says(
     work.mkdir()
     (work / "x").write_bytes(os.urandom(100_000))
     with open(tmp_path / "result.zip", "wb") as target:
-        done = write_zip(Source(str(work), {}, {}), target)
+        done = write_zip(ArchiveSource(str(work), {}, {}), target)
     content = (tmp_path / "result.zip").read_bytes()
     assert done.bytes == len(content)
     assert done.sha256 == hashlib.sha256(content).hexdigest()
@@ -173,7 +175,7 @@ def test_the_written_file_has_the_size_and_digest_it_says(
 def test_memory_does_not_grow_with_files(tmp_path: Path) -> None:
     with open(tmp_path / "large", "wb") as large:
         large.truncate(64 << 20)
-    longest = max(len(piece) for piece in zip_stream(Source(str(tmp_path), {}, {})))
+    longest = max(len(piece) for piece in zip_stream(ArchiveSource(str(tmp_path), {}, {})))
     assert longest <= 2 * archive.CHUNK
 
 

@@ -12,11 +12,11 @@ from tenuto.service.decisions import (
     ActiveJob,
     Breaker,
     CleanerRest,
-    Queue,
     QueuedUser,
     QueueView,
     Quota,
     ServerBeats,
+    UserQueue,
     back_off_s,
     next_jobs,
     waiting_message,
@@ -24,10 +24,10 @@ from tenuto.service.decisions import (
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[list[Queue], Quota, int]:
+def situations(draw: st.DrawFn) -> tuple[list[UserQueue], Quota, int]:
     numbers = iter(range(1, 1000))
     queues = [
-        Queue(
+        UserQueue(
             f"user{n}",
             draw(st.integers(0, 4)),
             draw(st.integers(0, 50)),
@@ -41,7 +41,7 @@ def situations(draw: st.DrawFn) -> tuple[list[Queue], Quota, int]:
 
 
 @given(situations(), st.integers(0, 20))
-def test_quotas_are_never_exceeded(situation: tuple[list[Queue], Quota, int], most: int) -> None:
+def test_quotas_are_never_exceeded(situation: tuple[list[UserQueue], Quota, int], most: int) -> None:
     queues, quota, active = situation
     chosen = next_jobs(queues, quota, active, most)
     owner = {job: queue for queue in queues for job in queue.jobs}
@@ -55,7 +55,7 @@ def test_quotas_are_never_exceeded(situation: tuple[list[Queue], Quota, int], mo
 
 
 @given(situations())
-def test_no_place_stays_free_while_a_job_may_have_it(situation: tuple[list[Queue], Quota, int]) -> None:
+def test_no_place_stays_free_while_a_job_may_have_it(situation: tuple[list[UserQueue], Quota, int]) -> None:
     queues, quota, active = situation
     chosen = next_jobs(queues, quota, active, 1000)
     possible = sum(max(0, min(quota.runs_per_user - queue.active, len(queue.jobs))) for queue in queues)
@@ -63,7 +63,7 @@ def test_no_place_stays_free_while_a_job_may_have_it(situation: tuple[list[Queue
 
 
 @given(situations())
-def test_places_go_to_the_users_with_the_fewest(situation: tuple[list[Queue], Quota, int]) -> None:
+def test_places_go_to_the_users_with_the_fewest(situation: tuple[list[UserQueue], Quota, int]) -> None:
     queues, quota, active = situation
     chosen = set(next_jobs(queues, quota, active, 1000))
     has = {queue.user: queue.active + len(chosen & set(queue.jobs)) for queue in queues}
@@ -82,8 +82,8 @@ def test_a_user_who_comes_later_waits_for_one_job_of_the_other_at_most() -> None
     served = []
     for _ in range(6):
         queues = [
-            Queue("first", 0, turns["first"], tuple(first)),
-            Queue("second", 0, turns["second"], tuple(second)),
+            UserQueue("first", 0, turns["first"], tuple(first)),
+            UserQueue("second", 0, turns["second"], tuple(second)),
         ]
         (job,) = next_jobs(queues, Quota(5, 1), 0, 8)
         turn += 1
@@ -171,7 +171,7 @@ def test_a_server_is_still_while_it_shows_the_same_beat_by_our_own_clock() -> No
 
 @given(situations())
 def test_the_place_of_a_job_is_that_in_which_it_is_claimed(
-    situation: tuple[list[Queue], Quota, int],
+    situation: tuple[list[UserQueue], Quota, int],
 ) -> None:
     queues = [queue for queue in situation[0] if queue.jobs]
     queued = {queue.user: QueuedUser(len(queue.jobs), queue.jobs[0], queue.turn) for queue in queues}

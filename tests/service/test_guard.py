@@ -7,7 +7,7 @@ from starlette.types import Scope
 
 from tenuto.errors import InvalidSetting
 from tenuto.service.guard import Proxies, complaint
-from tenuto.service.routes.common import MOST_KNOWN, Rates, Strikes
+from tenuto.service.routes.common import MOST_KNOWN, RateLimits, Strikes
 from tenuto.web import host_names, host_of, is_loopback
 from tests.parts.answers import NO_HOSTS
 
@@ -69,7 +69,7 @@ def test_hosts_are_read_strictly() -> None:
 
 
 def test_rates_allow_a_burst_and_then_so_many_a_second() -> None:
-    rates = Rates(per_s=10, burst=3)
+    rates = RateLimits(per_s=10, burst=3)
     assert [rates.wait_s("ada", 0.0) for _ in range(3)] == [0, 0, 0]
     assert rates.wait_s("ada", 0.0) == pytest.approx(0.1)
     assert rates.wait_s("bob", 0.0) == 0, "each for itself"
@@ -78,7 +78,7 @@ def test_rates_allow_a_burst_and_then_so_many_a_second() -> None:
 
 
 def test_rates_know_a_bounded_number_of_users() -> None:
-    rates = Rates(10, 3)
+    rates = RateLimits(10, 3)
     for n in range(MOST_KNOWN + 100):
         rates.wait_s(str(n), 0.0)
     assert len(rates._buckets) == MOST_KNOWN

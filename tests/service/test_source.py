@@ -21,10 +21,9 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor.provider import LocalProvider
 from tenuto.service import server as service
 from tenuto.service.decisions import Quota
-from tenuto.service.node_notes import note_nodes
 from tenuto.service.nodes import Node, NodeBook
 from tenuto.service.places import DataPlaces
-from tenuto.service.requests import ROWS, Requests
+from tenuto.service.requests import ROWS, Requests, note_nodes
 from tenuto.service.rows import NewJob
 from tenuto.service.source import History, ServiceFeed, ServiceSource
 from tenuto.service.tables import MIGRATIONS, moves, opened

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tenuto.clock import SystemClock
 from tenuto.errors import RequestRefused
 from tenuto.service.uploads import (
-    Received,
+    ReceivedUpload,
     Receiver,
     UploadLimits,
     boundary_of,
@@ -29,7 +29,7 @@ from tests.service.multipart import BOUNDARY, body, field, file, good
 LIMITS = UploadLimits(max_bytes=1 << 20, max_parts=50, min_free_bytes=0, idle_s=10.0)
 
 
-def take(directory: Path, content: bytes, limits: UploadLimits = LIMITS, step: int = 0) -> Received:
+def take(directory: Path, content: bytes, limits: UploadLimits = LIMITS, step: int = 0) -> ReceivedUpload:
     receiver = Receiver(BOUNDARY, str(directory), limits)
     try:
         for at in range(0, len(content), step or len(content) or 1):

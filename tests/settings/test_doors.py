@@ -136,6 +136,7 @@ def test_a_variable_reaches_a_service_that_a_file_named(tmp_path: Path) -> None:
         ("[services.a]\nnodes = ['ftp://x']", "tenuto.toml:2: services.a.nodes: expected a list of URLs"),
         ("[service]\nport = 70000", "expected an integer, at least 0, at most 65535"),
         ("[service]\ndatabase = 'postgrsql://u:pw@h/d'", "expected a path, or a URL"),
+        ("[node]\ndatabase = 'postgresql://u:pw@h/d'", "tenuto.toml:2: node.database: expected a path"),
         ('[slurm]\nextra = "--x \'y"', "expected words as in a shell"),
         ("[search]\nmax_attempts = 0", "tenuto.toml:2: search.max_attempts"),
         ("services = 3", "expected a table"),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 LOG = "driver.log"
 _MOST_SHOWN = 64 * 1024
+_COMMANDS = ("follow", "status", "wait", "stop")
 
 
 def handshake_option(command: Any) -> Any:
@@ -77,7 +78,11 @@ def start_detached(command: str, arguments: Sequence[str], as_json: bool) -> int
     if said:
         tell(said)
     if code == exit_codes.OK:
-        tell("tenuto: it ended before an experiment or a search began, so there is nothing to follow")
+        words = "it ended before an experiment or a search began, so there is nothing to follow"
+        tell(f"tenuto: {words}")
+        if as_json:
+            nothing = dict.fromkeys(("group", "name", "workspace", "log", "pid", *_COMMANDS))
+            click.echo(json.dumps({**nothing, "message": words}))
     return code
 
 
@@ -144,5 +149,5 @@ def _show(told: dict[str, Any], as_json: bool) -> None:
         click.echo(json.dumps(told))
         return
     click.echo(f"{safe(told['name'])} has begun, in process {told['pid']}")
-    for word in ("follow", "status", "wait", "stop"):
+    for word in _COMMANDS:
         click.echo(f"{word:<8}{told[word]}")

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -162,7 +163,24 @@ class CommitGroups:
                 with self._guard:
                     self._leader = threading.get_ident()
                     group, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
-                self._run(group)
+                together = group if len(group) > 1 else []
+                try:
+                    if together:
+                        answers = self._commit(
+                            lambda connection: [_answer(one.fn, connection) for one in group]
+                        )
+                        for one, answer in zip(group, answers, strict=True):
+                            one.settle(answer, None)
+                except _Spoiled:
+                    together = []
+                except Exception as error:  # noqa: BLE001  each of them raises it in its own thread
+                    for one in group:
+                        one.settle(None, error)
+                for one in () if together else group:
+                    try:
+                        one.settle(self._commit(one.fn), None)
+                    except Exception as error:  # noqa: BLE001  raised in the thread that asked for the write
+                        one.settle(None, error)
         finally:
             with self._guard:
                 # Ctrl-C has ended this thread's write: the others still have theirs before them.
@@ -176,33 +194,6 @@ class CommitGroups:
         self._leader = 0 if self._waiting else None
         if self._waiting:
             self._waiting[0].called.set()
-
-    def _run(self, group: list[_Writer]) -> None:
-        if len(group) == 1:
-            self._run_alone(group[0])
-            return
-        answers: list[Any] = []
-
-        def together(connection: Connection) -> None:
-            answers[:] = [_answer(one.fn, connection) for one in group]
-
-        try:
-            self._commit(together)
-        except _Spoiled:
-            for one in group:
-                self._run_alone(one)
-        except Exception as error:  # noqa: BLE001  each of them raises it in its own thread
-            for one in group:
-                one.settle(None, error)
-        else:
-            for one, answer in zip(group, answers, strict=True):
-                one.settle(answer, None)
-
-    def _run_alone(self, writer: _Writer) -> None:
-        try:
-            writer.settle(self._commit(writer.fn), None)
-        except Exception as error:  # noqa: BLE001  raised in the thread that asked for the write
-            writer.settle(None, error)
 
 
 def _answer(fn: Write, connection: Connection) -> Any:
@@ -320,13 +311,15 @@ class Database:
         )
         self._groups: CommitGroups | None = None
         if self.is_sqlite:
-            self._groups = CommitGroups(turns_of(os.path.realpath(str(self._url.database))), self._written)
+            self._groups = CommitGroups(
+                turns_of(os.path.realpath(str(self._url.database))), partial(self._transaction, writes=True)
+            )
         self._deadlines = None if self.is_sqlite else Deadlines(transaction_s)
         self.wakeups = Wakeups(None if self.is_sqlite else self._url, sender)
 
     def read(self, fn: Callable[[Connection], T]) -> T:
         """What the function returns of one consistent state of the database; it must not write."""
-        return self._repeat(lambda: self._once(fn, writes=False))
+        return self._transaction(fn, writes=False)
 
     def write(self, fn: Callable[[Connection], T]) -> T:
         """What the function returns after its changes were committed.
@@ -335,7 +328,7 @@ class Database:
         the thread of another, beside functions of others, and an exception undoes its own changes only.
         """
         if self._groups is None:
-            return self._written(fn)
+            return self._transaction(fn, writes=True)
         answer: T = self._groups.write(fn)
         return answer
 
@@ -358,37 +351,24 @@ class Database:
             self._deadlines.close()
         self._engine.dispose()
 
-    def _written(self, fn: Callable[[Connection], T]) -> T:
-        return self._repeat(lambda: self._once(fn, writes=True))
-
-    def _once(self, fn: Callable[[Connection], T], writes: bool) -> T:
-        pool = self._engine.pool
-        try:
-            return self._in_transaction(fn, writes)
-        finally:
-            if self._closed.is_set():
-                pool.dispose()  # the connection went back to this pool, or to the one made at the close
-                self._engine.dispose()
-
-    def _in_transaction(self, fn: Callable[[Connection], T], writes: bool) -> T:
-        with (self._engine if writes else self._reading).connect() as connection:
-            if writes:
-                connection = connection.execution_options(**{WRITES: True})
-            deadline = self._deadlines.over(connection) if self._deadlines else nullcontext()
-            with deadline, connection.begin():
-                take_announcements(connection)  # of a transaction that failed on this connection
-                answer = fn(connection)
-                announced = take_announcements(connection)
-        for channel in announced:
-            self.wakeups.tell(channel)
-        return answer
-
-    def _repeat(self, once: Callable[[], T]) -> T:
+    def _transaction(self, fn: Callable[[Connection], T], writes: bool) -> T:
+        """What the function returns of a transaction, which is repeated after a fault of the database."""
         began = self._clock.monotonic()
         pause = _FIRST_PAUSE_S
         while True:
+            pool = self._engine.pool
             try:
-                return once()
+                with (self._engine if writes else self._reading).connect() as connection:
+                    if writes:
+                        connection = connection.execution_options(**{WRITES: True})
+                    deadline = self._deadlines.over(connection) if self._deadlines else nullcontext()
+                    with deadline, connection.begin():
+                        take_announcements(connection)  # of a transaction that failed on this connection
+                        answer = fn(connection)
+                        announced = take_announcements(connection)
+                for channel in announced:
+                    self.wakeups.tell(channel)
+                return answer
             except DBAPIError as error:
                 fault = fault_of(error)
                 if fault is None:
@@ -401,6 +381,10 @@ class Database:
                 raise DatabaseUnavailable(
                     f"{self.shown_url}: all connections of this process are in use"
                 ) from None
+            finally:
+                if self._closed.is_set():
+                    pool.dispose()  # the connection went back to this pool, or to the one made at the close
+                    self._engine.dispose()
             # With jitter: what collided once would otherwise collide again.
             self._closed.wait(pause * (0.5 + self._randomness.uniform()))
             pause = min(pause * 2, _LONGEST_PAUSE_S)

@@ -84,23 +84,14 @@ def _filled(experiment: ExperimentFile, annotation: Any, value: Any, key: str, f
     """One value as the field of a dataclass declares it; refused if it is of another type."""
     options = alternatives(annotation)
     for option in options:
-        origin, inner = typing.get_origin(option) or option, typing.get_args(option) or (Any, Any)
-        if isinstance(value, dict) and dataclasses.is_dataclass(origin):
-            return _configuration(experiment, origin, value, key)
-        if isinstance(value, dict) and origin is dict:
-            return {
-                name: _filled(experiment, inner[-1], one, f"{key}.{name}", f"{field}.{name}")
-                for name, one in value.items()
-            }
-        if isinstance(value, list) and origin in (list, set, tuple):
-            is_fixed = origin is tuple and inner[-1] is not Ellipsis and len(inner) == len(value)
-            kinds = inner if is_fixed else inner[:1] * len(value)
-            return origin(
-                _filled(experiment, kind, one, f"{key}[{i}]", f"{field}[{i}]")
-                for i, (kind, one) in enumerate(zip(kinds, value, strict=True))
-            )
-        if isinstance(value, str) and isinstance(origin, type) and issubclass(origin, enum.Enum):
-            value = origin.__members__.get(value, value)
+        if isinstance(value, dict) and dataclasses.is_dataclass(option):
+            return _configuration(experiment, option, value, key)
+        if isinstance(value, str) and isinstance(option, type) and issubclass(option, enum.Enum):
+            value = option.__members__.get(value, value)
+    if isinstance(value, dict | list):
+        value = shaped(
+            value, annotation, lambda one, kind, at: _filled(experiment, kind, one, key + at, field + at)
+        )
     keys = [one.__name__ for one in options if isinstance(one, type) and dataclasses.is_dataclass(one)]
     if keys and not (value is None and type(None) in options):
         _refuse(experiment, key, f"{field} expects the keys of {' or '.join(keys)}: {value!r}")
@@ -111,6 +102,26 @@ def _filled(experiment: ExperimentFile, annotation: Any, value: Any, key: str, f
     except Mismatch as mismatch:
         _refuse(experiment, key, f"{field} {describe(mismatch)}{_hint(value)}")
     return value if isinstance(value, list | dict) else converted
+
+
+def shaped(value: Any, annotation: Any, each: Callable[[Any, Any, str], Any]) -> Any:
+    """A list or mapping as its annotation declares it: neither YAML nor JSON has sets and tuples.
+
+    `each` is given an item, its annotation and its place, such as ``[2]`` or ``.name``.
+    """
+    for option in alternatives(annotation):
+        origin, inner = typing.get_origin(option) or option, typing.get_args(option) or (Any, Any)
+        if isinstance(value, dict) and origin is dict:
+            return {name: each(one, inner[-1], f".{name}") for name, one in value.items()}
+        if isinstance(value, list) and origin in (list, set, frozenset, tuple):
+            is_fixed = origin is tuple and inner[-1] is not Ellipsis and len(inner) == len(value)
+            kinds = inner if is_fixed else inner[:1] * len(value)
+            items = [
+                each(one, kind, f"[{i}]") for i, (one, kind) in enumerate(zip(value, kinds, strict=True))
+            ]
+            can_hold = origin in (list, tuple) or not any(isinstance(one, list | dict) for one in items)
+            return origin(items) if can_hold else value
+    return value
 
 
 def _load(experiment: ExperimentFile) -> Any:
@@ -283,34 +294,15 @@ class _Typing:
         """What YAML has no form for: configs, enums, tuples, sets. The rest stays as it is, to be checked."""
         if isinstance(value, dict) and CLASS in value:
             return self.config(self._class(value[CLASS], key), value, key)
-        options = alternatives(annotation)
-        for option in options:
-            origin, arguments = typing.get_origin(option) or option, typing.get_args(option)
+        for option in alternatives(annotation):
+            origin = typing.get_origin(option) or option
             if not isinstance(origin, type):
                 continue
             if isinstance(value, dict) and issubclass(origin, ConfigBase):
                 return self.config(origin, value, key)
             if isinstance(value, str) and issubclass(origin, enum.Enum) and value in origin.__members__:
                 return origin[value]
-            if isinstance(value, dict) and origin is dict:
-                inner = arguments[1] if len(arguments) == 2 else Any
-                return {name: self.typed(item, inner, f"{key}.{name}") for name, item in value.items()}
-            if isinstance(value, list) and origin in (list, set, tuple, frozenset):
-                return self._items(origin, arguments, value, key)
-        return value
-
-    def _items(self, origin: type, arguments: tuple[Any, ...], value: list[Any], key: str) -> Any:
-        inner = [arguments[0] if arguments else Any] * len(value)
-        if origin is tuple and arguments and arguments[-1] is not Ellipsis and len(arguments) == len(value):
-            inner = list(arguments)
-        items = [
-            self.typed(item, kind, f"{key}[{i}]")
-            for i, (item, kind) in enumerate(zip(value, inner, strict=True))
-        ]
-        try:
-            return origin(items)
-        except TypeError:
-            _refuse(self.experiment, key, "a set cannot hold lists or mappings")
+        return shaped(value, annotation, lambda one, kind, at: self.typed(one, kind, key + at))
 
     def config(self, cls: Any, value: Mapping[Any, Any], key: str) -> Any:
         """A nested config."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections import Counter
@@ -11,6 +12,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from tenuto.errors import WorkspaceError
 from tenuto.experiments.environment import running_command
 from tenuto.experiments.process_service import MONITOR, Service, ServiceState
 from tenuto.experiments.run_record import (
@@ -46,6 +48,9 @@ from tenuto.workspace.ports import FileKind, Files, Machine
 from tenuto.workspace.run_paths import RunPaths
 
 logger = logging.getLogger("tenuto.experiments")
+CANCELLATIONS_S = 0.5
+"""Between two looks at what people want cancelled."""
+_LONGEST_MESSAGE = 4096
 
 COUNTED_EACH = 10_000
 """After so many ends the counts of an open run are written, for readers who cannot look at each job."""
@@ -97,11 +102,26 @@ class Run:
         self._is_over = False
         self._write_status(RunState.RUNNING)
         scheduler.keep_list(self, self._list_job)
+        scheduler.loop.call_soon_threadsafe(self._take_cancellations)
 
     def _run_before(self) -> RunPaths | None:
         names = self._machine.files.list(self.layout.experiment(self.experiment_id))
         others = [known for name in names if name != self.run_id and (known := parse_run_id(name))]
         return self.layout.run(self.experiment_id, str(max(others))) if others else None
+
+    def _take_cancellations(self) -> None:
+        """Cancels waiting jobs that people want cancelled, in the loop; a job that began is left alone."""
+        if self._is_over:
+            return
+        self._scheduler.loop.call_later(CANCELLATIONS_S, self._take_cancellations)
+        with contextlib.suppress(OSError, WorkspaceError):
+            for job_id in self._machine.files.list(self.paths.cancellations):
+                path = f"{self.paths.cancellations}/{job_id}"
+                message = self._machine.files.read(path, _LONGEST_MESSAGE).decode(errors="replace")
+                self._machine.files.remove(path)
+                for job in self.jobs.values():
+                    if job.job_id == job_id and job.state in (JobState.WAITING, JobState.READY):
+                        self._scheduler.cancel(job, message)
 
     # What the scheduler tells its owner
 

@@ -21,7 +21,7 @@ from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import JobLog
 from tenuto.jobs.metrics import MetricsReader
 from tenuto.jobs.parameters import plain_side
-from tenuto.jobs.removal import delete, kill
+from tenuto.jobs.removal import Killing, delete, kill
 from tenuto.jobs.result_table import Finished, result_of, result_rows
 from tenuto.jobs.retry import Retries
 from tenuto.jobs.row import Detail, Group, Result, Row, ServiceRow, Why, row_key
@@ -402,10 +402,22 @@ class ExperimentSource(Source):
         return acted
 
     def _kill(self, key: JobKey, attempt: int, dry_run: bool, by: str) -> Acted:
-        killing = kill(self.view, key, f"killed by {by}", attempt=attempt, really=not dry_run)
+        killing = stop_job(self.view, key, f"killed by {by}", attempt=attempt, really=not dry_run)
         if killing.runner is not None:
             killing.runner.close()
         return _told(killing.acted)
+
+
+def stop_job(
+    view: WorkspaceView, key: JobKey, message: str, *, attempt: int | None = None, really: bool = True
+) -> Killing:
+    """As `kill`; a job that waits is taken out of the queue of its runs."""
+    killing = kill(view, key, message, attempt=attempt, really=really)
+    is_idle = killing.acted.outcome in (ActedAs.NOT_RUNNING, ActedAs.GONE)
+    if not (is_idle and view.cancel_waiting(key, message, really=really)):
+        return killing
+    outcome = ActedAs.ASKED if really else ActedAs.WOULD_KILL
+    return Killing(JobActed(key, outcome, "before it began: its driver cancels it", 0))
 
 
 def _told(acted: JobActed) -> Acted:

@@ -37,6 +37,7 @@ from tenuto.jobs.validity import (
     Validity,
     Validness,
     check_classes,
+    is_shared,
     remove_path,
 )
 from tenuto.jobs.view import Inquiry
@@ -155,7 +156,8 @@ class Submissions:
             check_classes(self._scheduler.machine.files, layout, task, really=is_real)
             self._checked |= classes
         if mode is not RunMode.GENERATE_ONLY:
-            self._shared.check(task, layout, really=is_real)
+            if any(map(is_shared, classes)):
+                self._shared.check(task, layout, really=is_real)
             self.preparations.prepare(task, layout, really=is_real)
         if mode is RunMode.DRY_RUN:
             return self._planned(job)

@@ -478,6 +478,17 @@ class WorkspaceView(RunsView, JobsView):
         found = self._some_jobs(runs[0], {key.job_id}) if runs else []
         return next((job for job in found if job.job_key == key), None) or self.job_alone(key)
 
+    def cancel_waiting(self, key: JobKey, message: str, *, really: bool = True) -> bool:
+        """Asks the drivers whose queue a job waits in to cancel it; False if it waits in none."""
+        runs = [run for run in self.runs_of(key) if run.live]
+        if not runs or self.job(key).state not in (JobState.WAITING, JobState.READY):
+            return False
+        for run in runs if really else ():
+            asked = self.layout.run(run.experiment_id, run.run_id).cancellations
+            self.machine.files.make_directory(asked)
+            self.machine.files.replace(f"{asked}/{key.job_id}", message.encode()[:1000], durable=False)
+        return True
+
     def detail(self, key: JobKey) -> StoredDetail:
         """Everything about one job, as its newest run sees it."""
         alone, runs = super().detail(key), self.runs_of(key)

@@ -28,8 +28,13 @@ _MOST_KEPT = 2_000_000
 
 def points_in(data: bytes) -> dict[str, list[MetricPoint]]:
     """The points in the content of a file of metrics."""
-    curves = Curves()
-    curves.add(data)
+    curves, begin = Curves(), 0
+    while begin < len(data):
+        end = data.rfind(b"\n", begin, begin + _CHUNK) + 1
+        if end <= begin:  # one line, whatever its length
+            end = data.find(b"\n", begin) + 1 or len(data)
+        curves.add(data[begin:end])
+        begin = end
     return curves.sorted()
 
 

@@ -301,6 +301,20 @@ class Validity:
             if then is not now and defaults_digest(then) != defaults_digest(now):
                 self._refuse(job, "runs", compared(now, document(then), {}).changed)
 
+    def other_values(self, job: Job, record: Mapping[str, Any]) -> str | None:
+        """Why what another process made of a job meanwhile is not of its values; None if it is."""
+        if not isinstance(job.work, TaskWork):
+            return None
+        task, then = job.work.task, record.get("defaults")
+        stored = None if then is None or then == defaults_digest(task) else self._values(job)
+        changed = () if stored is None else compared(task, stored, {}).changed
+        name = f"{class_name(task)} {job.job_id[:8]}"
+        return (
+            refusal(name, "was run by another script meanwhile, with another value", changed)
+            if changed
+            else None
+        )
+
     def dropped(self, job: Job) -> Iterable[Job]:
         """Done jobs whose removed files a job that runs depends on; a job comes before its dependents."""
         for origin in dict.fromkeys(_upstream(job)):
@@ -494,8 +508,13 @@ class Validity:
 
 def refuse(name: str, did: str, changed: tuple[ChangedValue, ...]) -> None:
     """Raise `DefaultChanged` for a result of other values than are asked for."""
-    raise DefaultChanged(
-        f"{name} {did}, which was a default then: {'; '.join(map(str, changed[:5]))}, at {caller()}. The old "
+    raise DefaultChanged(refusal(name, did, changed, f", at {caller()}"))
+
+
+def refusal(name: str, did: str, changed: tuple[ChangedValue, ...], place: str = "") -> str:
+    """Why what was made with other values than are asked for is not used, and the remedy."""
+    return (
+        f"{name} {did}, which was a default then: {'; '.join(map(str, changed[:5]))}{place}. The old "
         f"results stay those of the old value if you write {changed[0].remedy()}; to run all anew, add a "
         f"Constant to the class. See docs/valid.md"
     )
@@ -608,6 +627,17 @@ class StoredValidity:
         now, then = (one.work.params(one.layout, one.paths) for one in (job, known))
         if other_defaults(then, now):
             raise DefaultChanged(f"{job.task_id} {job.job_id[:8]} {OTHER_DEFAULTS}")
+
+    def other_values(self, job: Job, record: Mapping[str, Any]) -> str | None:
+        """Why what another process made of a job meanwhile is not of its values; None if it is."""
+        params = job.work.params(job.layout, job.paths)
+        if record.get("defaults") in (None, json.loads(params).get("defaults") or ""):
+            return None
+        try:
+            self._refuse_other(job, params)
+        except DefaultChanged as other:
+            return str(other)
+        return None
 
     def dropped(self, job: Job) -> Iterable[Job]:
         """None: such a job depends on no other."""
@@ -773,6 +803,18 @@ def _kinds(cls: type) -> tuple[str, ...]:
     if known is None:
         is_prepare = getattr(cls, "__is_prepare__", False)
         known = _kinds_of[cls] = ((PREPARED,) if is_prepare else ()) + ((CACHED,) if caches(cls) else ())
+    return known
+
+
+_is_shared: dict[type, bool] = {}
+
+
+def is_shared(cls: type) -> bool:
+    """True if configs of a class have caches or directories of partials, which jobs share."""
+    known = _is_shared.get(cls)
+    if known is None:
+        has_partials = any(one.partial is not None for one in schema_of(cls).generators.values())
+        known = _is_shared[cls] = has_partials or CACHED in _kinds(cls)
     return known
 
 

@@ -19,7 +19,7 @@ MOST_NODES = 500
 class Drawing(NamedTuple):
     """Nodes, layer by layer, and edges."""
 
-    nodes: list[shapes.Node]
+    nodes: list[shapes.NodeJson]
     edges: list[shapes.Edge]
 
 
@@ -101,7 +101,7 @@ def _drawn(
 ) -> Drawing:
     placed = layers(list(nodes), edges)
     order = _order(list(nodes), placed, edges)
-    drawn: list[shapes.Node] = [
+    drawn: list[shapes.NodeJson] = [
         {
             "id": name,
             "label": label,

@@ -25,7 +25,7 @@ FIXED = ("key", "task", "id", "state")
 NUMBER, TEXT = "number", "text"
 
 
-class Panels:
+class PanelReader:
     """Asks the doors for their panels."""
 
     def __init__(self, sources: Mapping[str, Source], clock: Clock) -> None:
@@ -159,7 +159,7 @@ def archive_of(panel: Mapping[str, Any]) -> dict[str, Any]:
 class Table(NamedTuple):
     """Columns, and the rows that have them."""
 
-    columns: list[shapes.Column]
+    columns: list[shapes.ColumnJson]
     rows: list[dict[str, Any]]
 
 
@@ -235,7 +235,7 @@ def _are_numbers(values: Sequence[Any]) -> bool:
     return bool(known) and all(_number(value) is not None for value in known)
 
 
-def _column(name: str, values: Sequence[Any]) -> shapes.Column:
+def _column(name: str, values: Sequence[Any]) -> shapes.ColumnJson:
     known = [value for value in values if value is not None]
     if name in FIXED or not known or not all(isinstance(value, int | float) for value in known):
         return {"name": name, "kind": TEXT, "min": None, "max": None}

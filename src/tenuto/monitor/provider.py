@@ -25,7 +25,7 @@ from tenuto.lifecycle.states import JobState
 from tenuto.monitor import graph, shapes
 from tenuto.monitor.logs import read_log
 from tenuto.monitor.model_keeper import ModelKeeper, newest_first
-from tenuto.monitor.panels import Panels, shares, table
+from tenuto.monitor.panels import PanelReader, shares, table
 from tenuto.monitor.state_provider import Listener
 from tenuto.monitor.timeline import Timelines, token_lanes
 from tenuto.workspace.points import FEWEST_POINTS, MOST_POINTS, SYSTEM, MetricPoint, Points, thinned
@@ -69,9 +69,9 @@ class LocalProvider:
         self.read_only = read_only
         self._sources = {source.door.value: source for source in sources}
         self._answers = Answers()
-        self._overview: tuple[int, shapes.Overview] | None = None
+        self._overview: tuple[int, shapes.OverviewJson] | None = None
         self._timelines = Timelines(self._sources, lambda group: self._rows([group]), self._clock)
-        self._panels = Panels(self._sources, self._clock)
+        self._panels = PanelReader(self._sources, self._clock)
         self._following.start()
 
     # Questions
@@ -85,7 +85,7 @@ class LocalProvider:
             **self._stamp(),
         }
 
-    def overview(self) -> shapes.Overview:
+    def overview(self) -> shapes.OverviewJson:
         now = self._clock.now()
         with self._lock:
             kept = self._overview
@@ -97,9 +97,9 @@ class LocalProvider:
             rows = [row for group in followed for row in self._model.rows(group.group)]
             groups = [self._plain_group(group) for group in followed]
         running = _in_turn([row for row in rows if row.state is JobState.RUNNING], MOST_RUNNING)
-        alarms: list[shapes.Alarm] = [*_unattended(groups)]
+        alarms: list[shapes.AlarmJson] = [*_unattended(groups)]
         alarms += ({"key": row.key, "text": row.alarm} for row in rows if row.alarm)
-        overview: shapes.Overview = {
+        overview: shapes.OverviewJson = {
             **stamp,
             "groups": groups,
             "running": [plain_row(row, now) for row in running],
@@ -178,7 +178,7 @@ class LocalProvider:
             fields[name] = [plain_row(one, now) if isinstance(one, Row) else one for one in fields[name]]
         return {**plain_row(detail.row, now), **self._stamp(), **fields}  # type: ignore[typeddict-item]
 
-    def why(self, key: str) -> shapes.Why:
+    def why(self, key: str) -> shapes.WhyJson:
         why = self._source(key).why(key)
         return {
             "key": key,
@@ -244,7 +244,7 @@ class LocalProvider:
             "tokens": [one for one in tokens if live or not groups or one["name"] in used],
         }
 
-    def history(self, group: str, points: int = 100) -> shapes.History:
+    def history(self, group: str, points: int = 100) -> shapes.HistoryJson:
         with self._lock:
             self._group(group)
         at, counts = self._timelines.of(group).counts(min(max(points, 2), 2000))
@@ -284,7 +284,7 @@ class LocalProvider:
         points: int = 1000,
         since: float | None = None,
         limit: int = 200,
-    ) -> shapes.Metrics:
+    ) -> shapes.MetricsJson:
         """Curves of the jobs with these keys, or of a group's jobs that a filter matches."""
         if len(keys) > MOST_ROWS:
             raise BadQuestion(f"ask for {MOST_ROWS} jobs at most at once")
@@ -328,17 +328,17 @@ class LocalProvider:
             known = {row.key: row for row in self._model.rows() if row.key in asked}
         return [known.get(key) or self._source(key).detail(key).row for key in dict.fromkeys(keys)]
 
-    def tokens(self) -> shapes.Tokens:
+    def tokens(self) -> shapes.TokensJson:
         return {**self._stamp(), "tokens": _open_door(self._panels.tokens(), "tokens")}
 
-    def queue(self) -> shapes.Queue:
+    def queue(self) -> shapes.QueueJson:
         queue = _open_door(self._panels.queue(), "a queue")
         return {**self._stamp(), "services": queue["services"], "users": queue["users"]}
 
     def nodes(self) -> shapes.Nodes:
         return {**self._stamp(), "nodes": _open_door(self._panels.nodes(), "nodes")}
 
-    def archive(self, group: str) -> shapes.Archive:
+    def archive(self, group: str) -> shapes.ArchiveJson:
         archive = self._panels.archive(group)
         return {**self._stamp(), **archive}  # type: ignore[typeddict-item]
 
@@ -437,7 +437,7 @@ class LocalProvider:
 
     # Changes
 
-    def changes(self, since: str | None, wait_s: float) -> shapes.Delta | shapes.Reset:
+    def changes(self, since: str | None, wait_s: float) -> shapes.DeltaJson | shapes.ResetJson:
         number = self._number(since)
         with self._news:
             if number is None or number > self._model.seq:
@@ -453,7 +453,7 @@ class LocalProvider:
             groups = [self._plain_group(group) for name in touched if (group := self._model.group(name))]
             stamp = self._stamp()
         now = self._clock.now()
-        delta: shapes.Delta = {
+        delta: shapes.DeltaJson = {
             "epoch": stamp["epoch"],
             "seq": stamp["seq"],
             "now": stamp["now"],
@@ -473,7 +473,7 @@ class LocalProvider:
         is_ours = epoch == self.epoch and number.isascii() and number.isdigit() and len(number) < 19
         return int(number) if is_ours else None
 
-    def _reset(self) -> shapes.Reset:
+    def _reset(self) -> shapes.ResetJson:
         return {**self._stamp(), "reset": True}
 
     # The model
@@ -547,7 +547,7 @@ def _plain_curve(name: str, points: Sequence[MetricPoint], most: int, since: flo
     }
 
 
-def _unattended(groups: Sequence[PlainGroup]) -> Iterator[shapes.Alarm]:
+def _unattended(groups: Sequence[PlainGroup]) -> Iterator[shapes.AlarmJson]:
     """The groups that no driver is at work for though jobs are left; of an experiment its newest run."""
     newest: dict[tuple[str, str], PlainGroup] = {}
     for group in groups:
@@ -582,7 +582,7 @@ def _plain_failure(failure: FailureGroup, now: datetime) -> shapes.Failure:
     }
 
 
-def _plain_acted(acted: Acted) -> shapes.Outcome:
+def _plain_acted(acted: Acted) -> shapes.OutcomeJson:
     """What became of an action on one job."""
     return {
         "key": acted.key,

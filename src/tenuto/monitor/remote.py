@@ -75,21 +75,21 @@ class RemoteProvider:
     # Questions, with the arguments of the protocol: each is one request (`_question`)
 
     about: Callable[..., shapes.About]
-    overview: Callable[..., shapes.Overview]
+    overview: Callable[..., shapes.OverviewJson]
     groups: Callable[..., shapes.Groups]
     jobs: Callable[..., shapes.Jobs]
     job: Callable[..., shapes.JobDetail]
-    why: Callable[..., shapes.Why]
+    why: Callable[..., shapes.WhyJson]
     log: Callable[..., shapes.LogPart]
     graph: Callable[..., shapes.Graph]
     timeline: Callable[..., shapes.Timeline]
-    history: Callable[..., shapes.History]
+    history: Callable[..., shapes.HistoryJson]
     results: Callable[..., shapes.Results]
-    metrics: Callable[..., shapes.Metrics]
-    tokens: Callable[..., shapes.Tokens]
-    queue: Callable[..., shapes.Queue]
+    metrics: Callable[..., shapes.MetricsJson]
+    tokens: Callable[..., shapes.TokensJson]
+    queue: Callable[..., shapes.QueueJson]
     nodes: Callable[..., shapes.Nodes]
-    archive: Callable[..., shapes.Archive]
+    archive: Callable[..., shapes.ArchiveJson]
     carbon: Callable[..., shapes.Carbon]
     cleanup: Callable[..., shapes.Cleanup]
 
@@ -108,7 +108,7 @@ class RemoteProvider:
             raise _error(status, answer)
         return {"outcomes": answer["outcomes"]}
 
-    def changes(self, since: str | None, wait_s: float) -> shapes.Delta | shapes.Reset:
+    def changes(self, since: str | None, wait_s: float) -> shapes.DeltaJson | shapes.ResetJson:
         if self._stream is None or self._stream.last != since or self._stream.has_ended:
             if self._stream is not None:
                 self._stream.close()
@@ -116,7 +116,7 @@ class RemoteProvider:
             self._stream = self._open_stream(since)
         found = self._stream.next(wait_s)
         if found is not None:
-            return cast("shapes.Delta | shapes.Reset", found)
+            return cast("shapes.DeltaJson | shapes.ResetJson", found)
         epoch, _, seq = (since or "-0").rpartition("-")
         now = self.about()["now"]
         return {"epoch": epoch, "seq": int(seq), "now": now, "jobs": [], "gone": [], "groups": []}

@@ -46,7 +46,7 @@ class Failure(TypedDict):
     """[key, attempt] of each, at most 1,000: what *retry* of all of them names."""
 
 
-class Alarm(TypedDict):
+class AlarmJson(TypedDict):
     """Something that a person should look at."""
 
     key: str
@@ -60,7 +60,7 @@ class Holder(TypedDict):
     key: str | None
 
 
-class Waiter(TypedDict):
+class WaiterJson(TypedDict):
     """A job that waits for units of a token."""
 
     key: str
@@ -76,17 +76,17 @@ class Token(TypedDict):
     held: int
     free: int
     holders: list[Holder]
-    waiting: list[Waiter]
+    waiting: list[WaiterJson]
 
 
-class Overview(Stamp):
+class OverviewJson(Stamp):
     """The first page."""
 
     groups: list[Group]
     running: list[Job]
     failures: list[Failure]
     tokens: list[Token]
-    alarms: list[Alarm]
+    alarms: list[AlarmJson]
     jobs_per_s: float
     """How many jobs ended in a second, over the last minute."""
 
@@ -110,7 +110,7 @@ class Jobs(Stamp):
     jobs: list[Job]
 
 
-class Attempt(TypedDict):
+class AttemptJson(TypedDict):
     """One try of a job."""
 
     attempt: int
@@ -136,7 +136,7 @@ class JobDetail(Job, Stamp):
     dependencies: list[Job]
     dependents: list[Job]
     runs: list[str]
-    attempts: list[Attempt]
+    attempts: list[AttemptJson]
     most_attempts: int | None
     """How many attempts the job may have; None if it has one, or if that is not known."""
     events: list[dict[str, Any]]
@@ -150,7 +150,7 @@ class JobDetail(Job, Stamp):
     """Of a candidate: its ancestors, the nearest first, and the changes of each of its parent."""
 
 
-class Why(TypedDict):
+class WhyJson(TypedDict):
     """Why a job is where it is."""
 
     key: str
@@ -174,7 +174,7 @@ class LogPart(TypedDict):
     ended: bool
 
 
-class Node(TypedDict):
+class NodeJson(TypedDict):
     """A task with its jobs, or one job."""
 
     id: str
@@ -193,7 +193,7 @@ Edge = TypedDict("Edge", {"from": str, "to": str, "count": int})
 class Graph(Stamp):
     """The graph of a group."""
 
-    nodes: list[Node]
+    nodes: list[NodeJson]
     edges: list[Edge]
     collapsed: bool
 
@@ -231,14 +231,14 @@ Timeline = TypedDict(
 """The timeline of all doors, in milliseconds."""
 
 
-class History(Stamp):
+class HistoryJson(Stamp):
     """How many jobs were in which state, over time."""
 
     at: list[str]
     counts: dict[str, list[int]]
 
 
-class Column(TypedDict):
+class ColumnJson(TypedDict):
     """A column of results."""
 
     name: str
@@ -250,7 +250,7 @@ class Column(TypedDict):
 class Results(Stamp):
     """What jobs gave."""
 
-    columns: list[Column]
+    columns: list[ColumnJson]
     rows: list[dict[str, Any]]
     total: int
     offset: int
@@ -271,11 +271,11 @@ class Curve(TypedDict):
     last: float | None
     min: float | None
     max: float | None
-    packed: NotRequired[Packed]
+    packed: NotRequired[PackedJson]
     """With `packed=`: the points, and `steps`, `times` and `values` are empty."""
 
 
-class Packed(TypedDict):
+class PackedJson(TypedDict):
     """The points of a curve for a plot: numbers of 4 or 8 bytes, the lowest first, in base64."""
 
     steps: list[int]
@@ -305,7 +305,7 @@ class JobCurves(TypedDict):
     curves: list[Curve]
 
 
-class Metrics(Stamp):
+class MetricsJson(Stamp):
     """Metrics over time, of one job or of many."""
 
     names: list[str]
@@ -316,13 +316,13 @@ class Metrics(Stamp):
     """How many of the jobs that were asked for logged something; `jobs` has the first ones."""
 
 
-class Tokens(Stamp):
+class TokensJson(Stamp):
     """The tokens of this machine that jobs use."""
 
     tokens: list[Token]
 
 
-class Queue(Stamp):
+class QueueJson(Stamp):
     """The queue of the service."""
 
     services: list[dict[str, Any]]
@@ -335,7 +335,7 @@ class Nodes(Stamp):
     nodes: list[dict[str, Any]]
 
 
-class Archive(Stamp):
+class ArchiveJson(Stamp):
     """The archive of a search."""
 
     group: str
@@ -368,11 +368,11 @@ class Cleanup(Stamp):
 
     unowned: list[Job]
     orphans: Orphans
-    alarms: list[Alarm]
+    alarms: list[AlarmJson]
     bad_lines: int
 
 
-class Outcome(TypedDict):
+class OutcomeJson(TypedDict):
     """What became of an action on one job."""
 
     key: str
@@ -384,7 +384,7 @@ class Outcome(TypedDict):
 class Outcomes(TypedDict):
     """What became of an action."""
 
-    outcomes: list[Outcome]
+    outcomes: list[OutcomeJson]
 
 
 class Gone(TypedDict):
@@ -394,7 +394,7 @@ class Gone(TypedDict):
     key: str
 
 
-class Delta(Stamp):
+class DeltaJson(Stamp):
     """All that changed since a number, each once, as it is now."""
 
     jobs: list[Job]
@@ -404,7 +404,7 @@ class Delta(Stamp):
     """Groups of which so much changed that their window is to be asked for again."""
 
 
-class Reset(Stamp):
+class ResetJson(Stamp):
     """Everything is to be asked for again."""
 
     reset: bool
@@ -412,21 +412,21 @@ class Reset(Stamp):
 
 ANSWERS: dict[str, type | Any] = {
     "/api/about": About,
-    "/api/overview": Overview,
+    "/api/overview": OverviewJson,
     "/api/groups": Groups,
     "/api/jobs": Jobs,
     "/api/job": JobDetail,
-    "/api/why": Why,
+    "/api/why": WhyJson,
     "/api/log": LogPart,
     "/api/graph": Graph,
     "/api/timeline": Timeline,
-    "/api/history": History,
+    "/api/history": HistoryJson,
     "/api/results": Results,
-    "/api/metrics": Metrics,
-    "/api/tokens": Tokens,
-    "/api/queue": Queue,
+    "/api/metrics": MetricsJson,
+    "/api/tokens": TokensJson,
+    "/api/queue": QueueJson,
     "/api/nodes": Nodes,
-    "/api/archive": Archive,
+    "/api/archive": ArchiveJson,
     "/api/carbon": Carbon,
     "/api/cleanup": Cleanup,
     "/api/actions": Outcomes,

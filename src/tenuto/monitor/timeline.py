@@ -41,7 +41,7 @@ class Bar(NamedTuple):
     reason: JobFailureStatus | None = None
 
 
-class Wait(NamedTuple):
+class TimelineWait(NamedTuple):
     """The time before an attempt; it goes on if `end` is None."""
 
     key: str
@@ -50,7 +50,7 @@ class Wait(NamedTuple):
     reason: str = ""
 
 
-class History:
+class TimelineHistory:
     """What happened in a group, oldest first."""
 
     def __init__(self, moments: Iterable[Moment]) -> None:
@@ -81,10 +81,10 @@ class History:
                 counted[state].append(current[state])
         return [datetime.fromtimestamp(instant, UTC) for instant in instants], counted
 
-    def bars(self) -> tuple[list[Bar], list[Wait]]:
+    def bars(self) -> tuple[list[Bar], list[TimelineWait]]:
         """Every attempt once, and the time before it; one too short to be seen running has no length."""
         bars: list[Bar] = []
-        waits: list[Wait] = []
+        waits: list[TimelineWait] = []
         running: dict[str, tuple[datetime, int]] = {}
         waiting: dict[str, datetime] = {}
         for moment in self._moments:
@@ -107,7 +107,7 @@ class History:
         bars += [
             Bar(key, attempt, start, None, JobState.RUNNING) for key, (start, attempt) in running.items()
         ]
-        waits += [Wait(key, start, None) for key, start in waiting.items() if key not in running]
+        waits += [TimelineWait(key, start, None) for key, start in waiting.items() if key not in running]
         return bars, waits
 
 
@@ -116,10 +116,10 @@ def _ended_unseen(moment: Moment) -> bool:
     return moment.state.finished() and moment.attempt > 0 and moment.reason is not JobFailureStatus.DEPENDENCY
 
 
-def _end_wait(waits: list[Wait], waiting: dict[str, datetime], key: str, at: datetime) -> None:
+def _end_wait(waits: list[TimelineWait], waiting: dict[str, datetime], key: str, at: datetime) -> None:
     start = waiting.pop(key, None)
     if start is not None and start < at:
-        waits.append(Wait(key, start, at))
+        waits.append(TimelineWait(key, start, at))
 
 
 # Drawing
@@ -182,7 +182,7 @@ def packed(bars: Iterable[Bar], now: datetime) -> list[Placed]:
 
 def draw_group(
     bars: Sequence[Bar],
-    waits: Iterable[Wait],
+    waits: Iterable[TimelineWait],
     start: datetime,
     end: datetime,
     now: datetime,
@@ -223,10 +223,12 @@ def draw_group(
     return DrawnGroup(lines, shown, drawn[:MOST_BARS], joins(placed, now), [])
 
 
-def _tasks(bars: Iterable[Bar], waits: Iterable[Wait]) -> dict[str, tuple[list[Bar], list[Wait]]]:
+def _tasks(
+    bars: Iterable[Bar], waits: Iterable[TimelineWait]
+) -> dict[str, tuple[list[Bar], list[TimelineWait]]]:
     """Short name of a task -> the bars and waits of its jobs; the task that began first is the first."""
-    found: dict[str, tuple[list[Bar], list[Wait]]] = {}
-    every: list[Bar | Wait] = [*bars, *waits]
+    found: dict[str, tuple[list[Bar], list[TimelineWait]]] = {}
+    every: list[Bar | TimelineWait] = [*bars, *waits]
     for one in sorted(every, key=lambda one: one.start):
         task = one.key.partition(":")[2].rpartition("/")[0].rpartition(".")[2]
         of_task = found.setdefault(task, ([], []))
@@ -344,10 +346,10 @@ class Timelines:
         self._sources = sources
         self._rows_of = rows_of
         self._clock = clock
-        self._kept: OrderedDict[str, tuple[float, History]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[float, TimelineHistory]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, group: str) -> History:
+    def of(self, group: str) -> TimelineHistory:
         """The moments of a group; what its row tells of an attempt whose end no journal knows yet."""
         now = self._clock.monotonic()
         with self._lock:
@@ -364,7 +366,7 @@ class Timelines:
             seen = (row.attempt, row.state.finished())
             if row.key not in told or (not row.reused and seen > told[row.key] > (0, True)):
                 moments += _moments(row)
-        history = History(moments)
+        history = TimelineHistory(moments)
         with self._lock:
             self._kept[group] = (now, history)
             self._kept.move_to_end(group)
@@ -419,7 +421,7 @@ class Timelines:
 
     def _held(
         self,
-        written: Mapping[str, tuple[list[Bar], list[Wait]]],
+        written: Mapping[str, tuple[list[Bar], list[TimelineWait]]],
         others: Sequence[str],
         span: tuple[datetime, datetime],
         now: datetime,
@@ -437,7 +439,7 @@ class Timelines:
         unique = {(bar.key, bar.attempt): bar for bar in bars}  # a job may be in two groups
         return held_over(unique.values(), amounts, *span, now, width)
 
-    def _bars(self, group: str) -> tuple[list[Bar], list[Wait]]:
+    def _bars(self, group: str) -> tuple[list[Bar], list[TimelineWait]]:
         """Every attempt once. The current attempt of a job is as its row tells, not as events did."""
         told, waits = self.of(group).bars()
         bars = {(bar.key, bar.attempt): bar for bar in told}

@@ -212,6 +212,10 @@ class Attempt:
                 launch = launch_of(found) or self._open(lock, found)
                 self._mark(launch, JobFailureStatus.LOST, found.derived.message)
                 return Verdict(JobState.ERROR, JobFailureStatus.LOST, found.derived.message)
+            if not self.job.empties and (other := self._of_other_values(launch_of(found))) is not None:
+                if self.job.retry.resumable:
+                    return Verdict(JobState.ERROR, JobFailureStatus.REJECTED, other)
+                self.job.empties = True
             launch = self._open(lock, found, self._grant.environment)
             stop = self.job.stop
             if stop is not None:  # cancelled while leftovers were ended, or while the machine was short
@@ -337,6 +341,13 @@ class Attempt:
                 found = job_directory.read_launch(self._machine.files, self.job.paths)
                 if found is not None and found.nonce == launch.nonce:
                     self._mark(launch, JobFailureStatus.REJECTED, message)
+
+    def _of_other_values(self, launch: LaunchRecord | None) -> str | None:
+        """Why an attempt that another process made since the submission cannot be gone on with."""
+        record = None if launch is None else launch.instructions.get("record")
+        if self.job.reuse is None or not isinstance(record, dict):
+            return None
+        return self.job.reuse.other_values(self.job, record)
 
     def _open(
         self,
@@ -627,6 +638,10 @@ class Attempt:
             self.job.life = launch.life
             if launch.aside and found.derived.state is JobState.DONE:
                 drop_aside(self._machine, self.job)
+        if marker is not None and found.derived.state is JobState.DONE and self.job.reuse is not None:
+            other = self.job.reuse.other_values(self.job, marker.record)
+            if other is not None:  # another process started it first, with what was a default there
+                return Verdict(JobState.ERROR, JobFailureStatus.REJECTED, other)
         verdict = after_attempt(self._explained(found.derived), self.job.tries, self.job.retry)
         return self._unless_cancelled(verdict)
 

@@ -4,6 +4,8 @@ A job decides nothing: it holds data, and passes on what happens to it.
 
 from __future__ import annotations
 
+import os.path
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
@@ -13,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tenuto.clock import Clock
 from tenuto.errors import NoResult, WorkspaceError
-from tenuto.launchers.instructions import CarbonPlan, Limits
+from tenuto.launchers.commands import command_of, environment_of
+from tenuto.launchers.instructions import CarbonPlan, Command, Limits
+from tenuto.launchers.outputs import TaskOutput, way_to
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.launchers.results import decoded, readable
 from tenuto.lifecycle.base_job import CounterChange
@@ -26,12 +30,20 @@ from tenuto.scheduler.owners import Owner
 from tenuto.scheduler.tokens import TokenDependency, needs_of
 from tenuto.scheduler.workers import WatchedOutput, call_safely, takes
 from tenuto.tasks.arguments import function
+from tenuto.tasks.base import ConfigBase
+from tenuto.tasks.graph import folders
 from tenuto.tasks.html import Html, dot, table
+from tenuto.tasks.identity import identity
+from tenuto.tasks.live import seal
+from tenuto.tasks.schema import schema_of
+from tenuto.tasks.serialization import dumps, job_document
 from tenuto.tasks.tags import joined, tag_words
+from tenuto.tasks.task import made_meanwhile
 from tenuto.workspace.carbon import job_total
 from tenuto.workspace.flags import RESULT_NOT_KEPT
 from tenuto.workspace.job_directory import read_result, rotate_logs, unpacked
-from tenuto.workspace.layout import Layout
+from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability, Marker
 from tenuto.workspace.ports import Files, LockHandle
 from tenuto.workspace.records import LaunchRecord, StopRecord
@@ -44,19 +56,6 @@ if TYPE_CHECKING:
 else:
     requirements = late("tenuto.launchers.requirements")
 
-
-import sys
-
-from tenuto.launchers.commands import command_of, environment_of
-from tenuto.launchers.instructions import Command
-from tenuto.launchers.outputs import TaskOutput, way_to
-from tenuto.tasks.base import ConfigBase
-from tenuto.tasks.graph import folders
-from tenuto.tasks.identity import identity
-from tenuto.tasks.schema import schema_of
-from tenuto.tasks.serialization import dumps, job_document
-from tenuto.tasks.task import made_meanwhile
-from tenuto.workspace.layout import JobPaths
 
 _COLOURS = {
     JobState.DONE: "#2f9e58",
@@ -112,6 +111,10 @@ class Reuse(Protocol):
 
     def refuse_other(self, job: Job, known: Job) -> None:
         """Raises `DefaultChanged` if a job that is under way in this process has other values."""
+        ...
+
+    def other_values(self, job: Job, record: Mapping[str, Any]) -> str | None:
+        """Why what another process made of a job since its submission is of other values; or None."""
         ...
 
     def dropped(self, job: Job) -> Iterable[Job]:
@@ -240,6 +243,35 @@ class Job(Entry):
         """The wish to end the attempt that runs, or is about to."""
         self._final_state: dict[PendingAnswer[JobState], None] | None = None
         """Answers that wait for it, in the order in which they were asked for."""
+
+    @classmethod
+    def of(
+        cls,
+        task: ConfigBase,
+        workspace: Path | str,
+        launcher: Launcher,
+        *,
+        name: str,
+        key: str,
+        after: Iterable[Job] = (),
+        **options: Any,
+    ) -> Job:
+        """The job of a task for a scheduler of one's own; seals the task.
+
+        `name` and `key`: its identity in the workspace, which the caller chooses. `after`: jobs that must be
+        done first. `options`: as of `Job`, such as ``priority`` or ``once``.
+        """
+        seal(task)
+        return cls(
+            name,
+            key,
+            layout=Layout(os.path.abspath(workspace)),
+            launcher=launcher,
+            work=TaskWork(task),
+            clock=this_machine().clock,
+            dependencies=[JobDependency(job) for job in after],
+            **options,
+        )
 
     @property
     def key(self) -> str:

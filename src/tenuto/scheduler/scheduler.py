@@ -164,7 +164,7 @@ class Scheduler(Shell):
 
     def __init__(
         self,
-        machine: Machine,
+        machine: Machine | None = None,
         *,
         loop: Loop | None = None,
         completions: Worker | None = None,
@@ -172,16 +172,16 @@ class Scheduler(Shell):
         outputs: Worker | None = None,
         clusters: Clusters | None = None,
     ) -> None:
-        """`machine`: the clock, files, locks and processes to work with. The rest is for simulations and for
-        launchers of one's own: `loop` runs the coroutines, and tells of changes in directories;
-        `completions`, `notifications` and `outputs` do work that must not block it; `clusters` answer for
-        attempts that other systems run.
+        """`machine`: the clock, files, locks and processes to work with, by default this one's. The rest is
+        for simulations and for launchers of one's own: `loop` runs the coroutines, and tells of changes in
+        directories; `completions`, `notifications` and `outputs` do work that must not block it; `clusters`
+        answer for attempts that other systems run.
         """
         keep_from_children()
         self._completions = completions or DoneHandlerWorker()
         self._notifications = notifications or NotificationWorker()
         super().__init__(
-            machine,
+            machine or this_machine(),
             loop or LoopThread(),
             completions=self._completions,
             notifications=self._notifications,
@@ -193,7 +193,7 @@ class Scheduler(Shell):
         self.jobs = self._registry.current
         self.experiments: dict[str, Owner] = {}
         self.dependencyLock = asyncio.Lock()
-        """The seed's name. A try takes everything or nothing without waiting, so it is never contended."""
+        """experimaestro's name. A try takes all or nothing without waiting, so it is never contended."""
         self._callers = Callers(self._runner)
         self._is_closed = False
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import os.path
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from tenuto.jobs.validity import StoredValidity
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
-from tenuto.launchers.requirements import Alternative
+from tenuto.launchers.requirements import Alternative, Requirement
 from tenuto.launchers.selection import AUTO, LOCAL, choose_launcher, is_local, node_launcher
 from tenuto.scheduler.decisions import NO_RETRY, Allowance, RetryLimits
 from tenuto.scheduler.jobs import Job
@@ -35,6 +36,12 @@ from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import Machine
 
 LEASE_FILE = "search.lease"
+
+
+@lru_cache
+def needs_of(requires: str | None) -> Alternative | None:
+    """What the task of a search asks for, as its definition has it."""
+    return None if requires is None else Requirement.parse(requires).alternatives[0]
 
 
 def _retry(row: Claimed, limits: Limits) -> RetryLimits:
@@ -116,12 +123,15 @@ class CandidateJobs:
         is_agent = row.task_id == PROGRAM_TASK and change is None
         named = row if change is None else change
         job_id, params = (named.job_id, named.params) if not repeat else repeated(row, repeat)
-        limits = self._limits(row)
+        needs = None if is_agent else needs_of(row.definition.get("requires"))
+        limits = self._limits(row, needs)
+        slots = 1 if needs is None or self._launcher.external else needs.cores_per_node
         job = Job(
             named.task_id,
             job_id,
             layout=self._layout,
-            launcher=self._agents if is_agent else self._adapted(limits),
+            launcher=self._agents if is_agent else self._adapted(needs, limits),
+            slots=min(slots, self._launcher.slots),
             work=StoredWork(params.encode("ascii")),
             clock=self._clock,
             tokens=() if is_agent else self._tokens,
@@ -134,19 +144,22 @@ class CandidateJobs:
         job.reuse = self._validity
         return job
 
-    def _adapted(self, limits: Limits) -> Launcher:
-        """The launcher of candidates; a cluster is asked for the memory and the time that they have."""
-        if not self._launcher.external or limits.memory_bytes is limits.walltime_s is None:
+    def _adapted(self, needs: Alternative | None, limits: Limits) -> Launcher:
+        """The launcher of candidates; a cluster is asked for what they need, and for their limits."""
+        of_limits = {"duration_s": limits.walltime_s, "memory_bytes": limits.memory_bytes}
+        if not self._launcher.external or (needs is None and not any(of_limits.values())):
             return self._launcher
-        return self._launcher.adapted(Alternative(limits.walltime_s, memory_bytes=limits.memory_bytes))
+        made: Any = partial(replace, needs) if needs is not None else Alternative
+        return self._launcher.adapted(made(**of_limits))
 
-    def _limits(self, row: Claimed) -> Limits:
+    def _limits(self, row: Claimed, needs: Alternative | None) -> Limits:
         settings = self._settings
-        walltime_s, needs = row.definition.get("walltime_s"), Allowance(*row.definition.get("needs", ()))
-        duration_s = settings.walltime_s if needs.duration_s is None else needs.duration_s
+        duration_s, memory_bytes = row.definition.get("walltime_s"), None
+        if needs is not None:
+            duration_s, memory_bytes = duration_s or needs.duration_s, needs.memory_bytes
         limits = Limits(
-            duration_s if walltime_s is None else walltime_s,
-            settings.memory_bytes if needs.memory_bytes is None else needs.memory_bytes,
+            duration_s or settings.walltime_s,
+            memory_bytes or settings.memory_bytes,
             settings.log_bytes,
             settings.grace_s,
         )

@@ -71,7 +71,6 @@ WORK = "tenuto_work"
 """The channel that tells workers that there may be something to claim."""
 SEARCH = "tenuto_search"
 """The channel that tells schedulers that a candidate ended, or a search was steered."""
-# Built once: SQLAlchemy takes longer to build a statement than SQLite to run it.
 _BUMP = update(searches).where(searches.c.id == bindparam("name")).values(changed=searches.c.changed + 1)
 
 
@@ -111,6 +110,18 @@ def bump(connection: Connection, name: str, **values: Any) -> None:
 def wake_search(connection: Connection, name: str) -> None:
     """Wakes the schedulers once the transaction is committed."""
     announce(connection, SEARCH)
+
+
+def move_rows(
+    connection: Connection, name: str, statement: Any, status: EvolutionStatus, message: str | None
+) -> int:
+    """Executes a change that returns (number, attempt) of rows, and leaves what every change leaves."""
+    rows = connection.execute(statement).all()
+    if rows:
+        record(connection, name, rows, status, message)
+        bump(connection, name)
+        wake_search(connection, name)
+    return len(rows)
 
 
 def difference(stored: Any, declared: Any, place: str) -> str | None:
@@ -248,12 +259,7 @@ def cancel_rows(
         )
         .returning(jobs.number, jobs.attempt)
     )
-    rows = connection.execute(statement).all()
-    if rows:
-        record(connection, name, rows, S.CANCELLED, message)
-        bump(connection, name)
-        wake_search(connection, name)
-    return len(rows)
+    return move_rows(connection, name, statement, S.CANCELLED, message)
 
 
 _OPEN = (SearchState.RUNNING.value, SearchState.PAUSED.value)
@@ -325,18 +331,7 @@ def _numbering(is_ordered: bool, is_bounded: bool) -> Any:
     return statement.returning(searches.c.scheduled)
 
 
-_GIVEN = (
-    "id",
-    "number",
-    "priority",
-    "task_id",
-    "job_id",
-    "params",
-    "proposal",
-    "asked_after",
-    "island",
-    "parent",
-)
+_GIVEN = "id number priority task_id job_id params proposal asked_after island parent".split()
 
 
 @cache
@@ -344,7 +339,6 @@ def _insertion(is_bounded: bool) -> Any:
     """Inserts the row, as SUCCEEDED if its identity did anywhere; nothing if it may not be added.
 
     A statement of its own after the lock: on PostgreSQL a count beside the lock is as old as the wait for it.
-    Built once: SQLAlchemy takes longer to build it than the database to run it.
     """
     new: dict[str, Any] = {
         key: bindparam(f"new_{key}", type_=jobs[key].type) for key in ("search_id", *_GIVEN)
@@ -470,7 +464,6 @@ def _clash(connection: Connection, name: str, new: NewCandidate) -> Refusal:
 
 
 LONGEST_BACKOFF_MS = 60_000
-# Statements of every candidate are built once: that takes longer than to run them.
 THESE = (
     select(jobs.id, jobs.number, jobs.attempt)
     .where(
@@ -539,7 +532,6 @@ def when_told(row: LogRow) -> int:
     return row.told or 0
 
 
-# Statements of every candidate are built once: that takes longer than to run them.
 ENDED_ROWS = (
     select(*LOG_COLUMNS)
     .where(jobs.search_id == bindparam("name"), TO_TELL)

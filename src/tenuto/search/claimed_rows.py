@@ -39,7 +39,6 @@ class Wish(NamedTuple):
     agents: int = 0
 
 
-# Statements of every candidate are built once: that takes longer than to run them.
 _CLAIM = ROWS.claim(
     S.RUNNING,
     jobs.id.in_(bindparam("ids", expanding=True)),

@@ -46,13 +46,6 @@ def make_broker(url: Url) -> Broker:
     return broker
 
 
-def _dead_letters(broker: Any, queue_name: str) -> int:
-    if hasattr(broker, "count_dead_letters"):
-        return int(broker.count_dead_letters(queue_name))
-    *_, dead = broker.get_queue_message_counts(queue_name)
-    return int(dead)
-
-
 def _close(broker: Broker) -> None:
     broker.close()
     if (client := getattr(broker, "client", None)) is not None:  # Dramatiq leaves the client of Redis open
@@ -101,10 +94,6 @@ class DramatiqListener:
         """Begins to listen; a broker that is down is tried again and again."""
         self._broker.emit_after("process_boot")
         self._worker.start()
-
-    def dead_letters(self) -> int:
-        """How many messages of the queue could not be taken in, as the broker counts them."""
-        return _dead_letters(self._broker, self._queue_name)
 
     def close(self) -> None:
         self._worker.stop(timeout=STOP_MS)

@@ -106,34 +106,10 @@ def _spread(key: str, value: Any) -> dict[str, Any]:
     return {f"{key}[{at}]": one for at, one in enumerate(entries)}
 
 
-COLUMNS = (
-    "id",
-    "number",
-    "status",
-    "priority",
-    "attempt",
-    "objective",
-    "measures",
-    "cost",
-    "metrics",
-    "values",
-    "solution",
-    "parent",
-    "inspirations",
-    "island",
-    "cell",
-    "order",
-    "reused",
-    "failure",
-    "message",
-    "task",
-    "job",
-    "directory",
-    "worker",
-    "created",
-    "scheduled",
-    "started",
-    "completed",
+COLUMNS = tuple(
+    "id number status priority attempt objective measures cost metrics values solution parent inspirations "
+    "island cell order reused failure message task job directory worker created scheduled started "
+    "completed".split()
 )
 """What every candidate has; a test holds `candidate_of` to it."""
 MORE = ("objectives", "constraints", "pruned", "repeats", "spread")

@@ -168,15 +168,13 @@ class OpenSearch:
         """
         task, settings = type(self.evolution.task), self.settings
         requires, retry = getattr(task, "__requires__", None), getattr(task, "__retry__", None)
-        said = Allowance()
-        if requires is not None:
-            first = Requirement.parse(requires).alternatives[0]
-            said = Allowance(first.memory_bytes, first.duration_s)
+        needs = None if requires is None else Requirement.parse(requires).alternatives[0]
         if retry is not None:
-            duration_s = settings.search.walltime_s or said.duration_s or settings.walltime_s
-            needs = Allowance(said.memory_bytes or settings.memory_bytes, duration_s)
-            check_growth(read_rules(retry, f"{task.__name__}.__retry__"), needs, f"{task.__name__}.__retry__")
-        return {"needs": list(said) if any(said) else None, "retry": retry}
+            memory_bytes = (needs and needs.memory_bytes) or settings.memory_bytes
+            duration_s = settings.search.walltime_s or (needs and needs.duration_s) or settings.walltime_s
+            said = f"{task.__name__}.__retry__"
+            check_growth(read_rules(retry, said), Allowance(memory_bytes, duration_s), said)
+        return {"requires": needs and str(needs), "retry": retry}
 
     def _maker(self) -> CandidateMaker:
         search = self.settings.search

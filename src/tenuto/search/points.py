@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select, text, update
 
 from tenuto.database import Database, now_ms
 from tenuto.lifecycle.evolution import EvolutionStatus
-from tenuto.search.candidate_rows import bump, record, wake_search
+from tenuto.search.candidate_rows import bump, move_rows, wake_search
 from tenuto.search.pruning import Curve, Other, Pruner, counted
 from tenuto.search.rows import Claimed
 from tenuto.search.tables import evolution_jobs, evolution_points, is_status, jobs
@@ -109,16 +109,7 @@ class PointStore:
             )
             .returning(jobs.number, jobs.attempt)
         )
-
-        def work(connection: Connection) -> bool:
-            rows = connection.execute(statement).all()
-            if rows:
-                record(connection, name, rows, S.CANCELLED, message)
-                bump(connection, name)
-                wake_search(connection, name)
-            return bool(rows)
-
-        return self._database.write(work)
+        return bool(self._database.write(lambda c: move_rows(c, name, statement, S.CANCELLED, message)))
 
 
 class Pruning:

@@ -36,6 +36,8 @@ _RUN = "__main__.py"
 """What Python runs of a directory."""
 _SHELL = "();<>|&`"
 _KERNEL = ("/proc/", "/sys/", "/dev/")
+_OWN = f"{Path(__file__).resolve().parents[1]}/"
+"""Tenuto's own modules, which a PYTHONPATH may name: hundreds of files, and none is the evaluator's."""
 _CHUNK = 65536
 _JOIN_S = 5.0
 _SWEEP_S = 0.01
@@ -94,15 +96,17 @@ def files_outside(
     paths = [word for word in words if os.path.isabs(word)]
     paths += [f"{folder}/{word}" for folder in folders for word in (*words, _RUN)]
     paths += [os.path.normpath(os.path.join(checkout, word)) for word in words if word.startswith("../")]
-    left_out = (*_KERNEL, f"{os.path.realpath(os.path.dirname(checkout))}/")
+    left_out = (*_KERNEL, _OWN, f"{os.path.realpath(os.path.dirname(checkout))}/")
     found: dict[str, str] = {}
     seen: set[str] = set()
     while paths:
         path = paths.pop()
-        real = os.path.realpath(path)
-        if real in seen or not os.path.isfile(real):
+        if path in seen or not os.path.isfile(path):  # most are not there, and a real path takes long
             continue
-        seen.add(real)
+        seen.add(path)
+        real = os.path.realpath(path)
+        if real in found:
+            continue
         digest = file_digest(real, most)
         if digest and not real.startswith(left_out) and real != os.path.realpath(sys.executable):
             found[real] = digest

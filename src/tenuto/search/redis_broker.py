@@ -31,10 +31,6 @@ class SoundRedisBroker(RedisBroker):
             if not _is_message(body):
                 self.do_nack(queue_name, message_id)
 
-    def count_dead_letters(self, queue_name: str) -> int:
-        """How many messages of a queue no consumer could take in."""
-        return int(self.client.zcard(f"{self.namespace}:{queue_name}.XQ"))
-
 
 def _is_message(body: bytes) -> bool:
     try:

@@ -21,6 +21,7 @@ from tenuto.search.candidates import Candidates, add_given, with_outcome
 from tenuto.search.claimed_rows import has_lost_rows, is_dead
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.points import Pruning
+from tenuto.search.programs import ProgramRun
 from tenuto.search.pruning import Pruner
 from tenuto.search.queues import Queue, open_queue
 from tenuto.search.replica import Replica, Tally
@@ -339,26 +340,28 @@ class CandidateMaker:
 
     def enqueue(self, values: Any, priority: int = 0, *, skip_if_exists: bool = False) -> int:
         """Adds a candidate of the caller's choice, beyond the cap on unfinished ones; its number."""
-        new = self._given(values, priority)
-        return add_given(self._store, self.replica.name, new, self.caps, skip_if_exists)[0]
+        new, is_begun = self._given(values, priority)
+        return add_given(self._store, self.replica.name, new, self.caps, skip_if_exists or is_begun)[0]
 
     def add(self, values: Any, outcome: Any, *, skip_if_exists: bool = False) -> int:
         """Adds a candidate whose outcome is known; its number."""
         name = self.replica.name
-        new = self._given(values, 0)
+        new, _ = self._given(values, 0)
         search = self._store.search(name)
         new = with_outcome(new, outcome, search.definition if search is not None else {})
         return add_given(self._store, name, new, self.caps, skip_if_exists)[0]
 
-    def _given(self, values: Any, priority: int) -> NewCandidate:
-        """The row of what a person gives; a program is compared with the root, as any other."""
+    def _given(self, values: Any, priority: int) -> tuple[NewCandidate, bool]:
+        """The row of what a person gives, and whether the root was made first, with which programs begin.
+
+        A program is compared with the root, as any other.
+        """
         replica = self.replica
         replica.read_on()
-        root = getattr(replica.sampler, "root", None)
-        if root is not None and not replica.scheduled:
-            self.make()  # the search begins with its root, whatever a person gives before it runs
+        root = replica.sampler.root if isinstance(replica.sampler, ProgramRun) else None
+        is_begun = root is not None and not replica.scheduled and self.make() is not None
         proposal = self._candidates.given(values, root)
-        return self._candidates.make(proposal, 0, replica.told, priority)
+        return self._candidates.make(proposal, 0, replica.told, priority), is_begun
 
 
 # -- dispatch --------------------------------------------------------------------------------------

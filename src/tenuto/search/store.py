@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, case, delete, func, insert, literal, select, update
+from sqlalchemy import BigInteger, Connection, bindparam, case, delete, func, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tenuto.database import Database, now_ms
@@ -40,6 +40,7 @@ from tenuto.search.candidate_rows import (
     difference,
     locked,
     log_row,
+    move_rows,
     power_of_two,
     promote_rows,
     read_search,
@@ -92,6 +93,11 @@ from tenuto.search.tables import (
 from tenuto.settings.search import SEARCH_FILE
 
 S = EvolutionStatus
+_OPENED = (
+    update(searches)
+    .where(searches.c.id == bindparam("name"), searches.c.state.in_(["ENDED", "DRAINING"]))
+    .values(state=SearchState.RUNNING.value, reason=None, message=None, ended_at=None)
+)
 _COMPARED = (
     "task",
     "space",
@@ -226,11 +232,7 @@ class Store:
         """Lets a search that ended, or is ending, go on."""
 
         def work(connection: Connection) -> None:
-            connection.execute(
-                update(searches)
-                .where(searches.c.id == name, searches.c.state.in_(["ENDED", "DRAINING"]))
-                .values(state=SearchState.RUNNING.value, reason=None, message=None, ended_at=None)
-            )
+            connection.execute(_OPENED, {"name": name})
             bump(connection, name)
 
         self.database.write(work)
@@ -308,11 +310,7 @@ class Store:
                 logged = delete(evolution_points).where(evolution_points.c.search_id == name, anew)
                 connection.execute(logged)
                 record(connection, name, rows, S.PENDING, "retried by a person")
-                connection.execute(
-                    update(searches)
-                    .where(searches.c.id == name, searches.c.state.in_(["ENDED", "DRAINING"]))
-                    .values(state=SearchState.RUNNING.value, reason=None, message=None, ended_at=None)
-                )
+                connection.execute(_OPENED, {"name": name})
                 bump(connection, name)
                 wake_search(connection, name)
             return len(rows)
@@ -481,16 +479,8 @@ class Store:
             .values(kept)
             .returning(jobs.number, jobs.attempt)
         )
-
-        def work(connection: Connection) -> bool:
-            rows = connection.execute(statement).all()
-            if rows:
-                record(connection, name, rows, found.status, found.message)
-                bump(connection, name)
-                wake_search(connection, name)
-            return bool(rows)
-
-        return self.database.write(work)
+        moved = self.database.write(lambda c: move_rows(c, name, statement, found.status, found.message))
+        return bool(moved)
 
     def verdict(self, name: str, number: int) -> str | None:
         """What the archive said of a candidate; None if it was not told."""
@@ -560,26 +550,31 @@ class Store:
 
         return self.database.write(work)
 
-    def begin_evaluation(self, key: tuple[str, int], directory: str) -> str | None:
+    def begin_evaluation(self, key: tuple[str, int], directory: str) -> tuple[str | None, bool]:
         """Notes which job evaluates a row that its agent is done with.
 
-        Returns the outcome of a row of the same search that the same job evaluated, if there is one.
+        Returns the outcome of a row of the same search that the same job evaluated, if there is one, and
+        whether another worker runs that job now: then nothing is noted, and the caller asks again.
         """
 
-        def work(connection: Connection) -> str | None:
+        def work(connection: Connection) -> tuple[str | None, bool]:
             row_id, attempt = key
-            noted = (
-                update(evolution_jobs)
-                .where(jobs.id == row_id, is_status(S.RUNNING), jobs.attempt == attempt)
-                .values(directory=directory)
-                .returning(jobs.search_id)
+            mine = update(evolution_jobs).where(
+                jobs.id == row_id, is_status(S.RUNNING), jobs.attempt == attempt
             )
-            search = connection.execute(noted).scalar_one_or_none()
-            same = select(jobs.outcome).where(
-                jobs.search_id == search, is_status(S.SUCCEEDED), jobs.directory == directory
-            )
-            found: str | None = connection.execute(same.limit(1)).scalar_one_or_none()
-            return found
+            noted = mine.values(directory=directory).returning(jobs.search_id, jobs.worker)
+            row = connection.execute(noted).one_or_none()
+            if row is None:
+                return None, False
+            locked(connection, row.search_id)  # so that of two that begin at once, one sees the other
+            same = (jobs.search_id == row.search_id, jobs.directory == directory)
+            outcome = select(jobs.outcome).where(is_status(S.SUCCEEDED), *same).limit(1)
+            found: str | None = connection.execute(outcome).scalar_one_or_none()
+            other = select(jobs.id).where(is_status(S.RUNNING), jobs.worker != row.worker, *same).limit(1)
+            is_elsewhere = found is None and connection.execute(other).one_or_none() is not None
+            if is_elsewhere:
+                connection.execute(mine.values(directory=None))
+            return found, is_elsewhere
 
         return self.database.write(work)
 

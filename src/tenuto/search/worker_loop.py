@@ -447,7 +447,7 @@ class WorkerLoop:
                 return await self._call(end_of, self._machine.files, job, held.row)
             held.is_with_agent = False
             self._wake_event.set()  # the next agent may begin
-            known = await self._call(self._store.begin_evaluation, held.row.key, change.directory)
+            known = await self._known(held, change)
             if known is not None:
                 return known_end(held.row, change, known)
         count = held.row.definition.get("repeats", 1)
@@ -459,6 +459,15 @@ class WorkerLoop:
             more = range(count, count + further)
             ends += await asyncio.gather(*(self._evaluation(held, None, repeat) for repeat in more))
         return mean_end(held.row, ends)
+
+    async def _known(self, held: Held, change: AgentChange) -> str | None:
+        """The outcome of another candidate of the same files, also if another worker evaluates that now."""
+        begin = self._store.begin_evaluation
+        known, is_elsewhere = await self._call(begin, held.row.key, change.directory)
+        while is_elsewhere and not held.is_withdrawn:
+            await asyncio.sleep(self._settings.search.worker_poll_s)
+            known, is_elsewhere = await self._call(begin, held.row.key, change.directory)
+        return known
 
     async def _evaluation(self, held: Held, change: AgentChange | None, repeat: int = 0) -> End:
         async with self._evaluations:

@@ -47,7 +47,7 @@ class PackingStopped(Exception):
     """The packing of a result was ended from outside."""
 
 
-class Source(NamedTuple):
+class ArchiveSource(NamedTuple):
     """What to pack."""
 
     directory: str
@@ -134,7 +134,7 @@ class _Sink(io.RawIOBase):
         return b"".join(pieces)
 
 
-def zip_stream(source: Source) -> Iterator[bytes]:
+def zip_stream(source: ArchiveSource) -> Iterator[bytes]:
     """The ZIP, piece by piece. A file that changes meanwhile is packed as it is read; the ZIP is valid.
 
     A file that would go beyond the bounds is skipped: `measured` refuses such a directory as a whole.
@@ -169,7 +169,7 @@ def _made(name: str, mode: int, moment: float) -> zipfile.ZipInfo:
     return info
 
 
-def _all_found(source: Source, skipped: _Skipped) -> Iterator[_Found]:
+def _all_found(source: ArchiveSource, skipped: _Skipped) -> Iterator[_Found]:
     """Everything that is packed, opened: files within the bounds, then logs."""
     left = source.bounds
     for seen in _walk(source, skipped) if source.with_files else ():
@@ -184,7 +184,9 @@ def _all_found(source: Source, skipped: _Skipped) -> Iterator[_Found]:
             yield found_log
 
 
-def write_zip(source: Source, target: IO[bytes], is_stopped: Callable[[], bool] = lambda: False) -> Packed:
+def write_zip(
+    source: ArchiveSource, target: IO[bytes], is_stopped: Callable[[], bool] = lambda: False
+) -> Packed:
     """Writes the ZIP to a file, which the caller syncs; raises `OSError` if there is no room.
 
     ``is_stopped`` is asked after every piece: `PackingStopped` once it is true.
@@ -200,7 +202,7 @@ def write_zip(source: Source, target: IO[bytes], is_stopped: Callable[[], bool] 
     return Packed(size, digest.hexdigest())
 
 
-def measured(source: Source, is_stopped: Callable[[], bool] = lambda: False) -> int:
+def measured(source: ArchiveSource, is_stopped: Callable[[], bool] = lambda: False) -> int:
     """The bytes that the files of a result claim; `ResultTooLarge` as soon as they are beyond the bounds."""
     size = files = 0
     skipped = _Skipped()
@@ -231,7 +233,7 @@ def tree_bytes(directory: str, most: int) -> int:
     return size
 
 
-def _walk(source: Source, skipped: _Skipped) -> Iterator[_Seen]:
+def _walk(source: ArchiveSource, skipped: _Skipped) -> Iterator[_Seen]:
     """The regular files below a directory; the rest is noted as skipped."""
     try:
         root = os.open(source.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -244,7 +246,7 @@ def _walk(source: Source, skipped: _Skipped) -> Iterator[_Seen]:
         os.close(root)
 
 
-def _files_of(prefix: str, directory: int, source: Source, skipped: _Skipped) -> Iterator[_Seen]:
+def _files_of(prefix: str, directory: int, source: ArchiveSource, skipped: _Skipped) -> Iterator[_Seen]:
     below: list[str] = []
     for name in _names(directory, source.bounds.files, prefix, skipped):
         path = prefix + name
@@ -282,7 +284,7 @@ def _files_of(prefix: str, directory: int, source: Source, skipped: _Skipped) ->
             os.close(child)
 
 
-def _holds_logs_alone(directory: int, source: Source) -> bool:
+def _holds_logs_alone(directory: int, source: ArchiveSource) -> bool:
     """True if the payload left in its `.tenuto` only files packed as logs, such as its metrics."""
     try:
         own = os.open(OWN_DIRECTORY, _OPEN | os.O_DIRECTORY, dir_fd=directory)

@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 
 from tenuto.clock import Randomness
 from tenuto.database import SQLITE, database_url, refuse_unusable
-from tenuto.errors import InvalidSetting, UnsafeService
+from tenuto.errors import InvalidSetting, TenutoError, UnsafeService
 from tenuto.launchers.confinement import (
     Private,
     Sandbox,
     SandboxMode,
     choose,
+    gpu_devices,
     may_change_uid,
     missing_program,
     passed_on,
@@ -30,7 +31,7 @@ from tenuto.launchers.instructions import Limits
 from tenuto.launchers.selection import is_local, node_launcher
 from tenuto.service.decisions import Quota
 from tenuto.service.http_node import HttpNode, NodeAddress
-from tenuto.service.http_server import Address
+from tenuto.service.http_server import ListenAddress
 from tenuto.service.names import LONGEST_PATH, Input, input_of, is_service
 from tenuto.service.node.node import GpuPlan, NodePlan, make_directory
 from tenuto.service.node.work import Terms, encoded_command
@@ -128,17 +129,19 @@ def _terms(settings: Settings, service: OfferedSettings) -> Terms:
     )
 
 
-def _refuse_terms(settings: Settings, service: str, found: Sandbox, devices: int, path: str | None) -> None:
+def _refuse_terms(
+    settings: Settings, service: str, found: Sandbox, devices: int | None, path: str | None
+) -> None:
     """Refuses what the payloads of a service could never have on this node.
 
-    ``devices``: its GPUs; ``path``: where payloads look for programs.
+    ``devices``: its GPUs that can be told apart, None of a cluster; ``path``: where programs are looked for.
     """
     offered = settings.services[service]
     if offered.cpus > settings.node.slots and is_local(settings.launcher):
         raise InvalidSetting(
             f"services.{service}.cpus = {offered.cpus}, and this node has {settings.node.slots} slots"
         )
-    if devices and offered.gpus > devices:
+    if devices is not None and offered.gpus > devices and (devices or not gpu_devices()):
         raise InvalidSetting(f"services.{service}.gpus = {offered.gpus}, and this node has {devices}")
     if offered.command and (problem := missing_program(found, offered.command[0], offered.paths, path)):
         raise InvalidSetting(f"services.{service}.command: {problem}")
@@ -151,11 +154,12 @@ def node_plan(
     under: Path | None,
     is_exposed: bool,
     tls: tuple[Path | None, Path | None] = (None, None),
+    is_insecure: bool = False,
 ) -> NodePlan:
     """How a node is to be; ``under``: the data of the server that it is embedded in.
 
     Its directory is made, unless its database cannot be used or payloads would see files of others.
-    ``tls``: certificate and key of this process.
+    ``tls``: certificate and key of this process. ``is_insecure``: it is to serve without its secret.
     """
     node = settings.node
     if under is None:
@@ -176,12 +180,23 @@ def node_plan(
     refuse_exposed(node.sandbox, hidden, paths)
     is_apart = not is_local(settings.launcher)
     devices = visible_devices() if not is_apart and any(settings.services[one].gpus for one in own) else {}
-    for directory in (data.parent, data) if under is not None else (data,):
-        make_directory(directory, is_passed=may_change_uid(node.sandbox))
-    sandbox = choose(node.sandbox, str(data), must=is_exposed, private=hidden, paths=paths)
     environment = passed_on(variables, node.pass_environment)
-    for service in own:
-        _refuse_terms(settings, service, sandbox, len(devices), environment.get("PATH"))
+    directories = [data.parent, data] if under is not None else [data]
+    new = [directory for directory in directories if not directory.exists()]
+    for directory in directories:
+        make_directory(directory, is_passed=may_change_uid(node.sandbox))
+    try:
+        sandbox = choose(node.sandbox, str(data), must=is_exposed, private=hidden, paths=paths)
+        for service in own:
+            found = None if is_apart else len(devices)
+            _refuse_terms(settings, service, sandbox, found, environment.get("PATH"))
+        if is_insecure:
+            _refuse_open_node(settings, sandbox, data)
+    except TenutoError:
+        for directory in reversed(new):
+            with suppress(OSError):  # it holds something by now
+                directory.rmdir()
+        raise
     return NodePlan(
         name,
         data,
@@ -231,9 +246,11 @@ def _host_name() -> str:
 
 def address_of(
     section: ServiceSettings | NodeSettings, service: ServiceSettings, tls: tuple[Path | None, Path | None]
-) -> Address:
+) -> ListenAddress:
     """Where a server or node listens; the limits of connections are the server's."""
-    return Address(section.host, section.port, service.header_s, service.write_s, service.connections, *tls)
+    return ListenAddress(
+        section.host, section.port, service.header_s, service.write_s, service.connections, *tls
+    )
 
 
 def node_limits(settings: Settings) -> UploadLimits:
@@ -277,17 +294,15 @@ def secret_in(path: Path) -> str:
     return secret
 
 
-def refuse_open_node(plan: NodePlan, *, is_insecure: bool) -> None:
+def _refuse_open_node(settings: Settings, sandbox: Sandbox, data: Path) -> None:
     """Refuses to serve without the secret where payloads could ask the node themselves."""
-    if not is_insecure:
-        return
-    reached = [f"services.{name}.network = true" for name, terms in plan.terms.items() if terms.network]
-    if plan.sandbox.mode is SandboxMode.UID:
+    reached = [f"services.{name}.network = true" for name, one in settings.services.items() if one.network]
+    if sandbox.mode is SandboxMode.UID:
         reached.append("sandbox uid")
     if reached:
         raise UnsafeService(
             f"payloads could ask this node for the files of others ({', '.join(reached)}): leave out "
-            f"--insecure, and let its servers give the secret in {plan.data / NODE_SECRET}"
+            f"--insecure, and let its servers give the secret in {data / NODE_SECRET}"
         )
 
 
@@ -326,7 +341,7 @@ def remote_nodes(
     return found
 
 
-def refuse_strangers(address: Address, auth: str, *, is_insecure: bool) -> None:
+def refuse_strangers(address: ListenAddress, auth: str, *, is_insecure: bool) -> None:
     """Refuses to let every client on the network run programs here."""
     if auth == "none" and not address.is_loopback and not is_insecure:
         raise UnsafeService(

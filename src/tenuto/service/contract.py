@@ -280,25 +280,17 @@ def _without_default(schema: dict[str, Any]) -> None:
     schema.pop("default", None)
 
 
+def _may_be_left_out(description: str) -> Any:
+    return Field(default="", description=description, json_schema_extra=_without_default)
+
+
 class UploadForm(_Body):
     """An upload, as OpenAPI shows it; the body itself is streamed."""
 
-    user_id: str = Field(
-        default="",
-        description="The user: a number; with tokens the token's user, and may be left out.",
-        json_schema_extra=_without_default,
-    )
+    user_id: str = _may_be_left_out("The user: a number; with tokens the token's user.")
     service: str = Field(description="Which service is to run it.")
-    callback: str = Field(
-        default="",
-        description="An address that is told of the end of the job by one POST.",
-        json_schema_extra=_without_default,
-    )
-    unpack: str = Field(
-        default="",
-        description="The name of an uploaded ZIP, in whose place its files are taken.",
-        json_schema_extra=_without_default,
-    )
+    callback: str = _may_be_left_out("An address that is told of the end of the job by one POST.")
+    unpack: str = _may_be_left_out("The name of an uploaded ZIP, in whose place its files are taken.")
     files: list[bytes] = Field(
         description="Any part with a filename is a file, whatever its field name; one is `run.sh`, unless "
         "the service has inputs of its own. A name with slashes makes folders.",

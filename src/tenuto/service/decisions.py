@@ -17,7 +17,7 @@ WAITING_PLACES = 2
 NO_NODE = "no node of the service answers"
 
 
-class Queue(NamedTuple):
+class UserQueue(NamedTuple):
     """The queued jobs of one user for one service, oldest first, and what the user has already."""
 
     user: str
@@ -35,7 +35,7 @@ class Quota(NamedTuple):
     max_runs: int
 
 
-def next_jobs(queues: Sequence[Queue], quota: Quota, active: int, most: int) -> tuple[int, ...]:
+def next_jobs(queues: Sequence[UserQueue], quota: Quota, active: int, most: int) -> tuple[int, ...]:
     """The jobs to claim now, in order, given how many jobs of the service are active.
 
     Each place goes to the user with the fewest active jobs; among equals to the one whose last turn is

@@ -11,7 +11,7 @@ from sqlalchemy import BindParameter, Connection, bindparam, func, insert, selec
 
 from tenuto.database import Prepared, now_ms
 from tenuto.lifecycle.service import ServiceState
-from tenuto.service.decisions import LONGEST_WAIT_S, ActiveJob, Queue, QueuedUser, QueueView, Quota
+from tenuto.service.decisions import LONGEST_WAIT_S, ActiveJob, QueuedUser, QueueView, Quota, UserQueue
 from tenuto.service.rows import JobRow
 from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, jobs, turns
 
@@ -170,7 +170,7 @@ def take_turns(connection: Connection, at: str = "claims") -> None:
 
 def queues_of(
     connection: Connection, service: str, quota: Quota, active: Mapping[str, int], most: int
-) -> tuple[int, list[Queue]]:
+) -> tuple[int, list[UserQueue]]:
     """The last turn of the service, and the queues of the users who may be next, as far as needed."""
     users = [row[0] for row in _USERS.rows(connection, {"service": service})]
     known = _TURNS.rows(connection, {"of_service": service})
@@ -178,13 +178,13 @@ def queues_of(
     last_turn = max(turn_of.values(), default=0)
     eligible = [user for user in users if active.get(user, 0) < quota.runs_per_user]
     eligible.sort(key=lambda user: (active.get(user, 0), turn_of.get(user, 0)))
-    queues: list[Queue] = []
+    queues: list[UserQueue] = []
     for user in eligible:
         free = min(most, quota.runs_per_user - active.get(user, 0))
         values = {"of_service": service, "of_user": user, "most": free, "longest_ms": LONGEST_WAIT_MS}
         found = tuple(row[0] for row in _READY.rows(connection, values))
         if found:
-            queues.append(Queue(user, active.get(user, 0), turn_of.get(user, 0), found))
+            queues.append(UserQueue(user, active.get(user, 0), turn_of.get(user, 0), found))
         if len(queues) >= most:
             break
     return last_turn, queues

@@ -367,7 +367,7 @@ AT_ONCE = 16
 """Jobs claimed in one transaction."""
 
 
-class Sender:
+class JobSender:
     """The stage that claims jobs."""
 
     def __init__(self, parts: Parts, follow: Callable[[JobRow], None]) -> None:

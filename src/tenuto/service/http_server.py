@@ -27,7 +27,7 @@ BACKLOG = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenAddress:
     """Where to listen, and how."""
 
     host: str
@@ -58,7 +58,7 @@ class ServedApp:
     """Called on SIGHUP."""
 
 
-def bound(address: Address) -> socket.socket:
+def bound(address: ListenAddress) -> socket.socket:
     """A socket that listens; `JobServiceError` if the port is taken or the address is not ours."""
     try:
         return listen(address.host, address.port, BACKLOG)
@@ -91,7 +91,7 @@ class CountedApp:
         await heard(self._ended, timeout_s)
 
 
-async def run(served: ServedApp, address: Address, clock: Clock) -> None:
+async def run(served: ServedApp, address: ListenAddress, clock: Clock) -> None:
     """Serves until SIGTERM or SIGINT, then lets requests finish for a while; a second signal ends that."""
     counted = CountedApp(served.app)
     listening: socket.socket | None = None
@@ -158,7 +158,7 @@ async def _drained(
     server.should_exit = True
 
 
-def _uvicorn(app: ASGIApp, address: Address) -> HttpServer:
+def _uvicorn(app: ASGIApp, address: ListenAddress) -> HttpServer:
     protocol = protocol_class(
         ConnectionLimits(address.header_s, address.write_s, address.connections),
         lambda code, message: error_json(ErrorCode(code), message),

@@ -25,7 +25,7 @@ from tenuto.service.stage import Waiter, heard
 from tenuto.service.uploads import (
     CALLBACK,
     GATHERED,
-    Received,
+    ReceivedUpload,
     Receiver,
     UploadLimits,
     boundary_of,
@@ -142,7 +142,7 @@ class Operations:
         check_room(self._parts.places.root, self._limits, length)
         return self._parts.places.open_job(name)
 
-    def _new(self, head: UploadHead, name: str, received: Received, principal: Principal) -> NewJob:
+    def _new(self, head: UploadHead, name: str, received: ReceivedUpload, principal: Principal) -> NewJob:
         user, service = self._requester(received, principal)
         self._parts.services[service].refuse_files(received)
         callback = received.fields.get(CALLBACK) or None
@@ -200,7 +200,7 @@ class Operations:
                 )
         return row, is_new
 
-    def _requester(self, received: Received, principal: Principal) -> tuple[str, str]:
+    def _requester(self, received: ReceivedUpload, principal: Principal) -> tuple[str, str]:
         """The user and the service of an upload."""
         fields = received.fields
         given = fields.get("user_id")

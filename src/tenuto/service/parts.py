@@ -23,7 +23,7 @@ from tenuto.service.requests import Requests
 from tenuto.service.rows import NO_LIMITS, JobRow, UserLimits
 from tenuto.service.stage import Waiters
 from tenuto.service.threads import Threads
-from tenuto.service.uploads import Received, refused
+from tenuto.service.uploads import ReceivedUpload, refused
 from tenuto.settings.service import OfferedSettings, ServiceSettings
 
 
@@ -42,7 +42,7 @@ class Offered:
         """How many of its jobs nodes with so many slots run at once."""
         return sum(slots[node] // self.settings.cpus for node in self.nodes if node in slots)
 
-    def refuse_files(self, received: Received) -> None:
+    def refuse_files(self, received: ReceivedUpload) -> None:
         """Refuses an upload whose files are not those that the service asks for."""
         most = self.settings.max_input_bytes
         if most is not None and received.bytes > most:

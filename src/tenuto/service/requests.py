@@ -7,13 +7,14 @@ connection does not insert twice. Statements are made once: to build one costs m
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Select, bindparam, case, func, insert, literal_column, select, text
+from sqlalchemy import Connection, Select, bindparam, case, delete, func, insert, literal_column, select, text
 
 from tenuto.database import (
     Database,
@@ -24,6 +25,7 @@ from tenuto.database import (
     announce,
     be_seen,
     dismiss,
+    join,
     leave,
     listed,
     now_ms,
@@ -44,7 +46,7 @@ from tenuto.service.fair_share import (
     take_turns,
 )
 from tenuto.service.rows import NO_LIMITS, JobRow, Move, NewJob, Page, UserLimits, instant, job_of, move_of
-from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, callbacks, jobs, moves
+from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, callbacks, jobs, moves, nodes
 
 QUEUE_CHANNEL = "service_queue"
 """Announced when a job may be claimed: one came in, or a place became free."""
@@ -117,6 +119,7 @@ class TooManyBytes(Exception):
     """A user has as many bytes here as may be stored, or would have; the message says how many are there."""
 
 
+_LONGEST_HOST = 255
 R = TypeVar("R")
 Planning = Callable[[Mapping[str, int]], Sequence[str | None]]
 """The nodes for the next jobs, in order, given how many jobs each node has in hand."""
@@ -243,6 +246,7 @@ class Requests:
         """Gives no number up to ``last`` any more; True if it would have given one."""
 
         def once(connection: Connection) -> bool:
+            take_turns(connection)
             known = int(connection.execute(_LAST_ID[connection.dialect.name]).scalar() or 0)
             if known >= last:
                 return False
@@ -499,3 +503,55 @@ def _check_limits(connection: Connection, new: NewJob, limits: UserLimits) -> No
         stored = int(_STORED.rows(connection, {"user": new.user_id})[0][0])
         if stored + (new.bytes_in or 0) > limits.stored_bytes:
             raise TooManyBytes(str(stored))
+
+
+# What servers learned of their nodes: for readers such as the monitor, which ask no node, and for jobs whose
+# node has left the settings.
+
+
+class NodeNote(NamedTuple):
+    """A node as a server last met it; `seen_at` in milliseconds."""
+
+    slots: int | None
+    seen_at: int
+
+
+def note_nodes(connection: Connection, answered: Mapping[str, int | None]) -> None:
+    """Note the nodes that have just answered: name -> slots, where they are known."""
+    for name, slots in answered.items():
+        identity = hashlib.sha256(name.encode()).hexdigest()
+        join(connection, Member(identity, MemberKind.NODE, name[:_LONGEST_HOST], "", slots=slots))
+
+
+def noted_nodes(connection: Connection) -> dict[str, NodeNote]:
+    """Every node that a server has noted, by its name."""
+    found = listed(connection, MemberKind.NODE)
+    return {member.host: NodeNote(member.slots, member.seen_at) for member in found}
+
+
+class NodePlace(NamedTuple):
+    """Where a node is, and the file that holds its secret."""
+
+    name: str
+    url: str
+    token_file: str | None
+
+
+def note_places(connection: Connection, places: Iterable[NodePlace]) -> None:
+    """Note where the nodes of the settings are."""
+    known = {place.name: place for place in _noted_places(connection)}
+    for place in places:
+        if known.get(place.name) != place:
+            connection.execute(delete(nodes).where(nodes.c.name == place.name))
+            connection.execute(insert(nodes).values(place._asdict()))
+
+
+def busy_nodes(connection: Connection) -> dict[str, NodePlace | None]:
+    """The nodes that have jobs, and where they are if that was noted; the settings may name others by now."""
+    having = connection.execute(select(jobs.c.node).where(IS_ACTIVE, jobs.c.node.is_not(None)).distinct())
+    found: dict[str, NodePlace | None] = dict.fromkeys(map(str, having.scalars()))
+    return found | {place.name: place for place in _noted_places(connection) if place.name in found}
+
+
+def _noted_places(connection: Connection) -> list[NodePlace]:
+    return [NodePlace(*row) for row in connection.execute(select(*nodes.c))]

@@ -20,18 +20,25 @@ from tenuto.service.callbacks import CALLBACK_SECRET, CallbackHosts, CallbackSen
 from tenuto.service.configuration import made_secret, secret_in
 from tenuto.service.data_owner import DataDirectory, OwnedData, open_data
 from tenuto.service.decisions import CleanerRest, ServerBeats
-from tenuto.service.getter import Getter, Sender
+from tenuto.service.getter import Getter, JobSender
 from tenuto.service.guard import Guard, Proxies
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.log import log
 from tenuto.service.metrics import Metrics
-from tenuto.service.node_notes import NodePlace, busy_nodes, note_nodes, note_places
 from tenuto.service.nodes import Node, NodeBook
 from tenuto.service.openapi import application
 from tenuto.service.operations import Operations
 from tenuto.service.parts import Offered, Parts
 from tenuto.service.places import DataPlaces
-from tenuto.service.requests import MOVES_CHANNEL, QUEUE_CHANNEL, Requests
+from tenuto.service.requests import (
+    MOVES_CHANNEL,
+    QUEUE_CHANNEL,
+    NodePlace,
+    Requests,
+    busy_nodes,
+    note_nodes,
+    note_places,
+)
 from tenuto.service.routes import download, info, jobs, watching
 from tenuto.service.routes.common import HANDLERS, Front
 from tenuto.service.rows import UserLimits
@@ -113,7 +120,7 @@ class Server:
             self.parts.metrics,
         )
         self._getter = Getter(self.parts, self._wake_sender)
-        self._sender = Sender(self.parts, self._getter.follow)
+        self._sender = JobSender(self.parts, self._getter.follow)
         self._cleaner = Cleaner(self.parts)
         self._member = Stage("member", self._be_seen, SEEN_EVERY_S, self.parts.metrics.stage_failed)
         self._news = Stage("news", self._tell_news, SEEN_EVERY_S, self.parts.metrics.stage_failed)

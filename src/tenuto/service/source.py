@@ -37,9 +37,8 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.service.archive import read_archived_log, read_log
 from tenuto.service.decisions import Quota, waiting_message
 from tenuto.service.names import OWN_DIRECTORY
-from tenuto.service.node_notes import NodeNote, noted_nodes
 from tenuto.service.places import DataPlaces
-from tenuto.service.requests import MOVES_CHANNEL, Requests
+from tenuto.service.requests import MOVES_CHANNEL, NodeNote, Requests, noted_nodes
 from tenuto.service.rows import JobRow, Move, job_of, move_of
 from tenuto.service.tables import jobs, moves
 from tenuto.settings.service import OfferedSettings
@@ -66,6 +65,8 @@ _REFUSED = {
 }
 _STREAMS = {"out": "stdout", "err": "stderr"}
 _MOST = 1 << 30
+MOST_METRICS = 64 << 20
+"""Bytes of an upload's metrics that are read: half a million points, of a user that nobody knows."""
 R = TypeVar("R")
 TAKE_UP = "tenuto serve"
 UNSEEN_MS = 60_000
@@ -235,7 +236,7 @@ class ServiceSource:
 
     def metrics(self, key: str) -> Points:
         log = ServiceLog(self._job(key), METRICS, self._places)
-        return points_in(log.read(0, _MOST))
+        return points_in(log.read(0, MOST_METRICS))
 
     def metrics_stamp(self, key: str) -> object:
         return ServiceLog(self._job(key), METRICS, self._places).size() or None

@@ -54,7 +54,7 @@ class UploadLimits(NamedTuple):
     """Keep of a file name what follows its last slash, instead of refusing it."""
 
 
-class Received(NamedTuple):
+class ReceivedUpload(NamedTuple):
     """An upload that lies in its directory."""
 
     fields: dict[str, str]
@@ -177,7 +177,7 @@ class Receiver:
         except OSError as error:
             raise no_room(error) from None
 
-    def finish(self) -> Received:
+    def finish(self) -> ReceivedUpload:
         """What arrived, once the body is over, and unpacked if it asks for that.
 
         Refuses a body that ended early.
@@ -192,7 +192,7 @@ class Receiver:
         digest = hashlib.sha256()
         for part in sorted(self._digests):
             digest.update(part)
-        return Received(self._fields, tuple(self._names.values()), self._file_bytes, digest.hexdigest())
+        return ReceivedUpload(self._fields, tuple(self._names.values()), self._file_bytes, digest.hexdigest())
 
     def sync(self) -> None:
         """Has the kernel write the files to the disk, and their directory."""
@@ -441,7 +441,7 @@ GATHERED = 1 << 19
 
 async def receive(
     stream: AsyncIterator[bytes], receiver: Receiver, limits: UploadLimits, clock: Clock
-) -> Received:
+) -> ReceivedUpload:
     """Feeds a body to a receiver; refuses a client that is too slow."""
     pace = _Pace(limits.idle_s, clock)
     gathered: list[bytes] = []

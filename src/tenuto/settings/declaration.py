@@ -68,6 +68,8 @@ def _take_text(value: Any) -> str:
 
 
 def _take_path(value: Any) -> Path:
+    if isinstance(value, str) and "://" in value:  # an address must not become a file of that name
+        raise Unfit
     return value if isinstance(value, Path) else Path(_take_text(value))
 
 

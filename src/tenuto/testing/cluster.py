@@ -70,7 +70,7 @@ class FakeCluster:
         job = self.jobs.get(job_id) if job_id is not None else self.by_nonce.get(launch.nonce)
         return Sighting(Seen.MISSING, message="unknown to the cluster") if job is None else job.sighting
 
-    def take(self, launcher: ClusterLauncher, order: StartOrder) -> ClusterJob:
+    def take(self, launcher: FakeClusterLauncher, order: StartOrder) -> ClusterJob:
         """A submission arrives."""
         job = ClusterJob(next(self._numbers), order, self.fate(order))
         self.jobs[job.id] = self.by_nonce[order.launch.nonce] = job
@@ -78,7 +78,7 @@ class FakeCluster:
         launcher.later(pending_s, lambda: self._begin(launcher, job))
         return job
 
-    def _begin(self, launcher: ClusterLauncher, job: ClusterJob) -> None:
+    def _begin(self, launcher: FakeClusterLauncher, job: ClusterJob) -> None:
         if job.sighting.seen is not Seen.PENDING:
             return
         if job.fate is Fate.TAKEN:
@@ -98,7 +98,7 @@ class FakeCluster:
         elif job.fate is Fate.NODE_DEAD:
             launcher.later(2.0, lambda: self._lose_node_of(launcher, job))
 
-    def _have_it_taken(self, launcher: ClusterLauncher, job: ClusterJob) -> None:
+    def _have_it_taken(self, launcher: FakeClusterLauncher, job: ClusterJob) -> None:
         """The process of another job, which is done, goes on with the order of this one."""
         host = ClusterJob(next(self._numbers), job.order, Fate.ORDINARY)
         host.sighting = Sighting(Seen.RUNNING)
@@ -106,7 +106,7 @@ class FakeCluster:
         host.runners.append(launcher.begin(host))
         launcher.later(1.0, lambda: self._drop_needless(launcher, job, host))
 
-    def _drop_needless(self, launcher: ClusterLauncher, job: ClusterJob, host: ClusterJob) -> None:
+    def _drop_needless(self, launcher: FakeClusterLauncher, job: ClusterJob, host: ClusterJob) -> None:
         """A scheduler that sees the claim has the cluster cancel the job; one without a claim is started."""
         order = job.order
         made = claimer(launcher.view.machine, order.paths, order.launch.nonce)
@@ -121,7 +121,7 @@ class FakeCluster:
             job.fate = Fate.ORDINARY
             self._begin(launcher, job)
 
-    def _lose_node_of(self, launcher: ClusterLauncher, job: ClusterJob) -> None:
+    def _lose_node_of(self, launcher: FakeClusterLauncher, job: ClusterJob) -> None:
         if any(runner.alive() for runner in job.runners):
             launcher.node_lost(job)
             self.lose_node(job)
@@ -149,7 +149,7 @@ class FakeCluster:
             known = None if code < 0 else code  # a killed runner has none
             self._ended(job, exit_code=known, message=f"its runner exited with {code}")
 
-    def cancel(self, launcher: ClusterLauncher, job: ClusterJob) -> None:
+    def cancel(self, launcher: FakeClusterLauncher, job: ClusterJob) -> None:
         """A person, or a scheduler, cancels a job: a running job is sent TERM."""
         if job.fate is Fate.CACHED:
             return
@@ -175,14 +175,14 @@ class ClusterView:
     def __init__(self, cluster: FakeCluster, machine: Machine) -> None:
         self.cluster = cluster
         self.machine = machine
-        self.launcher: ClusterLauncher | None = None
+        self.launcher: FakeClusterLauncher | None = None
         self.observer = Observer(machine, cluster.beat_s)
 
     def report(self, paths: JobPaths, launch: LaunchRecord) -> ClusterReport:
         return self.observer.report(paths, launch, lambda job_id: self.cluster.see(launch, job_id))
 
-    def process(self, paths: JobPaths, launch: LaunchRecord) -> ClusterProcess:
-        return ClusterProcess(self, paths, launch)
+    def process(self, paths: JobPaths, launch: LaunchRecord) -> FakeClusterProcess:
+        return FakeClusterProcess(self, paths, launch)
 
     def stop(self, paths: JobPaths, launch: LaunchRecord) -> None:
         for job in list(self.cluster.jobs.values()):
@@ -190,7 +190,7 @@ class ClusterView:
                 self.cluster.cancel(self.launcher, job)
 
 
-class ClusterProcess:
+class FakeClusterProcess:
     """A `Process` of a pretended cluster."""
 
     exit_code: int | None = None
@@ -247,7 +247,7 @@ class ClusterProcess:
         pass
 
 
-class ClusterLauncher(FakeLauncher):
+class FakeClusterLauncher(FakeLauncher):
     """An external `Launcher` over a `FakeCluster`; its view is what a scheduler is given as `Clusters`."""
 
     external = True
@@ -270,7 +270,7 @@ class ClusterLauncher(FakeLauncher):
         self.refusals: list[str] = []
         """What the next submissions are refused with."""
 
-    async def start(self, order: StartOrder) -> ClusterProcess:  # type: ignore[override]
+    async def start(self, order: StartOrder) -> FakeClusterProcess:  # type: ignore[override]
         if self.errors:
             raise self.errors.pop(0)
         if self.refusals:
@@ -279,13 +279,13 @@ class ClusterLauncher(FakeLauncher):
         if job.fate is Fate.UNANSWERED:
             await asyncio.sleep(self.cluster.answer_s)
             job = self.cluster.take(self, order)  # the same once more, which is safe
-        return ClusterProcess(self.view, order.paths, order.launch)
+        return FakeClusterProcess(self.view, order.paths, order.launch)
 
     def find(  # type: ignore[override]
         self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None
-    ) -> ClusterProcess | None:
+    ) -> FakeClusterProcess | None:
         is_over = self.view.report(paths, launch).says is ClusterSays.ENDED
-        return None if is_over else ClusterProcess(self.view, paths, launch)
+        return None if is_over else FakeClusterProcess(self.view, paths, launch)
 
     async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
         return ()
@@ -309,7 +309,7 @@ class ClusterLauncher(FakeLauncher):
         self.cluster.runner_ended(runner.job, -9 if runner.exit_code is None else runner.exit_code)
 
 
-def external(cluster: FakeCluster, host: FakeHost) -> tuple[ClusterView, ClusterLauncher]:
+def external(cluster: FakeCluster, host: FakeHost) -> tuple[ClusterView, FakeClusterLauncher]:
     """A view and a launcher of a cluster for one scheduler."""
     view = cluster.seen_by(host.machine())
-    return view, ClusterLauncher(cluster, view)
+    return view, FakeClusterLauncher(cluster, view)

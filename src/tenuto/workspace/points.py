@@ -42,7 +42,10 @@ Points = Mapping[str, Sequence[MetricPoint]]
 class Curves:
     """Puts the lines of a file together, as they come; of a step that comes twice the later point counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 20 * MOST_POINTS) -> None:
+        """`most`: points of a name that are remembered while more are read."""
+        self._most = most
+        self._is_coarse: set[str] = set()
         self.points: dict[str, dict[int, MetricPoint]] = {}
         """name -> step -> point."""
         self.counts: dict[str, int] = {}
@@ -87,6 +90,9 @@ class Curves:
         if points is None:
             points = self.points[name] = {}
         points[step] = MetricPoint(step, time, value, attempt if type(attempt) is int else 1)
+        if len(points) > self._most:
+            self._is_coarse.add(name)
+            self.points[name] = {point.step: point for point in self.curve(name, self._most // 4)}
 
     def sorted(self, most: int = MOST_POINTS) -> dict[str, list[MetricPoint]]:
         """name -> its points by step, `most` at most."""
@@ -95,7 +101,21 @@ class Curves:
     def curve(self, name: str, most: int = MOST_POINTS) -> list[MetricPoint]:
         """The points of one name by step, `most` at most."""
         found = self.points.get(name, {})
-        return thinned([found[step] for step in sorted(found)], most)
+        points = [found[step] for step in sorted(found)]
+        return spaced(points, most) if name in self._is_coarse else thinned(points, most)
+
+
+def spaced(points: Sequence[MetricPoint], most: int) -> list[MetricPoint]:
+    """As `thinned`, of points whose earlier part was thinned before: evenly by their steps."""
+    if len(points) <= most:
+        return list(points)
+    first, last = points[0].step, points[-1].step
+    finite = [point for point in points if math.isfinite(point.value)]
+    ends = [min(finite, key=lambda one: one.value), max(finite, key=lambda one: one.value)] if finite else []
+    room = max(most, FEWEST_POINTS) - 3
+    chosen = {(point.step - first) * room // (last - first + 1): point for point in reversed(points)}
+    kept = {point.step: point for point in (*chosen.values(), *ends, points[-1])}
+    return [kept[step] for step in sorted(kept)]
 
 
 def thinned(points: Sequence[MetricPoint], most: int) -> list[MetricPoint]:

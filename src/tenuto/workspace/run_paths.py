@@ -51,6 +51,11 @@ class RunPaths:
         """The file that stands for a tag of the run."""
         return f"{self.directory}/tags/{directory_name(tag)}"
 
+    @property
+    def cancellations(self) -> str:
+        """What people want taken out of the queue: a file for each job, by its id, with who wants it."""
+        return f"{self.directory}/cancel"
+
     def service_log(self, service_id: str) -> str:
         """What a service of the run has to say."""
         return f"{self.directory}/services/{directory_name(service_id)}.log"

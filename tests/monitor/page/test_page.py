@@ -297,15 +297,14 @@ def test_the_wheel_zooms_the_timeline_and_a_drag_moves_it(six: tuple[Page, Build
     expect(span).not_to_have_text(zoomed)
 
 
-def test_a_waiting_job_is_cancelled_or_says_why_not(demo: Served, visitor: Visitor) -> None:
+def test_a_waiting_job_can_be_cancelled(demo: Served, visitor: Visitor) -> None:
     page = visitor.enter(demo, "#/jobs?filter=state%3Dwaiting+kind%3Dservice")
     page.locator(".rows [role=row]").first.click()
     beside = page.get_by_role("complementary", name="Job")
     expect(beside.get_by_role("button", name="Cancel")).to_be_enabled()
     visitor.go(page, f"#/jobs?group={SWEEP}&filter=state%3Dwaiting")
     page.locator(".rows [role=row]").first.click()
-    expect(beside.get_by_role("button", name="Cancel")).to_be_disabled()
-    assert "process of its run" in (beside.get_by_role("button", name="Cancel").get_attribute("title") or "")
+    expect(beside.get_by_role("button", name="Cancel")).to_be_enabled()
 
 
 def test_a_view_that_was_left_does_not_draw_over_a_later_one(demo: Served, visitor: Visitor) -> None:

@@ -11,7 +11,6 @@ import re
 import shutil
 import sys
 import threading
-import typing
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -27,6 +26,7 @@ from tenuto.compat.experimaestro import install
 from tenuto.errors import LaunchRefused, NotFound, TenutoError
 from tenuto.experiments.checked_arguments import RunMode
 from tenuto.experiments.experiment import experiment
+from tenuto.experiments.grids import shaped
 from tenuto.jobs.text import counted, safe
 from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.protocols import EndedProcess, StartOrder
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 @click.option(
     "--name", default="adopted", show_default=True, help="The experiment that they become a run of."
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be taken over; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Say which jobs would be taken over; write nothing.")
 @click.option("--link", is_flag=True, help="Link files instead of copying them: both workspaces share them.")
 @json_option
 def command(path: Path, workspace: str, name: str, dry_run: bool, link: bool, as_json: bool) -> None:
@@ -396,20 +396,12 @@ class _Reader:
         return {"job": old.path, "workspace": old.path.parents[2]}.get(str(base), Path()) / value
 
 
-def _typed(value: Any, annotation: Any) -> Any:
+def _typed(value: Any, annotation: Any, _place: str = "") -> Any:
     """`value` as its parameter declares it: JSON has no enums of numbers, no sets and no tuples."""
     for option in alternatives(annotation):
-        origin, inner = typing.get_origin(option) or option, typing.get_args(option) or (Any, Any)
-        if type(value) is option or not isinstance(origin, type):
-            continue
-        if issubclass(origin, Enum) and type(value) in (int, str):
-            value = next((member for member in origin if member.value == value), value)
-        elif isinstance(value, list) and origin in (list, set, frozenset, tuple):
-            is_fixed = origin is tuple and inner[-1] is not Ellipsis and len(inner) == len(value)
-            return origin(map(_typed, value, inner if is_fixed else inner[:1] * len(value)))
-        elif isinstance(value, dict) and origin is dict:
-            return {name: _typed(one, inner[-1]) for name, one in value.items()}
-    return value
+        if isinstance(option, type) and issubclass(option, Enum) and type(value) in (int, str):
+            value = next((member for member in option if member.value == value), value)
+    return shaped(value, annotation, _typed)
 
 
 def _inside(output: Any) -> Iterator[Any]:

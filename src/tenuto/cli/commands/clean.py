@@ -49,12 +49,14 @@ SPARED = (ActedAs.IN_USE, ActedAs.STALE, ActedAs.REFUSED)
 @click.option(
     "--renamed", is_flag=True, help="Move results of renamed tasks, which runs found, to the present names."
 )
-@click.option("--older", metavar="AGE", help="Only what ended longer ago, such as 30d or 12h.")
-@click.option("--larger", metavar="SIZE", help="Only what takes more than this, such as 500M.")
-@click.option("--files", is_flag=True, help="Delete only what tasks left: results, parameters and logs stay.")
-@click.option("--pack", is_flag=True, help="Delete nothing: pack what ended, into one file of its task.")
-@click.option("--unpack", is_flag=True, help="Put what was packed back into directories.")
-@click.option("--prepared", is_flag=True, help="What was prepared (downloads), and not jobs.")
+@click.option("--older", metavar="AGE", help="Only jobs that ended longer ago, such as 30d or 12h.")
+@click.option("--larger", metavar="SIZE", help="Only directories larger than this, such as 500M.")
+@click.option(
+    "--files", is_flag=True, help="Delete only the files of tasks: results, parameters and logs stay."
+)
+@click.option("--pack", is_flag=True, help="Delete nothing: pack ended jobs, into one file of each task.")
+@click.option("--unpack", is_flag=True, help="Put packed jobs back into directories.")
+@click.option("--prepared", is_flag=True, help="Prepared data (downloads), and not jobs.")
 @click.option("--cache", is_flag=True, help="Cached results of methods, and not jobs.")
 @yes_option
 @workspace_option

@@ -64,8 +64,10 @@ _OPTIONS = (
         metavar="CMD",
         help="With --repo: its last line of output is the outcome as JSON; several times: stages.",
     ),
-    click.option("--goal", metavar="TEXT|@FILE", help="What the agent is told to achieve."),
-    click.option("--protect", multiple=True, metavar="PATH", help="What agents cannot change; repeatable."),
+    click.option("--goal", metavar="TEXT|@FILE", help="The goal, which the agent reads."),
+    click.option(
+        "--protect", multiple=True, metavar="PATH", help="A file that agents cannot change; repeatable."
+    ),
     click.option("--name", help="The name of the search: by default that of the repository or file."),
     click.option("-w", "--workspace", metavar="NAME|PATH", help="Where the jobs of programs are kept."),
     click.option("--max-total", type=click.IntRange(0), help="Programs to evaluate, the first included."),
@@ -320,11 +322,11 @@ DEMO_DIRECTORY = "tenuto-search-demo"
 @click.option(
     "--no-workers", is_flag=True, help="Only schedule; `tenuto worker` evaluates, here or elsewhere."
 )
-@click.option("--once", is_flag=True, help="Do what can be done without waiting, and leave.")
+@click.option("--once", is_flag=True, help="Do one round of work without waiting, and leave.")
 @click.option(
     "--no-reuse", is_flag=True, help="Evaluate every candidate, also those whose outcome is known elsewhere."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what came of each search as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome of each search as JSON.")
 @click.option(
     "--demo",
     is_flag=False,
@@ -384,6 +386,9 @@ def command(
             code = run(lambda: run_script(path, arguments), options, reporter)
             if not options.results and code == exit_codes.OK:
                 tell(safe(f"{short_path(path)} ran no search: call run() of the Evolution that it declares"))
+            if demo is not None and options.results:
+                where = short_path(Path(path).with_name("workspace"))
+                tell(f"look at it: tenuto results {options.results[0].name} -w {where}")
         else:
             code = run_program(programs, options, reporter)
     if as_json:

@@ -83,36 +83,31 @@ def _files(view: WorkspaceView, run: RunView, jobs: Sequence[Row]) -> Iterator[t
     """Name and content of each file of an export."""
     if not jobs and not run.jobs:
         raise NotFound(f"{run.name} has no jobs to export")
-    files, layout, now = view.machine.files, view.layout, view.machine.clock.now()
+    files, layout = view.machine.files, view.layout
     reader = ResultReader(files, layout)
     plain: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []
-    logs: dict[str, str] = {}
+    logs: dict[str, list[str]] = {}
     for job in jobs:
         paths = layout.job(*job.job_key)
         result = result_of(files, paths, job)
-        stored = read_stored(files, paths)
-        marker = json.loads(_read(files, paths.done) or b"{}")
-        marker.pop("launch", None)  # it has the variables of the job's environment
-        plain.append(
-            {
-                **plain_row(job, now),
-                "parameters": dict(stored.parameters),
-                "result": result,
-                "marker": marker or None,
-            }
-        )
+        plain.append(_plain_job(view, job, result))
         parameters = reader.parameters(job.job_key)
         lines += [{**parameters, **row.tags, **flat_result(result)} for row in by_tags(job)]
         kept = {"out.txt": paths.out, "err.txt": paths.err, "metrics.jsonl": paths.metrics}
         for name, source in kept.items():
             content = _read(files, source)
             if content:
-                logs.setdefault(job.id, f"jobs/{job.id[:12]}/{name}")
+                logs.setdefault(job.id, []).append(f"jobs/{job.id[:12]}/{name}")
                 yield f"jobs/{job.id[:12]}/{name}", content
     environment = _read(files, layout.run(run.experiment_id, run.run_id).environment)
     if environment:
         yield "environment.json", environment
+    records = [one["provenance"] for one in plain]
+    kept_once = {f"{one['packages']}.json" for one in records if one.get("packages")}
+    for name in sorted(kept_once | {f"{one['diff']}.diff" for one in records if one.get("diff")}):
+        if content := _read(files, layout.provenance(name)):
+            yield f"provenance/{name}", content
     about = {**plain_run(run), "git": view.commits(run)}
     yield "run.json", _json(about)
     yield "jobs.json", _json(plain)
@@ -129,6 +124,19 @@ def _files(view: WorkspaceView, run: RunView, jobs: Sequence[Row]) -> Iterator[t
     yield "index.html", _page(run, about, table, logs).encode()
 
 
+def _plain_job(view: WorkspaceView, job: Row, result: Any) -> dict[str, Any]:
+    files, paths = view.machine.files, view.layout.job(*job.job_key)
+    marker = json.loads(_read(files, paths.done) or b"{}")
+    marker.pop("launch", None)  # it has the variables of the job's environment
+    return {
+        **plain_row(job, view.machine.clock.now()),
+        "parameters": dict(read_stored(files, paths).parameters),
+        "result": result,
+        "marker": marker or None,
+        "provenance": view.record(paths, view.look(job.job_key).marker),
+    }
+
+
 def _read(files: Files, path: str) -> bytes:
     """The content of a file, of a long one the end; nothing if it cannot be read."""
     try:
@@ -143,21 +151,21 @@ def _json(value: Any) -> bytes:
     return json_text(value, 1).encode()
 
 
-def _page(run: RunView, about: dict[str, Any], table: list[list[str]], logs: dict[str, str]) -> str:
-    """A page with the results, and links to the logs beside it."""
+def _page(run: RunView, about: dict[str, Any], table: list[list[str]], logs: dict[str, list[str]]) -> str:
+    """A page with the results, and links to the logs and metrics beside it."""
     escape = html.escape
     facts = "".join(
         f"<dt>{escape(name)}</dt><dd>{escape(exact_text(value))}</dd>"
         for name, value in about.items()
         if value not in (None, "", {}, [])
     )
-    head = "".join(f"<th>{escape(name)}</th>" for name in table[0])
+    head = "".join(f"<th>{escape(name)}</th>" for name in (*table[0], "files"))
     rows = []
     for task, job_id, state, *cells in table[1:]:
-        log, name = logs.get(job_id), escape(job_id[:8])
-        link = f'<a href="{escape(log)}">{name}</a>' if log else name
-        more = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        rows.append(f'<tr><td>{escape(task)}<td>{link}<td class="{escape(state)}">{escape(state)}{more}</tr>')
+        links = (f'<a href="{escape(at)}">{escape(at.rpartition("/")[2])}</a>' for at in logs.get(job_id, ()))
+        more = "".join(f"<td>{cell}</td>" for cell in (*map(escape, cells), " ".join(links)))
+        name = f"<td>{escape(task)}<td>{escape(job_id[:8])}"
+        rows.append(f'<tr>{name}<td class="{escape(state)}">{escape(state)}{more}</tr>')
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(run.name)}</title>'
         f"<style>{_STYLE}</style></head><body><h1>{escape(run.name)}</h1><dl>{facts}</dl>"

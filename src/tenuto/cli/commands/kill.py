@@ -14,8 +14,9 @@ from tenuto.cli.chosen_jobs import kind_option, meant, need_one_of
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, person, print_json, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option, yes_option
+from tenuto.experiments.source import stop_job
 from tenuto.jobs.drawing import Cell, Column, Styled
-from tenuto.jobs.removal import Killing, has_ended, kill
+from tenuto.jobs.removal import Killing, has_ended
 from tenuto.jobs.row import Row
 from tenuto.jobs.source import ActedAs, Action
 from tenuto.lifecycle.owner_names import Door
@@ -48,8 +49,7 @@ class Killed(NamedTuple):
 @click.option(
     "--where",
     metavar="FILTER",
-    help="The jobs that a filter matches: running ones, and waiting ones of searches and services; "
-    "needs --yes.",
+    help="The jobs that a filter matches, if they run or wait; needs --yes.",
 )
 @click.option("--unowned", is_flag=True, help="Running jobs that no live run waits for; needs --yes.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Only if this attempt is the one that runs.")
@@ -73,9 +73,9 @@ def command(
 ) -> int:
     """Stop jobs: each is asked to end, gets its grace period, and is then killed.
 
-    JOB is the beginning of an id, TASK/ID, or a task that has one job; NAME#N of a search or a service, also
-    a waiting job. A GROUP or a FILTER, such as kind=search, means the jobs that can be stopped; it needs
-    --yes. The exit code is 1 if one of them was not running or could not be stopped.
+    JOB is the beginning of an id, TASK/ID, or a task that has one job; NAME#N of a search or a service. A job
+    that waits is cancelled. A GROUP or a FILTER, such as kind=search, means the jobs that can be stopped; it
+    needs --yes. The exit code is 1 if one of them was not running or could not be stopped.
     """
     need_one_of(ctx, (jobs, where, unowned), "say which: a JOB, --where FILTER or --unowned")
     if attempt is not None and len(jobs) != 1:
@@ -98,7 +98,7 @@ def command(
 
 
 def _can_be_killed(row: Row) -> bool:
-    return row.state.running() if row.door is Door.EXPERIMENTS else not row.state.finished()
+    return row.state.unfinished() if row.door is Door.EXPERIMENTS else not row.state.finished()
 
 
 def _would_kill(rows: list[Row], as_json: bool) -> int:
@@ -115,7 +115,7 @@ def _kill_here(catalogue: Catalogue, rows: list[Row], attempt: int | None, no_wa
     """Stops jobs of experiments, all of them before one is waited for."""
     message = f"killed by {person()} with tenuto kill"
     asked = [
-        (row, kill(catalogue.view, row.job_key, message, attempt=attempt))
+        (row, stop_job(catalogue.view, row.job_key, message, attempt=attempt))
         for row in rows
         if row.door is Door.EXPERIMENTS
     ]
@@ -125,7 +125,7 @@ def _kill_here(catalogue: Catalogue, rows: list[Row], attempt: int | None, no_wa
             one.acted.outcome,
             one.acted.detail or ("" if one.acted.outcome is ActedAs.ASKED else one.acted.outcome.words),
             one.acted.attempt,
-            True if no_wait else wait_for_end(one),
+            no_wait or (wait_for_end(one) if one.acted.attempt else _wait_for_driver(catalogue, row, one)),
         )
         for row, one in asked
     ]
@@ -161,6 +161,16 @@ def wait_for_end(killing: Killing) -> bool:
     ended = bool(poll.poll(patience_s * 1000))
     killing.runner.close()
     return ended
+
+
+def _wait_for_driver(catalogue: Catalogue, row: Row, killing: Killing) -> bool:
+    """Whether a job that waited was cancelled in time."""
+    deadline = time.monotonic() + SLACK_S
+    while killing.acted.outcome is ActedAs.ASKED and time.monotonic() < deadline:
+        if catalogue.view.job(row.job_key).state.finished():
+            return True
+        time.sleep(LOOK_S)
+    return killing.acted.outcome is not ActedAs.ASKED
 
 
 def _wait_for_marker(killing: Killing, patience_s: float) -> bool:

@@ -108,7 +108,7 @@ TAIL_LIMIT = 1 << 20
 @click.command()
 @click.argument("job", shell_complete=complete_jobs)
 @click.option("-f", "--follow", is_flag=True, help="Continue until the job ends.")
-@click.option("--err", is_flag=True, help="What it printed to standard error.")
+@click.option("--err", is_flag=True, help="Its standard error.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=200, show_default=True, help="Last lines.")
 @kind_option
 @workspace_option

@@ -32,7 +32,7 @@ Logged = list[tuple[Row, Points]]
     "--metric",
     "names",
     multiple=True,
-    help="This metric only; repeatable. system/cpu and its like are what runners measured.",
+    help="This metric only; repeatable. Runners measure system/cpu and its like.",
 )
 @run_option
 @all_option

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ from tenuto.service.configuration import (
     node_limits,
     node_plan,
     node_secret,
-    refuse_open_node,
 )
 from tenuto.service.http_server import ServedApp, run
 from tenuto.service.log import log, log_to_stderr
@@ -85,8 +85,15 @@ def command(
     machine = this_machine()
     exposed = not address.is_loopback
     tls = (tls_cert, tls_key)
-    plan = node_plan(settings, process_environment(), under=None, is_exposed=exposed, tls=tls)
-    refuse_open_node(plan, is_insecure=insecure)
+    planned = partial(
+        node_plan,
+        variables=process_environment(),
+        under=None,
+        is_exposed=exposed,
+        tls=tls,
+        is_insecure=insecure,
+    )
+    plan = planned(settings)
     secret = None if insecure else node_secret(settings.node, plan.data, machine.randomness)
     node = EmbeddedNode(plan, machine)
     front = NodeFront(node, secret, __version__, machine.clock, node_limits(settings))
@@ -101,9 +108,7 @@ def command(
 
     def reload() -> None:
         try:
-            anew = load_settings(arguments, foreign=NODE_SECTIONS)
-            again = node_plan(anew, process_environment(), under=None, is_exposed=exposed, tls=tls)
-            refuse_open_node(again, is_insecure=insecure)
+            again = planned(load_settings(arguments, foreign=NODE_SECTIONS))
         except (TenutoError, OSError) as error:
             log("reload_failed", 40, why=str(error))
             return

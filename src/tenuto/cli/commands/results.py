@@ -95,7 +95,7 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float | None]] = {
     metavar="NAME[:last|min|max]",
     help="Add a column of a metric that jobs logged, also of jobs that are not done; repeatable.",
 )
-@click.option("--usage", is_flag=True, help="Show what jobs used of what they asked for, failed ones too.")
+@click.option("--usage", is_flag=True, help="Show the use of jobs beside their request, failed ones too.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with every column.")
 @workspace_option
 @json_option

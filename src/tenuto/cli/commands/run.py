@@ -285,7 +285,7 @@ def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--rerun-changed/--no-rerun-changed",
             "rerun_changed",
             default=None,
-            help="Run jobs again whose code, or what they were made from, has changed since they were done.",
+            help="Run jobs again whose code or sources have changed since they were done.",
         ),
         click.option(
             "--rerun",
@@ -337,9 +337,9 @@ def request_of(
 
 @click.command(cls=FileCommand)
 @file_options
-@click.option("--dry-run", is_flag=True, help="Only say what would run, as `tenuto plan` does.")
+@click.option("--dry-run", is_flag=True, help="Only say which jobs would run, as `tenuto plan` does.")
 @click.option("--generate-only", is_flag=True, help="Write the jobs' directories, and run nothing.")
-@click.option("--prepare", is_flag=True, help="Only do what tasks need prepared, such as downloads.")
+@click.option("--prepare", is_flag=True, help="Only prepare what tasks declare, such as downloads.")
 @click.option("--fail-fast", is_flag=True, help="Start nothing more after the first failure.")
 @click.option("--json", is_flag=True, help="Print the summary as JSON to standard output.")
 @detach_option

@@ -157,7 +157,7 @@ def fetch(
 @click.command("follow")
 @job_argument
 @server_options
-@click.option("--stderr", is_flag=True, help="What it prints to standard error instead.")
+@click.option("--stderr", is_flag=True, help="Its standard error instead.")
 @json_option
 def follow(id: int, url: str | None, token_file: Path | None, stderr: bool, as_json: bool) -> int:
     """Print what the job ID prints, until it ends; it may not have started yet.

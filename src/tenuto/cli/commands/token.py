@@ -90,7 +90,7 @@ def command() -> None:
 @click.option("--queued", type=click.IntRange(1), help="Jobs of its user that may wait in the queue.")
 @click.option("--stored-bytes", metavar="SIZE", callback=_size, help="Size of its user's files, such as 20G.")
 @click.option("--connections", type=click.IntRange(1), help="Requests of its user at once.")
-@click.option("--note", default="", help="What it is for.")
+@click.option("--note", default="", help="Its purpose, a note for people.")
 @db_option
 @json_option
 def create(
@@ -179,7 +179,9 @@ def _plain(row: TokenRow) -> dict[str, object]:
 
 
 @click.command("usage")
-@click.option("--by", default="user,service,month", show_default=True, help="What it is told by.")
+@click.option(
+    "--by", default="user,service,month", show_default=True, help="Sum it up by these: user, service, month."
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @db_option
 @json_option

@@ -37,7 +37,7 @@ MOST_GROUPS = 1_000
 @click.argument("run", required=False)
 @click.option("--filter", "filter_", metavar="FILTER", default="", help="Show the jobs that match.")
 @click.option("--read-only", is_flag=True, help="Show, and do nothing.")
-@click.option("--url", metavar="URL", help="Show what a `tenuto ui` elsewhere shows; needs --code.")
+@click.option("--url", metavar="URL", help="Show the jobs of a `tenuto ui` elsewhere; needs --code.")
 @click.option("--code", metavar="CODE", help="The code of that server's link.")
 @workspace_option
 @json_option

@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Annotated, Any
 
 import tenuto
@@ -147,22 +147,19 @@ def duration(timespec: str | int) -> tenuto.Requirement:
     return tenuto.Requirement.parse(f"duration={timespec}{unit}")
 
 
+_CONTEXT = SimpleNamespace(currentpath=Path)
+"""The context of a `PathGenerator`: the paths that it makes are relative to the job's directory."""
+
+
 class _PathGenerator(tenuto.PathGenerator):
-    """Tenuto's `PathGenerator`; a function is given what their functions are: a context, and the config."""
+    """Tenuto's `PathGenerator`; a function of two is given a context and the config, as theirs are."""
 
     __slots__ = ()
 
     def __init__(self, path: Any = "", **named: Any) -> None:
-        function = path if callable(path) else None
-        super().__init__((lambda config: function(_JobFolder(), config)) if function else path, **named)
-
-
-class _JobFolder:
-    """The context of a `PathGenerator`: the paths that it makes are relative to the job's directory."""
-
-    def currentpath(self) -> Path:
-        """The directory itself."""
-        return Path()
+        code, defaults = (getattr(path, name, None) for name in ("__code__", "__defaults__"))
+        takes_both = code is not None and code.co_argcount - len(defaults or ()) > 1
+        super().__init__((lambda config: path(_CONTEXT, config)) if takes_both else path, **named)
 
 
 class LocalConnector:

@@ -69,13 +69,22 @@ the batch system says why, and its word counts before the exit code.
 
 
 _KEPT = """trap : TERM
-tenuto_kills() {{ grep -s '^oom_kill ' /proc/vmstat; }}
+tenuto_kills() {{
+    while IFS=: read -r _ tenuto_has tenuto_group; do
+        case ",$tenuto_has:$tenuto_group" in
+            *:/) ;;
+            *,memory[:,]*) grep -s '^oom_kill ' "/sys/fs/cgroup/memory$tenuto_group/memory.oom_control" ;;
+            ,:*) grep -s '^oom_kill ' "/sys/fs/cgroup$tenuto_group/memory.events" ;;
+        esac
+    done </proc/self/cgroup
+}}
 tenuto_before=$(tenuto_kills)
 {runner}tenuto_code=$?
 [ $tenuto_code = 137 ] && [ "$(tenuto_kills)" != "$tenuto_before" ] && tenuto_code={code}
 {leave} $tenuto_code
 """
-"""A runner for which the shell waits, to tell whether the kernel killed it for want of memory.
+"""A runner for which the shell waits, to tell whether the kernel killed it for want of memory: by the count
+of their control group, since the machine's counts for all jobs on it, and a need must not grow for another's.
 
 The shell outlives TERM: the runner, which would be killed with it, hears that too, and may take its time.
 """

@@ -28,12 +28,20 @@ from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.archive import ArchiveView
 from tenuto.monitor.tui.cells import Line, Span, cells, framed, span, spread, text_of
 from tenuto.monitor.tui.curves import CurvesView
-from tenuto.monitor.tui.dialogs import ACTIONS, DIALOG_LINES, Prompt, Question, fits, objection, outcome_words
+from tenuto.monitor.tui.dialogs import (
+    ACTIONS,
+    DIALOG_LINES,
+    Prompt,
+    QuestionScreen,
+    fits,
+    objection,
+    outcome_words,
+)
 from tenuto.monitor.tui.graph import GraphView
 from tenuto.monitor.tui.help import VIEWS, Help, events_page, pressed, why_page
 from tenuto.monitor.tui.job import JobPage
-from tenuto.monitor.tui.jobs import JobsView
-from tenuto.monitor.tui.overview import Overview
+from tenuto.monitor.tui.jobs import JobsTab
+from tenuto.monitor.tui.overview import OverviewTab
 from tenuto.monitor.tui.resources import ResourcesView
 from tenuto.monitor.tui.results import ResultsView
 from tenuto.monitor.tui.split import SplitView
@@ -105,7 +113,7 @@ class Top(App[None]):
         self._login = login
         self._said = ""
         made: tuple[View, ...] = (
-            Overview(self),
+            OverviewTab(self),
             SplitView(self, filter),
             TimelineView(self),
             GraphView(self),
@@ -231,7 +239,7 @@ class Top(App[None]):
         """Show one of the views; ``jobs FILTER`` with a filter."""
         name, _, filter = name.partition(" ")
         view = self._views[name]
-        if isinstance(view, JobsView) and (filter or self.view is not view):
+        if isinstance(view, JobsTab) and (filter or self.view is not view):
             view.set_filter(filter)
         if isinstance(view, GraphView):
             view.around = self.view.job["key"] if isinstance(self.view, JobPage) else None
@@ -268,7 +276,7 @@ class Top(App[None]):
             self.say(f"{action}: asked …")
             self.later(lambda provider: provider.act(action, targets, by=self._by), tell)
 
-        self.open(Question(self, action, chosen, more, agreed))
+        self.open(QuestionScreen(self, action, chosen, more, agreed))
 
     # Keys
 

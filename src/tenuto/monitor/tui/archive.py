@@ -38,7 +38,7 @@ class Cell(NamedTuple):
 Place = tuple[int, int]
 
 
-def projected(archive: shapes.Archive, across: int, up: int) -> dict[Place, Cell]:
+def projected(archive: shapes.ArchiveJson, across: int, up: int) -> dict[Place, Cell]:
     """The cells by two measures; over the others the best is taken."""
     measures = len(archive["axes"])
 
@@ -65,7 +65,7 @@ class ArchiveView(View):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._archive: shapes.Archive | None = None
+        self._archive: shapes.ArchiveJson | None = None
         self._group: str | None = None
         self._is_known = False
         self._cells: dict[Place, Cell] = {}
@@ -76,14 +76,14 @@ class ArchiveView(View):
 
     # The provider
 
-    def ask(self, provider: StateProvider) -> tuple[str | None, shapes.Archive | None]:
+    def ask(self, provider: StateProvider) -> tuple[str | None, shapes.ArchiveJson | None]:
         group = self.host.group
         if group is None or not group.startswith("search:"):
             groups = provider.groups("search", limit=1)["groups"]
             group = groups[0]["group"] if groups else None
         return group, provider.archive(group) if group else None
 
-    def take(self, answer: tuple[str | None, shapes.Archive | None]) -> None:
+    def take(self, answer: tuple[str | None, shapes.ArchiveJson | None]) -> None:
         self._group, self._archive = answer
         self._is_known = True
         if self._archive is None:

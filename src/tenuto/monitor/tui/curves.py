@@ -16,7 +16,7 @@ from tenuto.monitor.tui.cells import Line, Span, beside, span
 from tenuto.monitor.tui.dialogs import Prompt
 from tenuto.monitor.tui.job import JobPage
 from tenuto.monitor.tui.results import Point, scale, scatter
-from tenuto.monitor.tui.table import Column, Listing, header, placed, pointed, row_line
+from tenuto.monitor.tui.table import Listing, TableColumn, header, placed, pointed, row_line
 from tenuto.monitor.tui.text import glyph, key_group_name, key_name, number, tag_words
 from tenuto.monitor.tui.view import Host, View
 
@@ -131,12 +131,12 @@ class CurvesView(View):
 
     def _draw_table(self, room: int, height: int) -> list[Line]:
         less = less_is_better(self._metric)
-        columns: list[Column[shapes.JobCurves]] = [
-            Column("JOB", 18, lambda job: f"{glyph(job['state'])} {key_name(job['key'])}"),
-            Column("TAGS", 10, lambda job: tag_words(job["tags"]), rank=3, grows=True),
-            Column("BEST", 10, lambda job: number(_best(job["curves"][0], less)), right=True),
-            Column("LAST", 10, lambda job: number(job["curves"][0]["last"]), right=True, rank=1),
-            Column("STEP", 7, lambda job: str(job["curves"][0]["steps"][-1]), right=True, rank=2),
+        columns: list[TableColumn[shapes.JobCurves]] = [
+            TableColumn("JOB", 18, lambda job: f"{glyph(job['state'])} {key_name(job['key'])}"),
+            TableColumn("TAGS", 10, lambda job: tag_words(job["tags"]), rank=3, grows=True),
+            TableColumn("BEST", 10, lambda job: number(_best(job["curves"][0], less)), right=True),
+            TableColumn("LAST", 10, lambda job: number(job["curves"][0]["last"]), right=True, rank=1),
+            TableColumn("STEP", 7, lambda job: str(job["curves"][0]["steps"][-1]), right=True, rank=2),
         ]
         chosen = placed(columns, room - 3)
         lines = [[span("   "), *header(chosen)]] if height > 1 else []

@@ -140,7 +140,7 @@ def objection(action: str, chosen: Sequence[shapes.Job], *, is_read_only: bool) 
     return None if chosen else f"nothing to {action}: no job that is chosen {_FITTING[action]}"
 
 
-class Question(View):
+class QuestionScreen(View):
     """Kill, retry or clean? ``y`` does it, ``n`` and Esc do nothing."""
 
     name = "question"
@@ -188,7 +188,7 @@ class Question(View):
         return key not in ("q", "?")
 
 
-def outcome_words(targets: Sequence[tuple[str, int]], outcomes: Sequence[shapes.Outcome]) -> str:
+def outcome_words(targets: Sequence[tuple[str, int]], outcomes: Sequence[shapes.OutcomeJson]) -> str:
     """What became of an action, in a sentence."""
     if len(outcomes) > 3:
         counts = Counter(one["outcome"].replace("_", " ") for one in outcomes)
@@ -197,7 +197,7 @@ def outcome_words(targets: Sequence[tuple[str, int]], outcomes: Sequence[shapes.
     return " ".join(_sentence(one, seen.get(one["key"], 0)) for one in outcomes)
 
 
-def _sentence(outcome: shapes.Outcome, seen: int) -> str:
+def _sentence(outcome: shapes.OutcomeJson, seen: int) -> str:
     name = key_name(outcome["key"])
     if outcome["outcome"] == "stale":
         now = f"it is at attempt {outcome['attempt']} now" if outcome["attempt"] else "it has changed"

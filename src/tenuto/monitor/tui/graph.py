@@ -27,13 +27,13 @@ _LINES = {
 class Box(NamedTuple):
     """A node where it is drawn."""
 
-    node: shapes.Node
+    node: shapes.NodeJson
     x: int
     y: int
     wide: int
 
 
-def boxes(nodes: Sequence[shapes.Node]) -> list[Box]:
+def boxes(nodes: Sequence[shapes.NodeJson]) -> list[Box]:
     """Every node at its place: layers from left to right, each as wide as its widest node."""
     wide: dict[int, int] = {}
     for node in nodes:
@@ -46,12 +46,12 @@ def boxes(nodes: Sequence[shapes.Node]) -> list[Box]:
     return [Box(node, left[node["layer"]], node["order"] * _BOX, wide[node["layer"]]) for node in nodes]
 
 
-def _content(node: shapes.Node) -> int:
+def _content(node: shapes.NodeJson) -> int:
     counts = "  ".join(words for words, _ in count_spans(node["counts"]))
     return max(width(safe(_name(node))) + 1, width(counts))
 
 
-def _name(node: shapes.Node) -> str:
+def _name(node: shapes.NodeJson) -> str:
     task = short_task(node["task"])
     return task if node["label"] in (task, node["task"]) else f"{task} {node['label']}"
 
@@ -189,7 +189,7 @@ class GraphView(View):
         return [grid.line(y, self._left, room) for y in range(self._top, self._top + height)]
 
     @property
-    def chosen(self) -> shapes.Node | None:
+    def chosen(self) -> shapes.NodeJson | None:
         """The node under the cursor."""
         nodes = self._graph["nodes"] if self._graph else []
         return nodes[self._number] if self._number < len(nodes) else None
@@ -223,7 +223,7 @@ class GraphView(View):
             return False
         return True
 
-    def _open(self, node: shapes.Node) -> None:
+    def _open(self, node: shapes.NodeJson) -> None:
         if self.around is None:
             self.host.group = self._group
             self.host.go(f"jobs task={filter_value(node['task'])}")

@@ -46,7 +46,7 @@ class JobAnswers(NamedTuple):
     """The answer about a job."""
 
     job: shapes.JobDetail | None = None
-    why: shapes.Why | None = None
+    why: shapes.WhyJson | None = None
     part: shapes.LogPart | None = None
     trouble: str = ""
     curves: Sequence[shapes.Curve] | None = None
@@ -80,7 +80,7 @@ def job_title(job: shapes.Job, detail: shapes.JobDetail | None = None) -> tuple[
 
 
 def facts(
-    job: shapes.JobDetail, why: shapes.Why | None, room: int, curves: Sequence[shapes.Curve] = ()
+    job: shapes.JobDetail, why: shapes.WhyJson | None, room: int, curves: Sequence[shapes.Curve] = ()
 ) -> list[Line]:
     """The facts about a job, one line for each fact that there is."""
     lines: list[Line] = []
@@ -191,7 +191,7 @@ class JobPage(View):
         super().__init__(host)
         self.job = job
         self.detail: shapes.JobDetail | None = None
-        self.why: shapes.Why | None = None
+        self.why: shapes.WhyJson | None = None
         self.curves: Sequence[shapes.Curve] = ()
         self.log = LogPane()
         self.log.begin(job)

@@ -15,7 +15,7 @@ from tenuto.monitor.tui.cells import Line, span
 from tenuto.monitor.tui.dialogs import Prompt, sentence
 from tenuto.monitor.tui.help import diff_page
 from tenuto.monitor.tui.job import JobPage
-from tenuto.monitor.tui.table import WINDOW, Column, Listing, header, placed, pointed, row_line
+from tenuto.monitor.tui.table import WINDOW, Listing, TableColumn, header, placed, pointed, row_line
 from tenuto.monitor.tui.text import (
     energy,
     glyph,
@@ -54,26 +54,26 @@ def _state_style(job: Job) -> str:
     return job["state"]
 
 
-def columns(tags: Sequence[str], room: int, name_cells: int = 8) -> list[Column[Job]]:
+def columns(tags: Sequence[str], room: int, name_cells: int = 8) -> list[TableColumn[Job]]:
     """The columns of a list of jobs; a wide window has more of them."""
     tag_columns = [
-        Column[Job](name.upper(), _tag_room(name), _tag(name), rank=40 + place, sort=name)
+        TableColumn[Job](name.upper(), _tag_room(name), _tag(name), rank=40 + place, sort=name)
         for place, name in enumerate(tags)
     ]
     wide = [
-        Column[Job]("HOST", 8, lambda job: job["where"] or UNKNOWN, rank=60),
-        Column[Job]("ENERGY", 7, lambda job: energy(job["energy_kwh"]), right=True, rank=61),
+        TableColumn[Job]("HOST", 8, lambda job: job["where"] or UNKNOWN, rank=60),
+        TableColumn[Job]("ENERGY", 7, lambda job: energy(job["energy_kwh"]), right=True, rank=61),
     ]
     return [
-        Column("ID", name_cells, lambda job: job["name"], sort="id"),
-        Column("TASK", 12, lambda job: short_task(job["task"]), grows=room < 60, sort="task"),
-        Column("STATE", 22 if room >= 110 else 13, _state(room), style=_state_style, sort="state"),
-        Column("%", 4, lambda job: percent(job["progress"]), right=True, rank=10, sort="progress"),
-        Column("TOOK", 6, _took, right=True, rank=20, sort="duration"),
-        Column("ETA", 6, _left, right=True, rank=30, sort="eta"),
+        TableColumn("ID", name_cells, lambda job: job["name"], sort="id"),
+        TableColumn("TASK", 12, lambda job: short_task(job["task"]), grows=room < 60, sort="task"),
+        TableColumn("STATE", 22 if room >= 110 else 13, _state(room), style=_state_style, sort="state"),
+        TableColumn("%", 4, lambda job: percent(job["progress"]), right=True, rank=10, sort="progress"),
+        TableColumn("TOOK", 6, _took, right=True, rank=20, sort="duration"),
+        TableColumn("ETA", 6, _left, right=True, rank=30, sort="eta"),
         *tag_columns,
         *(wide if room >= 110 else []),
-        Column("MESSAGE", 10, told, rank=90, grows=True, sort="message"),
+        TableColumn("MESSAGE", 10, told, rank=90, grows=True, sort="message"),
     ]
 
 
@@ -85,7 +85,7 @@ def _tag_room(name: str) -> int:
     return min(max(len(name), 6), 10)
 
 
-class JobsView(View):
+class JobsTab(View):
     """The jobs of a group, or of all."""
 
     name = "jobs"

@@ -18,7 +18,7 @@ from tenuto.monitor.tui.cells import Line, Span, bar, beside, fitted, rule, shar
 from tenuto.monitor.tui.curves import CurvesAnswers, ask_curves, draw_curves
 from tenuto.monitor.tui.job import JobPage
 from tenuto.monitor.tui.sparkline import sparkline, tokens
-from tenuto.monitor.tui.table import Column, Listing, header, placed, pointed, row_line
+from tenuto.monitor.tui.table import Listing, TableColumn, header, placed, pointed, row_line
 from tenuto.monitor.tui.text import (
     energy,
     group_glyph,
@@ -48,9 +48,9 @@ _FIRST = 6
 class OverviewAnswers(NamedTuple):
     """The answer."""
 
-    overview: shapes.Overview
+    overview: shapes.OverviewJson
     cleanup: shapes.Cleanup | None
-    history: shapes.History | None
+    history: shapes.HistoryJson | None
     curves: CurvesAnswers | None
     waiting: shapes.Jobs | None
 
@@ -60,7 +60,7 @@ def _energy(group: shapes.Group) -> str:
     return energy(carbon.get("energy_kwh"))
 
 
-def group_columns(now: str) -> list[Column[shapes.Group]]:
+def group_columns(now: str) -> list[TableColumn[shapes.Group]]:
     """The columns of the list of groups."""
 
     def count(state: str) -> Any:
@@ -73,16 +73,16 @@ def group_columns(now: str) -> list[Column[shapes.Group]]:
         return duration(group["eta_s"]) if group["eta_s"] is not None else UNKNOWN
 
     return [
-        Column("", 1, group_glyph, style=group_state),
-        Column("GROUP", 14, lambda group: group_name(group, now), grows=True),
-        Column("STATE", 8, lambda group: group["state"], style=group_state, rank=20),
-        Column("DONE", 6, count("done"), right=True),
-        Column("RUN", 4, count("running"), right=True, rank=10),
-        Column("WAIT", 5, lambda group: number(waits(group)) if waits(group) else UNKNOWN, True, 11),
-        Column("FAIL", 4, count("error"), right=True, rank=9, style=_failed),
-        Column("", 12, lambda group: "", rank=50, cut=done),
-        Column("ETA", 6, eta, right=True, rank=60),
-        Column("ENERGY", 7, _energy, right=True, rank=70),
+        TableColumn("", 1, group_glyph, style=group_state),
+        TableColumn("GROUP", 14, lambda group: group_name(group, now), grows=True),
+        TableColumn("STATE", 8, lambda group: group["state"], style=group_state, rank=20),
+        TableColumn("DONE", 6, count("done"), right=True),
+        TableColumn("RUN", 4, count("running"), right=True, rank=10),
+        TableColumn("WAIT", 5, lambda group: number(waits(group)) if waits(group) else UNKNOWN, True, 11),
+        TableColumn("FAIL", 4, count("error"), right=True, rank=9, style=_failed),
+        TableColumn("", 12, lambda group: "", rank=50, cut=done),
+        TableColumn("ETA", 6, eta, right=True, rank=60),
+        TableColumn("ENERGY", 7, _energy, right=True, rank=70),
     ]
 
 
@@ -185,7 +185,7 @@ def alarm_line(one: tuple[str, str], room: int) -> Line:
 DRAWN = {"now": now_line, "failures": failure_line, "attention": alarm_line}
 
 
-class Overview(View):
+class OverviewTab(View):
     """Groups, now, failures, attention; Tab goes from one to the next."""
 
     name = "overview"
@@ -194,8 +194,8 @@ class Overview(View):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._known: shapes.Overview | None = None
-        self._history: shapes.History | None = None
+        self._known: shapes.OverviewJson | None = None
+        self._history: shapes.HistoryJson | None = None
         self._curves: CurvesAnswers | None = None
         self._waiting: shapes.Jobs | None = None
         self._cleanup: shapes.Cleanup | None = None
@@ -252,7 +252,7 @@ class Overview(View):
         if not self._parts[self.focus].count:
             self.focus = "groups"
 
-    def _attention(self, overview: shapes.Overview) -> list[tuple[str, str]]:
+    def _attention(self, overview: shapes.OverviewJson) -> list[tuple[str, str]]:
         unowned = self._cleanup["unowned"] if self._cleanup else []
         found = []
         if unowned:

@@ -35,9 +35,9 @@ _MOST = 8
 class ResourcesAnswers(NamedTuple):
     """The answer; None: no open door has it."""
 
-    tokens: shapes.Tokens | None
+    tokens: shapes.TokensJson | None
     groups: shapes.Groups
-    queue: shapes.Queue | None
+    queue: shapes.QueueJson | None
     nodes: shapes.Nodes | None
     carbon: shapes.Carbon | None
     cleanup: shapes.Cleanup | None
@@ -135,7 +135,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _tokens(found: shapes.Tokens, room: int) -> Iterator[Line]:
+def _tokens(found: shapes.TokensJson, room: int) -> Iterator[Line]:
     yield rule("tokens", room)
     if not found["tokens"]:
         yield [span(" no job asks for a token", "soft")]
@@ -171,7 +171,7 @@ def _services(found: shapes.Groups, room: int) -> Iterator[Line]:
         )
 
 
-def _queue(found: shapes.Queue, room: int) -> Iterator[Line]:
+def _queue(found: shapes.QueueJson, room: int) -> Iterator[Line]:
     yield rule("queue", room)
     yield _head(room, ("SERVICE", 14), ("QUEUED", 7), ("RUNNING", 8), ("MOST", 6), ("OLDEST WAITS", 0))
     for one in found["services"]:

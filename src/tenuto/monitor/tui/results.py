@@ -18,7 +18,7 @@ from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, beside, fitted, span
 from tenuto.monitor.tui.dialogs import Prompt
 from tenuto.monitor.tui.job import JobPage
-from tenuto.monitor.tui.table import Column, Listing, header, placed, pointed, row_line
+from tenuto.monitor.tui.table import Listing, TableColumn, header, placed, pointed, row_line
 from tenuto.monitor.tui.text import key_group_name, key_id, number, plain, short_task
 from tenuto.monitor.tui.view import Host, View
 
@@ -226,10 +226,10 @@ class ResultsView(View):
         up = scale([point.y for point in points])
         return scatter(points, across, up, room, height)
 
-    def _columns(self) -> list[Column[Result]]:
+    def _columns(self) -> list[TableColumn[Result]]:
         numeric = set(self._numbers())
         found = [
-            Column[Result](
+            TableColumn[Result](
                 name.removeprefix("result.").upper(),
                 min(max(len(name.removeprefix("result.")) + 1, 8), 14),
                 _value(name),
@@ -239,7 +239,7 @@ class ResultsView(View):
             )
             for place, name in enumerate(self._names())
         ]
-        return [Column("ID", 8, lambda row: key_id(str(row["key"]))), *found]
+        return [TableColumn("ID", 8, lambda row: key_id(str(row["key"]))), *found]
 
     def _draw_table(self, room: int, height: int) -> list[Line]:
         chosen = placed(self._columns(), room - 1)

@@ -15,7 +15,7 @@ from tenuto.monitor.tui.text import COUNTED, clock, glyph, key_id, number, secon
 _STACKED = ("done", "error", "running", "scheduled", "ready", "waiting", "unscheduled")
 
 
-def sparkline(history: shapes.History | None, room: int, height: int) -> list[Line]:
+def sparkline(history: shapes.HistoryJson | None, room: int, height: int) -> list[Line]:
     """Jobs by state, stacked, from the first moment to the last; the colour is the state of most dots."""
     if height <= 0:
         return []
@@ -37,7 +37,7 @@ def sparkline(history: shapes.History | None, room: int, height: int) -> list[Li
     return [*lines[: height - 1], legend] if height > 1 else [legend]
 
 
-def _sampled(history: shapes.History, count: int) -> list[dict[str, int]]:
+def _sampled(history: shapes.HistoryJson, count: int) -> list[dict[str, int]]:
     size = len(history["at"])
     places = [min(place * size // count, size - 1) for place in range(count)]
     return [

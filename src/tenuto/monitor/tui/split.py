@@ -13,7 +13,7 @@ from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, beside, cells, fitted, framed, rule, span
 from tenuto.monitor.tui.job import LOG_PERIOD_S, JobAnswers, ask_job, ask_search, facts, job_title
-from tenuto.monitor.tui.jobs import JobsView
+from tenuto.monitor.tui.jobs import JobsTab
 from tenuto.monitor.tui.log import LogPane
 from tenuto.monitor.tui.sparkline import sparkline, tokens
 from tenuto.monitor.tui.table import Listing, pointed
@@ -40,12 +40,12 @@ PANES = ("jobs", "log", "groups")
 class Around(NamedTuple):
     """The lines around the list."""
 
-    overview: shapes.Overview
-    history: shapes.History | None
+    overview: shapes.OverviewJson
+    history: shapes.HistoryJson | None
     timeline: shapes.Timeline | None
 
 
-class Answer(NamedTuple):
+class _Answer(NamedTuple):
     """The answer."""
 
     jobs: shapes.Jobs
@@ -53,7 +53,7 @@ class Answer(NamedTuple):
     job: JobAnswers | None = None
 
 
-class SplitView(JobsView):
+class SplitView(JobsTab):
     """The jobs, with all that is known around them where there is room."""
 
     def __init__(self, host: Host, filter: str = "") -> None:
@@ -65,16 +65,16 @@ class SplitView(JobsView):
         self._groups: Listing[shapes.Group] = Listing(lambda group: group["group"])
         self._log = LogPane()
         self._detail: shapes.JobDetail | None = None
-        self._why: shapes.Why | None = None
+        self._why: shapes.WhyJson | None = None
         self._curves: Sequence[shapes.Curve] = ()
         self._is_stale = True
 
     # The provider
 
-    def ask(self, provider: StateProvider) -> Answer:  # type: ignore[override]
+    def ask(self, provider: StateProvider) -> _Answer:  # type: ignore[override]
         jobs = super().ask(provider)
         if not self.is_wide:
-            return Answer(jobs)
+            return _Answer(jobs)
         stale, self._is_stale = self._is_stale, False
         around = self._ask_around(provider) if stale or self._around is None else None
         key = self._log.key
@@ -85,7 +85,7 @@ class SplitView(JobsView):
                 job = ask_job(provider, key, with_facts=stale or is_other, log=self._log)
             except NotFound:
                 job = None
-        return Answer(jobs, around, job)
+        return _Answer(jobs, around, job)
 
     def _ask_around(self, provider: StateProvider) -> Around:
         overview = provider.overview()
@@ -94,7 +94,7 @@ class SplitView(JobsView):
         groups = [self.host.group] if self.host.group else []
         return Around(overview, history, provider.timeline(groups, width=200))
 
-    def take(self, answer: Answer) -> None:  # type: ignore[override]
+    def take(self, answer: _Answer) -> None:  # type: ignore[override]
         super().take(answer.jobs)
         if answer.around is not None:
             self._around = answer.around
@@ -139,7 +139,7 @@ class SplitView(JobsView):
     def hints(self) -> str:  # type: ignore[override]
         """Keys of the panes, where there are panes."""
         if not self.is_wide:
-            return JobsView.hints
+            return JobsTab.hints
         views = "1 overview 2 jobs 3 timeline 4 graph 5 results 6 resources 7 archive"
         return f"{views}   / filter  Tab pane  z zoom  K kill R retry D clean  ? help  q quit"
 

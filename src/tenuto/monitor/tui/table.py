@@ -17,7 +17,7 @@ GAP = 1
 R = TypeVar("R")
 
 
-class Column(NamedTuple, Generic[R]):
+class TableColumn(NamedTuple, Generic[R]):
     """A column of a table."""
 
     label: str
@@ -35,7 +35,7 @@ class Column(NamedTuple, Generic[R]):
     """The field that rows are sorted by."""
 
 
-def placed(columns: Sequence[Column[R]], room: int) -> list[tuple[Column[R], int]]:
+def placed(columns: Sequence[TableColumn[R]], room: int) -> list[tuple[TableColumn[R], int]]:
     """The columns that have room, each with its cells."""
     kept = list(columns)
     while len(kept) > 1 and sum(one.room + GAP for one in kept) - GAP > room and max(c.rank for c in kept):
@@ -47,7 +47,7 @@ def placed(columns: Sequence[Column[R]], room: int) -> list[tuple[Column[R], int
     return [(one, one.room + (extra if one.grows else 0)) for one in kept]
 
 
-def header(columns: Sequence[tuple[Column[R], int]], sort: str = "") -> Line:
+def header(columns: Sequence[tuple[TableColumn[R], int]], sort: str = "") -> Line:
     """The labels of columns; the column of the order has a sign."""
     name, mark = sort.removeprefix("-"), "▼" if sort.startswith("-") else "▲"
     content: Line = []
@@ -63,7 +63,7 @@ def header(columns: Sequence[tuple[Column[R], int]], sort: str = "") -> Line:
     return content
 
 
-def row_line(columns: Sequence[tuple[Column[R], int]], row: R) -> Line:
+def row_line(columns: Sequence[tuple[TableColumn[R], int]], row: R) -> Line:
     """One row in its columns."""
     content: Line = []
     for place, (column, room) in enumerate(columns):

@@ -24,7 +24,7 @@ from tenuto.monitor.tui.text import (
     seconds_between,
 )
 from tenuto.monitor.tui.timeline_rows import (
-    Bar,
+    DrawnBar,
     across,
     bars_of,
     group_rows,
@@ -41,9 +41,9 @@ class TimelineAnswers(NamedTuple):
     """The answer."""
 
     timeline: shapes.Timeline
-    overview: shapes.Overview
+    overview: shapes.OverviewJson
     job: shapes.JobDetail | None
-    why: shapes.Why | None
+    why: shapes.WhyJson | None
 
 
 class TimelineView(View):
@@ -55,8 +55,8 @@ class TimelineView(View):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._known: TimelineAnswers | None = None
-        self._bars: list[Bar] = []
-        self._chosen: Bar | None = None
+        self._bars: list[DrawnBar] = []
+        self._chosen: DrawnBar | None = None
         self._opens = False
         """Enter was pressed before the job of the chosen bar was known."""
         self._range: tuple[int, int | None] | None = None

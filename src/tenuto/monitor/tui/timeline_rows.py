@@ -17,7 +17,7 @@ LABEL = 15
 _LEAST_NAME = 5
 
 
-class Bar(NamedTuple):
+class DrawnBar(NamedTuple):
     """An attempt on the timeline."""
 
     key: str
@@ -32,7 +32,7 @@ class _Row(NamedTuple):
     """One line of a group, and the bars on it."""
 
     content: Line
-    bars: tuple[Bar, ...] = ()
+    bars: tuple[DrawnBar, ...] = ()
 
 
 class Cells(NamedTuple):
@@ -49,17 +49,17 @@ class GroupRows(NamedTuple):
     rows: list[_Row]
 
 
-def bars_of(timeline: shapes.Timeline) -> list[Bar]:
+def bars_of(timeline: shapes.Timeline) -> list[DrawnBar]:
     """Every bar of a timeline: group after group, the earliest first."""
     return [
-        Bar(raw[4], raw[5], raw[1], raw[2], raw[3], lane["group"])
+        DrawnBar(raw[4], raw[5], raw[1], raw[2], raw[3], lane["group"])
         for lane in timeline["lanes"]
         for raw in sorted(lane["bars"], key=lambda raw: (raw[1], raw[0]))
     ]
 
 
 def group_rows(
-    timeline: shapes.Timeline, room: int, chosen: Bar | None, lit: Collection[str], now: str
+    timeline: shapes.Timeline, room: int, chosen: DrawnBar | None, lit: Collection[str], now: str
 ) -> list[GroupRows]:
     """The lines of each group; the bars right of the names have the cells that `across` leaves."""
     return [
@@ -104,14 +104,14 @@ def place(timeline: shapes.Timeline, instant_ms: float, cells: int) -> int:
 
 
 def _rows(
-    lane: shapes.Lane, timeline: shapes.Timeline, cells: int, chosen: Bar | None, lit: Collection[str]
+    lane: shapes.Lane, timeline: shapes.Timeline, cells: int, chosen: DrawnBar | None, lit: Collection[str]
 ) -> list[_Row]:
     if lane["bins"]:
         return [_Row(_density(lane, timeline, cells))]
-    bars: list[list[Bar]] = [[] for _ in range(lane["lines"])]
+    bars: list[list[DrawnBar]] = [[] for _ in range(lane["lines"])]
     waits: list[list[Sequence[Any]]] = [[] for _ in range(lane["lines"])]
     for raw in lane["bars"]:
-        bars[raw[0]].append(Bar(raw[4], raw[5], raw[1], raw[2], raw[3], lane["group"]))
+        bars[raw[0]].append(DrawnBar(raw[4], raw[5], raw[1], raw[2], raw[3], lane["group"]))
     for wait in lane["waits"]:
         if wait[0] < lane["lines"]:
             waits[wait[0]].append(wait)
@@ -129,11 +129,11 @@ def _rows(
 
 
 def _line(
-    bars: Sequence[Bar],
+    bars: Sequence[DrawnBar],
     waits: Sequence[Sequence[Any]],
     timeline: shapes.Timeline,
     cells: int,
-    chosen: Bar | None,
+    chosen: DrawnBar | None,
     lit: Collection[str],
 ) -> Cells:
     """One line: the waits first, the bars over them."""
@@ -173,7 +173,7 @@ def _join(drawn: Sequence[Cells], join: Sequence[Any], timeline: shapes.Timeline
         _write_blank(drawn[next_line], cell, corner if cell == first else "─")
 
 
-def _block(bar: Bar, size: int) -> str:
+def _block(bar: DrawnBar, size: int) -> str:
     """A bar held from start to end."""
     sign = {"running": "▶", "error": "✗"}.get(bar.state, "▌")
     if size <= 1:

@@ -5,9 +5,13 @@ The guard decides before which client may ask.
 from __future__ import annotations
 
 import contextlib
+import math
 import mimetypes
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+import sys
+from array import array
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,12 +23,12 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 
 from tenuto.errors import BadQuestion, NotAllowed, NotFound, TenutoError
 from tenuto.jobs.source import ActedAs, Action
+from tenuto.monitor import shapes
 from tenuto.monitor.logs import MOST_BYTES
 from tenuto.monitor.provider import MOST_ROWS, MOST_TARGETS, LocalProvider
 from tenuto.monitor.web.answers import Json, refusal, refused_by
-from tenuto.monitor.web.guard import SESSION, Guard
+from tenuto.monitor.web.guard import SESSION, PageGuard
 from tenuto.monitor.web.notes import LONGEST_NOTE, Notes
-from tenuto.monitor.web.packed import pack
 from tenuto.monitor.web.registrations import Address, Registration, new_code
 from tenuto.monitor.web.sessions import LONGEST_S, Sessions
 from tenuto.monitor.web.stream import Hub, parse_log
@@ -49,7 +53,7 @@ class LoginBody(BaseModel):
     code: str = Field(max_length=1_000)
 
 
-class JobBody(BaseModel):
+class _JobBody(BaseModel):
     """A job as a person saw it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -62,7 +66,7 @@ class ActionBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     action: Literal["kill", "retry", "clean", "pause", "resume"]
-    jobs: list[JobBody] = Field(default_factory=list, max_length=MOST_TARGETS)
+    jobs: list[_JobBody] = Field(default_factory=list, max_length=MOST_TARGETS)
     groups: list[Annotated[str, Field(max_length=10_000)]] = Field(
         default_factory=list, max_length=MOST_TARGETS
     )
@@ -108,9 +112,9 @@ class Monitor:
         """Finds the servers of the same user, which a person may change to."""
 
 
-def guarded(monitor: Monitor, *, hosts: list[str], bearer: str) -> Guard:
+def guarded(monitor: Monitor, *, hosts: list[str], bearer: str) -> PageGuard:
     """The whole application: routes behind the guard."""
-    return Guard(make_app(monitor), monitor.sessions, cookie=monitor.cookie, hosts=hosts, bearer=bearer)
+    return PageGuard(make_app(monitor), monitor.sessions, cookie=monitor.cookie, hosts=hosts, bearer=bearer)
 
 
 def make_app(monitor: Monitor) -> FastAPI:
@@ -382,3 +386,46 @@ def _add_errors(app: FastAPI) -> None:
 
     for kind in (TenutoError, OSError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, refused)
+
+
+# -- curves as a plot wants them: columns of machine numbers, not of digits ------------------------------
+
+_LEAST, _MOST = 1e-30, 1e30
+_FINE = 1e-3
+"""Of the largest value: where all lie closer together, a plot would show what 32 bits round."""
+
+
+def pack(found: shapes.MetricsJson, *, with_times: bool) -> None:
+    """Packs the points of all curves of an answer."""
+    for curve in (curve for job in found["jobs"] for curve in job["curves"]):
+        steps, times, values = curve["steps"], curve["times"], curve["values"]
+        bits, even = _bits(values), _is_even(steps)
+        curve["packed"] = {
+            "steps": [steps[0], steps[1] - steps[0]] if even else steps,
+            "even": even,
+            "values": _text("f" if bits == 32 else "d", values),
+            "bits": bits,
+            "times": _text("d", times) if with_times else None,
+            "newest": max((time for time in times if time is not None), default=None),
+        }
+        curve["steps"], curve["times"], curve["values"] = [], [], []
+
+
+def _is_even(steps: Sequence[int]) -> bool:
+    apart = steps[1] - steps[0] if len(steps) > 2 else 0
+    return apart > 0 and steps == list(range(steps[0], steps[0] + apart * len(steps), apart))
+
+
+def _bits(values: Sequence[float | None]) -> int:
+    sizes = [abs(one) for one in values if one]
+    if not sizes or not _LEAST < min(sizes) <= max(sizes) < _MOST:
+        return 64
+    known = [one for one in values if one is not None]
+    return 32 if max(known) - min(known) > _FINE * max(sizes) else 64
+
+
+def _text(kind: str, numbers: Iterable[float | None]) -> str:
+    column = array(kind, [math.nan if one is None else one for one in numbers])
+    if sys.byteorder == "big":
+        column.byteswap()
+    return b64encode(column.tobytes()).decode()

@@ -41,7 +41,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class Guard:
+class PageGuard:
     """Lets through to an application only allowed requests."""
 
     def __init__(

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, NamedTuple
 
-from tenuto.service.archive import Packed, PackingStopped, ResultBounds, Source, write_zip
+from tenuto.service.archive import ArchiveSource, Packed, PackingStopped, ResultBounds, write_zip
 from tenuto.service.names import OWN_DIRECTORY
 from tenuto.service.node.payloads import PayloadRow
 from tenuto.service.places import private, remove_quietly, synced
@@ -65,10 +65,10 @@ def source(
     moment: float,
     log_bytes: int,
     bounds: ResultBounds,
-) -> Source:
+) -> ArchiveSource:
     """The packed files of a payload."""
     owners = None if uid is None else frozenset({uid})
-    return Source(place.work, place.logs, facts, moment, owners, log_bytes, bounds, expected=STREAMS)
+    return ArchiveSource(place.work, place.logs, facts, moment, owners, log_bytes, bounds, expected=STREAMS)
 
 
 def facts_of(row: PayloadRow, status: str, message: str, exit_code: int | None) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def facts_of(row: PayloadRow, status: str, message: str, exit_code: int | None) 
     }
 
 
-def pack(place: Place, packed: Source, is_stopped: Callable[[], bool]) -> Packed:
+def pack(place: Place, packed: ArchiveSource, is_stopped: Callable[[], bool]) -> Packed:
     """Packs a result; it is on the disk when this returns. Raises `OSError` if there is no room.
 
     `PackingStopped` once ``is_stopped`` says so.

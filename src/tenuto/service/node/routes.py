@@ -43,7 +43,7 @@ from tenuto.service.nodes import COMMAND
 from tenuto.service.openapi import add_pages, application
 from tenuto.service.routes.common import HANDLERS, LARGEST_ID, ClosingResponse, early, errors
 from tenuto.service.uploads import (
-    Received,
+    ReceivedUpload,
     Receiver,
     UploadLimits,
     boundary_of,
@@ -273,7 +273,7 @@ async def _taken(request: Request, front: NodeFront) -> PayloadRow:
         await asyncio.shield(asyncio.to_thread(shutil.rmtree, directory, True))
 
 
-def _command(received: Received) -> tuple[str, ...]:
+def _command(received: ReceivedUpload) -> tuple[str, ...]:
     """What a payload runs, as its server says; nothing: its own `run.sh`, which it must have then."""
     try:
         command = decoded_command(received.fields.get(COMMAND, ""))

@@ -29,10 +29,10 @@ from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import GpuToken, TokenDependency
 from tenuto.service.archive import (
+    ArchiveSource,
     PackingStopped,
     ResultBounds,
     ResultTooLarge,
-    Source,
     measured,
     tree_bytes,
 )
@@ -411,13 +411,13 @@ class PayloadRunner:
 
     def _source(
         self, row: PayloadRow, end: tuple[PayloadState, str, int | None], place: Place, terms: Terms
-    ) -> Source:
+    ) -> ArchiveSource:
         facts = facts_of(row, end[0].value, *end[1:])
         moment = self.workshop.machine.clock.now().timestamp()
         uid = self.workshop.sandbox.uid_of(row.id)
         return source(place, facts, uid, moment, terms.limits.log_bytes, ResultBounds(terms.max_result_bytes))
 
-    def partial(self, row: PayloadRow) -> Source:
+    def partial(self, row: PayloadRow) -> ArchiveSource:
         """The packed files of a payload as it is now."""
         terms = self.workshop.terms_of(row.service)
         return self._source(row, (row.state, row.message, row.exit_code), self.place(row.key), terms)
@@ -431,7 +431,7 @@ class PayloadRunner:
         payload_id: int,
         end: tuple[PayloadState, str],
         place: Place,
-        packed: Source,
+        packed: ArchiveSource,
         values: Mapping[str, Any],
     ) -> PayloadRow | None:
         """Packs what a payload left once it is its turn, the smallest first.
@@ -456,7 +456,7 @@ class PayloadRunner:
         payload_id: int,
         end: tuple[PayloadState, str],
         place: Place,
-        packed: Source,
+        packed: ArchiveSource,
         values: Mapping[str, Any],
         is_stopped: Callable[[], bool],
     ) -> PayloadRow | None:

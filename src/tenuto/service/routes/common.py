@@ -42,7 +42,7 @@ class _Bucket(NamedTuple):
     at: float
 
 
-class Rates:
+class RateLimits:
     """A bucket for each key: ``burst`` at most, refilled by ``per_s``."""
 
     def __init__(self, per_s: float, burst: int) -> None:
@@ -96,7 +96,7 @@ class Front:
         self.parts = parts
         self.operations = operations
         self.tokens = tokens
-        self.rates = Rates(parts.settings.rate_per_s, parts.settings.burst)
+        self.rates = RateLimits(parts.settings.rate_per_s, parts.settings.burst)
         self.strikes = Strikes()
         self._under_way: Counter[str] = Counter()
         """Requests that are not answered yet, by user."""

@@ -58,7 +58,8 @@ class PbsDialect(Dialect):
     def _places(self, needs: Alternative) -> list[str]:
         """Several nodes, or a type of GPU, are chunks, beside which PBS takes no other word for needs."""
         has_type = needs.gpus is not None and needs.gpus.type is not None and "gpu_type" not in self.options
-        if (needs.nodes or 1) == 1 and needs.tasks_per_node == 1 and not has_type:
+        is_wide = (needs.nodes or 1) > 1 or needs.tasks_per_node > 1
+        if "nodes" in self.options or not (is_wide or has_type):
             return super()._places(needs)
         chunk = f"{needs.nodes or 1}:ncpus={needs.cores_per_node}:mpiprocs={needs.tasks_per_node}"
         if needs.memory_bytes is not None:

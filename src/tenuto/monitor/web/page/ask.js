@@ -40,11 +40,8 @@ export const fits = (action, job) => refusal(action, job) === "";
  */
 export function refusal(action, job) {
   const isFinal = job.state === "done" || job.state === "error";
-  if (action === "Kill") {
-    if (isFinal) return "It has ended.";
-    if (job.kind !== "experiment" || job.state === "running" || job.state === "scheduled") return "";
-    return "It waits inside the process of its run: end that run (tenuto kill RUN), or what it waits for.";
-  }
+  if (action === "Kill" && job.state === "unscheduled") return "No driver would start it: there is nothing to cancel.";
+  if (action === "Kill") return isFinal ? "It has ended." : "";
   if (action === "Retry") return job.state === "error" ? "" : "Only a job that failed is tried again.";
   return isFinal ? "" : "Only a job that has ended can be deleted.";
 }
