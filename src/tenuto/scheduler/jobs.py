@@ -4,7 +4,6 @@ A job decides nothing: it holds data, and passes on what happens to it.
 
 from __future__ import annotations
 
-import os.path
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -265,7 +264,7 @@ class Job(Entry):
         return cls(
             name,
             key,
-            layout=Layout(os.path.abspath(workspace)),
+            layout=Layout(str(Path(workspace).absolute())),
             launcher=launcher,
             work=TaskWork(task),
             clock=this_machine().clock,
