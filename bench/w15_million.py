@@ -63,7 +63,7 @@ def _long(options: Options, size: int, slots: int) -> Iterator[Row]:
     yield row("all", "s", found["wall_s"], "600 jobs/s", size / 600)
     yield row("the driver's CPU a job", "ms", found["own_s"] / size * 1000, "<= 1 ms", 1.0)
     yield row("growth of the driver's memory", "kB a job", found["job_kb"], "<= 1.2 kB", 1.2)
-    if found["last_each_s"]:  # a tiny run has no last tenth
+    if found["first_each_s"] and found["last_each_s"]:  # a few jobs are too quick for that
         slower = found["first_each_s"] / found["last_each_s"]
         yield row("the second tenth beside the last", "times as fast", slower, "as fast", 1.1)
     yield row("found done again", "s", found["again_s"])

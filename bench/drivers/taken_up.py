@@ -63,8 +63,8 @@ def half(count, slots, is_first):
 
 
 def rate(seen, low, high):
-    """Jobs a second between two numbers of done jobs."""
-    spans = [(at_s, done) for at_s, done in seen if low <= done <= high]
+    """Jobs a second between two numbers of done jobs; 0 if nothing was seen there."""
+    spans = [(at_s, done) for at_s, done in seen if low <= done <= high] or [(0.0, 0)]
     (begun_s, first), (ended_s, last) = spans[0], spans[-1]
     return (last - first) / max(ended_s - begun_s, EACH_S)
 
@@ -78,7 +78,7 @@ def main(count, slots):
         reports.append(json.loads(done.stdout.splitlines()[-1]))
     first, second = reports
     found = first["seen"][-1][1]
-    again_s = next(at_s for at_s, done in second["seen"] if done > found)
+    again_s = next((at_s for at_s, done in second["seen"] if done > found), second["wall_s"])
     tenth = count // SHARE
     print(
         json.dumps(

@@ -53,7 +53,7 @@ CANCELLATIONS_S = 0.5
 _LONGEST_MESSAGE = 4096
 
 COUNTED_EACH = 10_000
-"""After so many ends the counts of an open run are written, for readers who cannot look at each job."""
+"""After so many ends, or a tenth of its jobs, an open run writes its counts, for readers of very many."""
 
 
 class Run:
@@ -99,6 +99,8 @@ class Run:
         self._directory = os.getcwd() if self._command else ""
         self._ended = 0
         """How often a job ended."""
+        self._counted_at = COUNTED_EACH
+        """At how many ends the counts are written next."""
         self._is_over = False
         self._write_status(RunState.RUNNING)
         scheduler.keep_list(self, self._list_job)
@@ -162,7 +164,8 @@ class Run:
         self._events.hear(event)
         if isinstance(event, JobStateChangedEvent) and event.state.finished():
             self._ended += 1
-            if self._ended % COUNTED_EACH == 0 and not self._is_over:
+            if self._ended >= self._counted_at and not self._is_over:
+                self._counted_at = self._ended + max(COUNTED_EACH, len(self.jobs) // 10)
                 with suppress(OSError):
                     self._write_status(RunState.RUNNING)
 

@@ -11,6 +11,7 @@ import struct
 import threading
 import zlib
 from binascii import crc32
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -109,7 +110,7 @@ class Pack:
         self.path = path
         self._lock = threading.Lock()
         self._seen: FileStat | None = None
-        self._read: dict[tuple[bytes, str, Spot], PackedJob] = {}
+        self._read: OrderedDict[tuple[bytes, str, Spot], PackedJob] = OrderedDict()
         """The records read last."""
         self._read_bytes = 0
         self._forget()
@@ -213,9 +214,7 @@ class Pack:
                 self._read_bytes += spot.length * (key not in self._read)
                 self._read[key] = found
                 while self._read_bytes > _KEPT_BYTES:
-                    oldest = next(iter(self._read))
-                    self._read_bytes -= oldest[2].length
-                    del self._read[oldest]
+                    self._read_bytes -= self._read.popitem(last=False)[0][2].length
         return found
 
     def keep_index(self, *, anyway: bool = False) -> None:
