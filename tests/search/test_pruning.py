@@ -12,9 +12,10 @@ import optuna
 import pytest
 
 from tenuto.errors import SearchError
-from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd
 from tenuto.search import (
     Evolution,
+    EvolutionScheduler,
     GridSearch,
     Halving,
     Median,
@@ -31,7 +32,8 @@ from tenuto.search.reporter import SearchProgress, last_line
 from tenuto.search.search_overview import overview
 from tenuto.search.spaces import Space
 from tenuto.search.store import Store
-from tests.search.builders import added, claimed, column, opened, status, succeeded, tell_all
+from tenuto.testing.contracts.queues import FakeQueue
+from tests.search.builders import Console, added, claimed, column, opened, status, succeeded, tell_all
 from tests.search.tasks_for_search import Logging
 from tests.search.terminal import tenuto
 
@@ -162,6 +164,40 @@ def test_optuna_learns_of_what_was_pruned() -> None:
                 run.tell_pruned(number, proposal, 0.1, number)
     states = [trial.state.name for trial in runs[0]._study.get_trials()]
     assert states.count("PRUNED") == 8
+
+
+def test_a_scheduler_made_by_hand_prunes_and_ends_as_its_search_says(tmp_path: Path) -> None:
+    evolution = Evolution(
+        "byhand",
+        Logging.C(log=str(tmp_path / "log")),
+        space={"x": Real(0, 1)},
+        sampler=RandomSearch(),
+        pruner=Median(startup=1, warmup=0),
+        metric="score",
+        target=5.0,
+        max_unfinished_jobs=2,
+        workdir=tmp_path,
+    )
+    store = evolution.open().store
+    ticking = EvolutionScheduler(
+        evolution.settings, Console(), evolution.sampler, "byhand", store=store, queue=FakeQueue()
+    )
+    ticking.tick()
+    first, second = claimed(store, 2)
+    assert logged(store, first, [4.0])
+    store.finish([succeeded(first, 4.0)], 3)
+    ticking.tick()
+    assert logged(store, second, [1.0])
+    ticking.tick()
+    assert not logged(store, second, [1.0])  # it was pruned, so its worker ends it
+    (third, *_) = claimed(store, 1)
+    store.finish([succeeded(third, 6.0)], 3)
+    ticking.tick()
+    assert ticking.tick()["scheduled"] == 0
+    search = store.search("byhand")
+    assert search is not None
+    assert search.reason is SearchEnd.TARGET
+    evolution.close()
 
 
 @pytest.mark.parametrize("pruner", [Median(startup=3, warmup=2), Halving(first=2, factor=2)])

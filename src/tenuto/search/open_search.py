@@ -27,7 +27,7 @@ from tenuto.search.queues import Queue
 from tenuto.search.replica import Replica
 from tenuto.search.reporter import LineReporter, Plain, RunOptions, SearchResult, current_options
 from tenuto.search.rows import Caps, SearchRow
-from tenuto.search.search_loop import Bounds, CandidateMaker, Console, SearchLoop, bounds_of
+from tenuto.search.search_loop import Bounds, CandidateMaker, Console, SearchLoop
 from tenuto.search.store import Store
 from tenuto.search.worker_loop import WorkerLoop
 from tenuto.settings import Settings, load_settings
@@ -203,6 +203,8 @@ class OpenSearch:
             maximize=self.evolution.maximize,
             default_priority=search.default_priority,
             window=self.window,
+            bounds=self.bounds(),
+            pruner=self.evolution.pruner,
         )
 
     @property
@@ -212,15 +214,17 @@ class OpenSearch:
         return 1 if is_of_programs else self.settings.search.seed_population
 
     def bounds(self) -> Bounds:
-        evolution = self.evolution
-        return dataclasses.replace(
-            bounds_of(self.settings, evolution.maximize),
-            max_unfinished=self.max_unfinished,
+        evolution, search = self.evolution, self.settings.search
+        return Bounds(
+            self.max_unfinished,
+            max_total=search.max_total_jobs,
+            batch=search.schedule_batch_size,
             max_seconds=evolution.max_seconds,
             max_cost=evolution.max_cost,
             target=evolution.target,
             stall=evolution.stall,
             seed_population=self._seed_population,
+            maximize=evolution.maximize,
         )
 
     def scheduler(
@@ -235,8 +239,6 @@ class OpenSearch:
             store=self.store,
             queue=queue,
             worker=worker,
-            bounds=self.bounds(),
-            pruner=self.evolution.pruner,
             workspace=self.workspace,
             machine=self.machine,
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -242,15 +242,15 @@ def _room(search: SearchRow, unfinished: int, bounds: Bounds) -> int:
     return max(room, 0)
 
 
-def bounds_of(settings: Settings, maximize: bool) -> Bounds:
-    """The bounds that the settings alone give."""
+def bounds_of(settings: Settings, own: Bounds | None, maximize: bool) -> Bounds:
+    """The bounds of a search whose caps the settings give; `own`: those that its `Evolution` declares."""
     search = settings.search
-    return Bounds(
-        max_unfinished=search.max_unfinished_jobs or 2 * settings.slots,
+    own = own or Bounds(2 * settings.slots, seed_population=search.seed_population, maximize=maximize)
+    return replace(
+        own,
+        max_unfinished=search.max_unfinished_jobs or own.max_unfinished,
         max_total=search.max_total_jobs,
         batch=search.schedule_batch_size,
-        seed_population=search.seed_population,
-        maximize=maximize,
     )
 
 
@@ -285,8 +285,13 @@ class CandidateMaker:
         maximize: bool = True,
         default_priority: int = 0,
         window: int | None = None,
+        bounds: Bounds | None = None,
+        pruner: Pruner | None = None,
     ) -> None:
-        """`window`: of a reproducible search, how many candidates are in flight, exactly."""
+        """`window`: of a reproducible search, how many candidates are in flight, exactly.
+
+        `bounds`, `pruner`: what an `Evolution` declares besides, for every loop that asks this maker.
+        """
         self._store = store
         self.replica = replica
         self._candidates = candidates
@@ -294,6 +299,8 @@ class CandidateMaker:
         self._default_priority = default_priority
         self.maximize = maximize
         self.window = window
+        self.bounds = bounds
+        self.pruner = pruner
         self.refusal: Refusal | None = None
         """Why the last call added nothing, where it was not the sampler that had nothing."""
         self.is_exhausted = False
@@ -546,12 +553,10 @@ class SearchLoop:
         store: Store | None = None,
         queue: Queue | None = None,
         worker: WorkerLoop | None = None,
-        bounds: Bounds | None = None,
-        pruner: Pruner | None = None,
         workspace: Path | None = None,
         machine: Machine | None = None,
     ) -> None:
-        """`store`: by default where the settings say; `bounds`: by default the caps of the settings."""
+        """`store`: by default where the settings say."""
         machine = machine or this_machine()
         workspace = workspace or default_workspace(settings)
         store = store or Store(open_database(settings, workspace))
@@ -560,7 +565,7 @@ class SearchLoop:
         self._maker = maker
         self._name = search_name
         self._store = store
-        self._bounds = bounds or bounds_of(settings, maker.maximize)
+        self._bounds = bounds_of(settings, maker.bounds, maker.maximize)
         self._ingestion = Ingestion(
             store,
             maker.replica,
@@ -570,8 +575,8 @@ class SearchLoop:
         )
         self._recovery = Recovery(store, machine.processes, str(workspace), settings.search.max_attempts)
         self._pruning: Pruning | None = None
-        if pruner is not None:
-            self._pruning = Pruning(store.database, search_name, pruner, maker.maximize)
+        if maker.pruner is not None:
+            self._pruning = Pruning(store.database, search_name, maker.pruner, maker.maximize)
         self._worker = worker
         self._clock: Clock = machine.clock
         self.dispatcher = Dispatcher(
