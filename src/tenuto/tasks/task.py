@@ -335,7 +335,7 @@ class Task(Config, Generic[Out_co]):
         return self
 
     checkpoint = _OF_TASK
-    """In `execute()`: ``self.checkpoint.save(state)`` and ``.load()``; see `checkpoints.Checkpoint`.
+    """In `execute()`: ``self.checkpoint.save(state)`` and ``.load()``; see `Checkpoint`.
 
     A class may have a parameter or method of this name instead.
     """
