@@ -165,7 +165,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("first", ["none", "remove"])
-def test_what_was_made_from_another_default_is_refused_though_its_source_is_gone(
+def test_a_job_made_from_another_default_is_refused_though_its_upstream_is_gone(
     place: Place, first: str
 ) -> None:
     """Asked for 2, it gave what was made from 1: the job of the changed default was removed by then."""
