@@ -5,7 +5,7 @@ It makes the class; identity, checks and submission are every task's.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from tenuto.errors import DeclarationError
@@ -18,6 +18,8 @@ from tenuto.tasks.task import Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+Awaited = TypeVar("Awaited")
 _VARIABLE, _KEYWORDS, _GENERATOR, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x200
 """Flags of a function's code, as `inspect` names them."""
 
@@ -30,17 +32,23 @@ if TYPE_CHECKING:
             """What the job does: it calls the function."""
             ...
 
-    class TaskFunction(Generic[P, R]):
+    class TaskFunction(Generic[P, R_co]):
         """A function that is a task: called, it runs here and now; ``.C(...)`` makes its config."""
 
         __name__: str
-        __wrapped__: Callable[P, R]
+        __wrapped__: Callable[P, R_co]
 
-        def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
+        def __call__(self, *arguments: P.args, **named: P.kwargs) -> R_co:
             """Runs the function here and now."""
             ...
 
-        def C(self, *arguments: P.args, **named: P.kwargs) -> FunctionTask[R]:
+        @overload
+        def C(
+            self: TaskFunction[P, Coroutine[Any, Any, Awaited]], *arguments: P.args, **named: P.kwargs
+        ) -> FunctionTask[Awaited]: ...
+        @overload
+        def C(self, *arguments: P.args, **named: P.kwargs) -> FunctionTask[R_co]: ...
+        def C(self, *arguments: P.args, **named: P.kwargs) -> FunctionTask[Any]:
             """Makes a config, whose parameters are given by name."""
             ...
 
