@@ -35,6 +35,7 @@ from tenuto.launchers.warm.parent import (
 )
 from tenuto.launchers.warm.remedies import Reasons
 from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS, MessageTooLong
+from tenuto.tasks.arguments import guarded
 from tenuto.workspace.job_directory import read_pid
 from tenuto.workspace.json_bytes import to_json
 from tenuto.workspace.layout import JobPaths
@@ -206,6 +207,7 @@ class _Unfit(NamedTuple):
 class ForkingLauncher(DirectLauncher):
     """Starts each runner by a fork; by an interpreter of its own where that cannot be."""
 
+    @guarded
     def __init__(
         self,
         machine: Machine | None = None,
