@@ -140,6 +140,8 @@ def right(annotation: Any, name: str) -> Any:
         return found
     if str(annotation) == str(type[ConfigBase]):
         return Net
+    if name == "id" and annotation == "str":
+        return "search/n"
     assert name in known, f"a right value for {name}: {annotation}"
     return known[name]
 
@@ -158,6 +160,7 @@ def made(stack: ExitStack) -> dict[str, Callable[[], Any]]:
         "ClusterOptions": tenuto.ClusterOptions,
         "SlurmOptions": tenuto.SlurmOptions,
         "Workspace": lambda: tenuto.Workspace("."),
+        "PlainOwner": lambda: tenuto.PlainOwner("search/n"),
         "PathGenerator": lambda: tenuto.PathGenerator("m"),
         "ProcessService": lambda: tenuto.ProcessService(["true"]),
         "Service": tenuto.Service,
