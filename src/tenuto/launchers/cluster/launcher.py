@@ -311,8 +311,8 @@ class SlurmLauncher(ClusterLauncher):
 
 
 def limits_of(options: ClusterOptions, grace_s: float) -> Limits:
-    """What the runner holds a job to, whether the batch system does so or not."""
-    return Limits(memory_bytes=options.memory_bytes, grace_s=grace_s)
+    """What the runner holds a job to: not every batch system does, and none sees the jobs of a pilot."""
+    return Limits(options.time_s, options.memory_bytes, grace_s=grace_s)
 
 
 def host_of(told: PartitionSettings, grace_s: float) -> Host:
