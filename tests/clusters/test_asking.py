@@ -222,7 +222,7 @@ def test_needs_that_grow_stay_in_a_partition_that_a_script_chose(tmp_path: Path)
             "nodes=2 & tasks=8 & cpu(cores=3, mem=4G) & cuda(type=a100)*4",
             "-l select=2:ncpus=12:mpiprocs=4:mem=4096mb:ngpus=4:gpu_model=a100 -l place=scatter",
         ),
-        ("pbs", "cpu(cores=2, mem=1G)", "-l ncpus=2 -l mem=1024mb"),
+        ("pbs", "cpu(cores=2, mem=1G) & duration=1h", "-l walltime=01:00:40 -l ncpus=2 -l mem=1024mb"),
         ("pbs", "cuda(type=a100)*2", "-l select=1:ncpus=1:mpiprocs=1:ngpus=2:gpu_model=a100"),
         ("lsf", "nodes=2 & tasks=8 & cpu(cores=3)", "-n 24 -R span[ptile=12]"),
         ("lsf", "cuda(type=a100)*2", "-gpu num=2:gmodel=a100"),
