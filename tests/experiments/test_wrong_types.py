@@ -370,6 +370,7 @@ GOOD: dict[str, Callable[[Path], Any]] = {
     "numbers of NumPy": lambda _: (
         tenuto.progress(np.float32(0.5), np.int64(0)),
         tenuto.log_metrics({"loss": np.float32(0.5)}, step=np.int64(3)),
+        tenuto.log_metrics({"loss": np.array([0.5]), "accuracy": np.array([[1]])}),
         tenuto.grid(Fit, {"x": np.arange(3)}, sample=np.int64(2), sample_seed=np.int64(1), seeds=np.int64(2)),
         tenuto.grid(Fit, {"x": [np.int64(1)]}, seeds=np.arange(2)),
         tenuto.search.Archive(3, np.array([[0.0, 1.0]])).add(1, {}, np.float64(1), np.array([0.5])),
