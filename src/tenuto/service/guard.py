@@ -33,7 +33,7 @@ AT_END = "tenuto.at_end"
 """Where a request keeps the calls for after the answer."""
 OWN_HEAD = "/download/"
 """Begins the only path that has a HEAD of its own, which does not wait for the job."""
-_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+_PREFIX = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+")
 INTERNAL = "Something went wrong here; the log has it under {}"
 
 
