@@ -84,6 +84,12 @@ def column_of(kind: str, key: str, taken: Collection[str]) -> str:
     return key if key not in taken else f"{kind}.{key}"
 
 
+def minimized(directions: Sequence[bool]) -> tuple[str, ...]:
+    """The columns of the objectives of which smaller values are better; of the others, larger ones."""
+    names = ["objective"] if len(directions) == 1 else [f"objective {at}" for at in range(len(directions))]
+    return tuple(name for name, maximize in zip(names, directions, strict=True) if not maximize)
+
+
 def result_of(row: Mapping[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:
     """What a candidate is worth, by column; `names`: of the measures of its search."""
     worth = {f"objective {place}": value for place, value in enumerate(row.get("objectives", ()))}

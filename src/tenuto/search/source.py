@@ -43,10 +43,12 @@ from tenuto.search.export import (
     change_of,
     lineage,
     measure_names,
+    minimized,
     parameters_of,
     result_of,
     spread_values,
 )
+from tenuto.search.outcome import directions_in
 from tenuto.search.points import PRUNED
 from tenuto.search.programs import PROGRAM_TASK
 from tenuto.search.search_overview import archive_panel, overview
@@ -143,6 +145,7 @@ def group_of(row: Any) -> Group:
         ended=instant_or_none(row.ended_at),
         total=row.scheduled,
         message=row.message,
+        less=minimized(directions_in(json.loads(row.definition))),
     )
 
 
