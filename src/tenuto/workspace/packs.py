@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from tenuto.errors import DirectoryUnusable, FileTooLarge, NotRegularFile
+from tenuto.workspace import trash
 from tenuto.workspace.layout import JobPaths, name_of_directory, pack_places, script_name
 from tenuto.workspace.lines import seal, unseal
 from tenuto.workspace.ports import FileKind, Files, FileStat, LockHandle, Machine, is_temporary
@@ -28,7 +29,8 @@ MOST_ENTRIES = 1000
 """So does one with more than this in all."""
 _WINDOW = 16 << 20
 """More than the longest record, of which one window has all."""
-_HEAD = b"tenuto pack 1 "
+_NAME = b"tenuto pack "
+_HEAD = _NAME + b"1 "
 _BEGINS = b'\n{"job":"'
 _INDEX_VERSION = 1
 _INDEX_LIMIT = 1 << 32
@@ -134,8 +136,8 @@ class Pack:
                 head = self._files.read_range(self.path, 0, 64).partition(b"\n")[0] + b"\n"
                 if head != self.nonce or found.size < self.end:
                     self._forget()
-                    if head.startswith(_HEAD):
-                        self.nonce, self.end = head, len(head)
+                    if found.size and not _is_of_other_version(head):  # a damaged line costs no record
+                        self.nonce = head
                         self._load(found.size)
                 if self.nonce:
                     self._scan()
@@ -149,7 +151,7 @@ class Pack:
             return
         said = unseal(head + b"\n") or {}
         if (
-            (said.get("version"), said.get("pack")) == (_INDEX_VERSION, self.nonce.decode())
+            (said.get("version"), said.get("pack")) == (_INDEX_VERSION, self.nonce.decode("latin-1"))
             and said["end"] <= size
             and said["crc"] == crc32(body)
         ):
@@ -224,7 +226,7 @@ class Pack:
         jobs = self.jobs()
         width = max((len(job.encode()) for job in jobs), default=0)
         body = b"".join(job.encode().ljust(width) + _SPOT.pack(*jobs[job]) for job in sorted(jobs))
-        head = {"version": _INDEX_VERSION, "pack": self.nonce.decode(), "end": self.end}
+        head = {"version": _INDEX_VERSION, "pack": self.nonce.decode("latin-1"), "end": self.end}
         line = seal({**head, "width": width, "crc": crc32(body)})
         with contextlib.suppress(OSError):  # it is never needed
             self._files.replace(_index_of(self.path), line + body, durable=False)
@@ -320,11 +322,15 @@ def pack_at(files: Files, path: str) -> Pack:
 def find(files: Files, path: str) -> tuple[PackedJob, str] | None:
     """The packed job that a path leads into, and the rest of the path; None if no pack has it."""
     for place, job, name in pack_places(path):
-        if job and files.stat(place) is not None:
-            found = pack_at(files, place).job(job)
+        if files.stat(place) is not None:
+            found = pack_at(files, place).job(job) if job else _FOLDER
             if found is not None:
                 return found, name
     return None
+
+
+_FOLDER = PackedJob({"": PackedFile("d", 0o700, 0, 0)}, (0, 0), b"")
+"""The directory of tasks or jobs, where a copy of the workspace left empty ones out."""
 
 
 def names(files: Files, path: str) -> list[str]:
@@ -332,6 +338,8 @@ def names(files: Files, path: str) -> list[str]:
     for place, job, name in pack_places(path):
         if files.stat(place) is None:
             continue
+        if not place.endswith(".pack"):
+            return [one.removesuffix(".pack") for one in files.list(place) if one.endswith(".pack")]
         if not job:
             return pack_at(files, place).names()
         found = pack_at(files, place).job(job)
@@ -345,6 +353,7 @@ def names(files: Files, path: str) -> list[str]:
 
 
 def is_packed(files: Files, directory: str) -> bool:
+    """Whether a pack has the job of a directory."""
     return find(files, directory) is not None
 
 
@@ -355,6 +364,7 @@ def record_of(files: Files, paths: JobPaths, now: int) -> bytes | str:
     left = MOST_BYTES
     pending = [""]
     own = {path.rpartition("/")[2] for path in (paths.lock, paths.reserve)}
+    marker = files.stat(paths.done)
     while pending:
         folder = pending.pop(0)
         for entry in files.list(f"{paths.directory}/{folder}".rstrip("/")):
@@ -366,7 +376,8 @@ def record_of(files: Files, paths: JobPaths, now: int) -> bytes | str:
                 continue
             modified, target, size = 0, "", 0
             if found.kind is FileKind.FILE:
-                if found.names > 1:
+                # The marker of a job that was moved to a new name has the former one, too.
+                if found.names > 1 and not (marker and found.inode == marker.inode):
                     return f"{name} has a further name, a hard link"
                 if found.size > LARGEST_FILE:
                     return f"{name} has more than {LARGEST_FILE >> 20} MB"
@@ -393,15 +404,25 @@ def record_of(files: Files, paths: JobPaths, now: int) -> bytes | str:
         return f"its files cannot be listed: {error}"
 
 
-def append(machine: Machine, path: str, records: Iterable[bytes], *, durable: bool = True) -> None:
-    """Add records to a pack, and have them on the disk on return if `durable`."""
+def _is_of_other_version(head: bytes) -> bool:
+    version = head.removeprefix(_NAME).partition(b" ")[0]
+    return head.startswith(_NAME) and version.isdigit() and version != b"1"
+
+
+def append(machine: Machine, path: str, records: Iterable[bytes]) -> None:
+    """Add records to a pack, and have them on the disk on return."""
     files = machine.files
     with contextlib.closing(_locked(machine, path)):
         pack = pack_at(files, path)
         pack.refresh()
         found = files.stat(path)
         data = b"".join(records)
-        if found is None or not pack.nonce:  # else the file there is not ours, or torn at its first line
+        size = 0 if found is None else found.size
+        if size and not pack.nonce:
+            raise DirectoryUnusable(
+                f"{path} is of another version of Tenuto: use that one to pack these jobs"
+            )
+        if not pack.nonce:
             head = _HEAD + machine.randomness.nonce().encode() + b"\n"
             files.replace(path, head + data, durable=True)
             files.sync_directory(path.rpartition("/")[0].rpartition("/")[0])
@@ -409,9 +430,8 @@ def append(machine: Machine, path: str, records: Iterable[bytes], *, durable: bo
             file = files.open_append(path)
             try:
                 # A record that lacks its last byte must not become whole: its job may have changed since.
-                file.append(b"?\n" * (pack.end != found.size) + data)
-                if durable:
-                    file.sync()
+                file.append(b"?\n" * (pack.end != size) + data)
+                file.sync()
             finally:
                 file.close()
         pack.refresh()
@@ -423,6 +443,7 @@ def keep_index(machine: Machine, path: str) -> None:
     files = machine.files
     with contextlib.closing(_locked(machine, path)):
         pack = pack_at(files, path)
+        trash.clear_forsaken(machine, path.rpartition("/")[0])
         jobs = pack.jobs()
         live = sum(spot.length + 1 for spot in jobs.values())
         if pack.end > 2 * (live + (1 << 16)):
@@ -456,11 +477,11 @@ def _in_vain(job: str) -> bytes:
     return seal({"job": job, "bytes": 1, "crc": crc32(b"?"), "at": 0, "entries": []}) + b"?\n"
 
 
-def forget_job(machine: Machine, paths: JobPaths, *, durable: bool = True) -> None:
+def forget_job(machine: Machine, paths: JobPaths) -> None:
     """Have a job no longer be in its pack, if it is: by the holder of its lock."""
     for place, job, _ in pack_places(paths.directory):
         if machine.files.stat(place) is not None and pack_at(machine.files, place).find(job) is not None:
-            append(machine, place, [seal({"job": job, "gone": True})], durable=durable)
+            append(machine, place, [seal({"job": job, "gone": True})])
 
 
 def unpack(machine: Machine, paths: JobPaths) -> None:
@@ -487,7 +508,7 @@ def unpack(machine: Machine, paths: JobPaths) -> None:
             files.dress(f"{paths.directory}/{name}", entry.mode, None)
     files.sync_tree(paths.directory, lambda name: False)
     files.sync_directory(paths.directory.rpartition("/")[0])
-    forget_job(machine, paths, durable=False)
+    forget_job(machine, paths)  # for good: after a power loss the pack would undo what was changed since
 
 
 def _index_of(path: str) -> str:
