@@ -11,6 +11,7 @@ import struct
 import threading
 import zlib
 from binascii import crc32
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ _TAIL = 1000
 """So many records, or a tenth, are read at each start before the index is written anew."""
 _KEPT_BYTES = 8 << 20
 """Of the records read last, as they lie in the file: a script looks at 256 jobs before the loop does."""
+_BLOCK = 1 << 18
 _PATIENCE_S = 60.0
 _LOOK_AGAIN_S = 0.01
 _KINDS = {"f": FileKind.FILE, "d": FileKind.DIRECTORY, "l": FileKind.LINK}
@@ -65,6 +67,8 @@ class PackedJob:
         self._stamp = stamp
         self._content = content
         """Of all files, compressed."""
+        self.plain: bytes | None = None
+        """The same, while it is the job that was read last."""
 
     def stat(self, name: str) -> FileStat | None:
         """As of the disk; "" is the directory of the job."""
@@ -83,7 +87,10 @@ class PackedJob:
             raise NotRegularFile(f"{path} is a {_KINDS[found.kind].value}, not a file")
         if found.size > limit:
             raise FileTooLarge(f"{path} has {found.size} bytes, at most {limit} are expected there")
-        return zlib.decompress(self._content)[found.start : found.start + found.size]
+        plain = self.plain
+        if plain is None:
+            plain = zlib.decompress(self._content)
+        return plain[found.start : found.start + found.size]
 
     def names(self, name: str) -> list[str]:
         """The files of a directory of it."""
@@ -115,6 +122,9 @@ class Pack:
         self._read: OrderedDict[tuple[bytes, str, Spot], PackedJob] = OrderedDict()
         """The records read last."""
         self._read_bytes = 0
+        self._last: PackedJob | None = None
+        self._block = b"", -1, b""
+        """A part of the file that was read last: of which pack, where it begins, and the part."""
         self._forget()
 
     def _forget(self) -> None:
@@ -170,17 +180,12 @@ class Pack:
         name = job.encode().ljust(self._width)
         if len(name) != self._width or not self._width:
             return None
-        step = self._width + _SPOT.size
-        low, high = 0, len(self._index) // step
-        while low < high:
-            middle = (low + high) // 2
-            if self._index[middle * step : middle * step + self._width] < name:
-                low = middle + 1
-            else:
-                high = middle
-        if self._index[low * step : low * step + self._width] != name:
+        index, width, step = self._index, self._width, self._width + _SPOT.size
+        starts = range(0, len(index), step)
+        place = bisect_left(starts, name, key=lambda at: index[at : at + width])
+        if place == len(starts) or index[starts[place] : starts[place] + width] != name:
             return None
-        return Spot(*_SPOT.unpack_from(self._index, low * step + self._width))
+        return Spot(*_SPOT.unpack_from(index, starts[place] + width))
 
     def jobs(self) -> dict[str, Spot]:
         """All that are here."""
@@ -211,13 +216,25 @@ class Pack:
         key = self.nonce, job, spot
         found = self._read.get(key)
         if found is None:
-            found = _read_job(self._files, self.path, job, spot)
+            found = _read_job(self._data(spot), self.path, job, spot)
             with self._lock:
+                if self._last is not None:
+                    self._last.plain = None
+                self._last = found
                 self._read_bytes += spot.length * (key not in self._read)
                 self._read[key] = found
                 while self._read_bytes > _KEPT_BYTES:
                     self._read_bytes -= self._read.popitem(last=False)[0][2].length
         return found
+
+    def _data(self, spot: Spot) -> bytes:
+        """A record; beside it what lies near is read, since jobs are listed in about the order of a pack."""
+        nonce, begin, block = self._block
+        if nonce != self.nonce or not begin <= spot.start <= begin + len(block) - spot.length:
+            begin = spot.start - spot.start % _BLOCK
+            block = self._files.read_range(self.path, begin, _BLOCK + spot.length)
+            self._block = self.nonce, begin, block
+        return block[spot.start - begin : spot.start - begin + spot.length]
 
     def keep_index(self, *, anyway: bool = False) -> None:
         """Write the index, if that spares the next process much; by the holder of the pack's lock."""
@@ -271,24 +288,23 @@ def _whole(data: bytes, at: int, offset: int) -> _Record | None:
     return _Record(said["job"], Spot(offset + at, stop - at), offset + stop + 1)
 
 
-def _read_job(files: Files, path: str, job: str, spot: Spot) -> PackedJob:
-    """The job whose record lies there; a damaged record gives an unreadable marker."""
-    data = files.read_range(path, spot.start, spot.length)
+def _read_job(data: bytes, path: str, job: str, spot: Spot) -> PackedJob:
+    """The job that a record has; a damaged record gives an unreadable marker."""
     end = data.find(b"\n") + 1
     said = unseal(data[:end]) if end else None
     if said is not None and said.get("job") == job and crc32(data[end:]) == said.get("crc"):
         with contextlib.suppress(zlib.error, ValueError, TypeError, KeyError):
             stamp = said["crc"], said["at"]
             entries = _entries(said["entries"])
-            if len(zlib.decompress(data[end:])) == sum(
-                one.size for one in entries.values() if one.kind == "f"
-            ):
-                return PackedJob(entries, stamp, data[end:])
+            plain = zlib.decompress(data[end:])
+            if len(plain) == sum(one.size for one in entries.values() if one.kind == "f"):
+                found = PackedJob(entries, stamp, data[end:])
+                found.plain = plain
+                return found
     task = path.rpartition("/")[2].removesuffix(".pack")
     problem = f"{path} is damaged at byte {spot.start}".encode()
     marker = f"{script_name(name_of_directory(task) or task)}.done"
-    found = PackedFile("f", 0o600, 0, len(problem))
-    entries = {"": PackedFile("d", 0o700, 0, 0), marker: found}
+    entries = {"": PackedFile("d", 0o700, 0, 0), marker: PackedFile("f", 0o600, 0, len(problem))}
     return PackedJob(entries, (spot.start, 0), zlib.compress(problem))
 
 
@@ -322,10 +338,9 @@ def pack_at(files: Files, path: str) -> Pack:
 def find(files: Files, path: str) -> tuple[PackedJob, str] | None:
     """The packed job that a path leads into, and the rest of the path; None if no pack has it."""
     for place, job, name in pack_places(path):
-        if files.stat(place) is not None:
-            found = pack_at(files, place).job(job) if job else _FOLDER
-            if found is not None:
-                return found, name
+        found = pack_at(files, place).job(job) if job else _FOLDER if files.stat(place) else None
+        if found is not None:
+            return found, name
     return None
 
 
