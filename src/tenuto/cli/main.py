@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from importlib import import_module
 from typing import Any
@@ -149,6 +150,10 @@ def _remedy(message: str) -> str | None:
     return None
 
 
+_OF_NO_SCRIPT = re.compile(r",? at \S*/click/core\.py:\d+")
+"""Where a wrong value came from, when no script gave it, but the command line."""
+
+
 def main() -> Any:
     """Runs the command line; an error of ours is a sentence, not a traceback.
 
@@ -168,9 +173,10 @@ def main() -> Any:
     except click.Abort:
         sys.exit(exit_codes.INTERRUPTED)
     except TenutoError as error:
-        if _told_as_json(error, str(error), exit_codes.exit_code(error)):
+        message = _OF_NO_SCRIPT.sub("", str(error))
+        if _told_as_json(error, message, exit_codes.exit_code(error)):
             sys.exit(exit_codes.exit_code(error))
-        text = safe_lines(str(error)).replace("\n", f"\n{' ' * len('tenuto: ')}")  # a pointer stays in place
+        text = safe_lines(message).replace("\n", f"\n{' ' * len('tenuto: ')}")  # a pointer stays in place
         click.echo(f"tenuto: {text}", err=True)
         sys.exit(exit_codes.exit_code(error))
     except OSError as error:
