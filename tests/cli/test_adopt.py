@@ -529,6 +529,59 @@ def test_names_without_a_counterpart_are_refused_by_name(tmp_path: Path) -> None
     assert ended.returncode == 0, ended.stderr
 
 
+NAMES = """
+from tenuto.compat.experimaestro import install; install()
+from importlib import import_module
+PLACES = {
+    "core.objects": "Config Task WatchedOutput",
+    "exceptions": "GracefulTimeout",
+    "scheduler": "Job JobDependency JobState Listener Scheduler TransientMode experiment",
+    "scheduler.base": "Listener Scheduler",
+    "scheduler.done_handler": "DoneHandlerWorker",
+    "scheduler.dynamic_outputs": "TaskOutputsWorker",
+    "scheduler.experiment": "GracefulExperimentExit StateListener experiment",
+    "scheduler.interfaces": "BaseJob JobFailureStatus JobState",
+    "scheduler.jobs": "Job JobDependency TransientMode",
+    "scheduler.state_provider": "CarbonMetricsData StateProvider",
+    "scheduler.state_status": "CarbonMetricsEvent EventReader EventWriter JobProgressEvent "
+    "JobStateChangedEvent JobSubmittedEvent ProcessStartedEvent ProcessStateEvent RunCompletedEvent "
+    "ServiceAddedEvent ServiceStateChangedEvent",
+    "scheduler.workspace": "Workspace",
+    "xpmutils": "DirectoryContext",
+}
+for module, names in PLACES.items():
+    for name in names.split():
+        found = getattr(import_module(f"experimaestro.{module}"), name)
+        assert found.__name__ == name or name == "DirectoryContext", (module, name, found)
+
+import experimaestro, experimaestro.scheduler, tenuto
+from experimaestro import scheduler, settings
+from experimaestro.scheduler import jobs
+from experimaestro.experiments.configuration import ConfigurationBase
+from experimaestro.experiments import configuration
+assert jobs.Job is experimaestro.Job is experimaestro.scheduler.jobs.Job is tenuto.Job
+assert scheduler is experimaestro.scheduler and scheduler.__name__ == "experimaestro.scheduler"
+assert settings.__name__ == "experimaestro.settings" and not hasattr(experimaestro, "_private")
+
+@configuration
+class Bare(ConfigurationBase):
+    names: list = ["a"]
+
+@configuration()
+class Called:
+    bare: Bare = Bare(id="inner")
+
+assert Bare(id="1").names == ["a"] and Bare(id="1").names is not Bare(id="2").names
+assert Called().bare.id == "inner"
+"""
+
+
+def test_every_place_that_their_documentation_names_has_its_names(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(NAMES)
+    ended = run(sys.executable, "-W", "error", "script.py", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_the_real_package_imported_before_is_named(tmp_path: Path) -> None:
     (tmp_path / "experimaestro.py").write_text("")
     (tmp_path / "script.py").write_text(
