@@ -43,10 +43,12 @@ INNER = {
     "MapElitesSampler": "takes parts of an open search",
     "ClusterLauncher": "its methods are called by the scheduler",
     "SlurmLauncher": "its methods are called by the scheduler",
+    "SpawnLauncher": "its methods are called by the scheduler",
+    "PlainOwner": "its method is called by the scheduler",
     "tqdm": "takes what the other tqdm takes",
 }
-"""Public classes whose methods the doors call, not people; the constructor of a launcher is looked at."""
-CONSTRUCTED = {"ClusterLauncher", "SlurmLauncher"}
+"""Public classes whose methods the doors call, not people; the constructors of some are looked at."""
+CONSTRUCTED = {"ClusterLauncher", "SlurmLauncher", "SpawnLauncher", "PlainOwner"}
 
 
 class Net(Config):
@@ -129,7 +131,8 @@ def right(annotation: Any, name: str) -> Any:
         "outcome": 1.0, "agent": "true", "evaluate": "true", "emitters": [Wrong()], "subscriber": print,
         "count": 1, "cell": 0, "text": "t", "kind": "a100", "memory_bytes": 1, "function": None,
         "directory": "elsewhere", "action": "kill", "rows": [], "host": tenuto.Host(), "score": (0.0,),
-        "id": 1, "archive": Wrong(), "key": "k", "listening": None, "flag": True, "settings": Settings(),
+        "id": "search/s" if annotation in (str, "str") else 1,
+        "archive": Wrong(), "key": "k", "listening": None, "flag": True, "settings": Settings(),
         "given": ".", "requirements": "cpu(cores=1)", "mine": {0: 1.0}, "step": 0, "others": [],
     }  # fmt: skip
     if name == "group":

@@ -241,10 +241,10 @@ def test_27_repositories_of_every_kind_are_evolved(tmp_path: Path, kind: str) ->
 EVALUATE = """
 import json, sys
 from pathlib import Path
-from tenuto.search.commits import Change, EvolveCommit
+from tenuto.search.commits import EvolveCommit, _Change
 from tenuto.tasks.ports import current_job
 current_job.set("a job")
-made = Change(EvolveCommit.C(**json.loads(sys.argv[1])), Path(sys.argv[2])).run()
+made = _Change(EvolveCommit.C(**json.loads(sys.argv[1])), Path(sys.argv[2])).run()
 sys.exit(getattr(made, "failure", None))
 """
 
