@@ -131,8 +131,7 @@ def right(annotation: Any, name: str) -> Any:
         "outcome": 1.0, "agent": "true", "evaluate": "true", "emitters": [Wrong()], "subscriber": print,
         "count": 1, "cell": 0, "text": "t", "kind": "a100", "memory_bytes": 1, "function": None,
         "directory": "elsewhere", "action": "kill", "rows": [], "host": tenuto.Host(), "score": (0.0,),
-        "id": "search/s" if annotation in (str, "str") else 1,
-        "archive": Wrong(), "key": "k", "listening": None, "flag": True, "settings": Settings(),
+        "id": 1, "archive": Wrong(), "key": "k", "listening": None, "flag": True, "settings": Settings(),
         "given": ".", "requirements": "cpu(cores=1)", "mine": {0: 1.0}, "step": 0, "others": [],
     }  # fmt: skip
     if name == "group":
@@ -160,7 +159,6 @@ def made(stack: ExitStack) -> dict[str, Callable[[], Any]]:
         "ClusterOptions": tenuto.ClusterOptions,
         "SlurmOptions": tenuto.SlurmOptions,
         "Workspace": lambda: tenuto.Workspace("."),
-        "PlainOwner": lambda: tenuto.PlainOwner("search/n"),
         "PathGenerator": lambda: tenuto.PathGenerator("m"),
         "ProcessService": lambda: tenuto.ProcessService(["true"]),
         "Service": tenuto.Service,

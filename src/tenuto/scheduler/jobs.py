@@ -176,7 +176,7 @@ class Job(Entry):
     kept_record: Callable[[], Mapping[str, Any]] = dict
     """What the record of the next attempt says, without a `reuse`."""
     spent_stop: StopRecord | None = None
-    """The wish to end an attempt that was said to have failed before the job was submitted again."""
+    """The request to end an attempt that was said to have failed before the job was submitted again."""
     uses: tuple[str, ...] = ()
     """The ids of the jobs whose outputs, handed over while they ran, it uses: it does not wait for them."""
     asked: str = ""
@@ -239,7 +239,7 @@ class Job(Entry):
         self.marker: Marker | None = None
         """The gist of the marker that ended the last attempt, when there is one."""
         self.stop: StopRecord | None = None
-        """The wish to end the attempt that runs, or is about to."""
+        """The request to end the attempt that runs, or is about to."""
         self._final_state: dict[PendingAnswer[JobState], None] | None = None
         """Answers that wait for it, in the order in which they were asked for."""
 
