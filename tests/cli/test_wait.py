@@ -94,6 +94,16 @@ class Once(Task):
     assert (code, told["state"], told["counts"]["done"], told["message"]) == (0, "done", 1, None)
 
 
+def test_a_run_is_done_though_no_job_needed_one_of_its_transient_jobs(place: Place) -> None:
+    place.script("""
+with experiment("ws", "spare"):
+    Hold.C(name="spare").submit(transient=TransientMode.TRANSIENT)
+""")
+    assert run(python(place.directory / "script.py"), place.directory).returncode == 0
+    code, told = wait(place, "spare")
+    assert (code, told["state"], told["counts"]["unscheduled"]) == (0, "done", 1)
+
+
 NOTHING = {
     "state": "idle",
     "event": "nothing",
