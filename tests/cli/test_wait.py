@@ -14,6 +14,7 @@ import pytest
 from tenuto import Catalogue
 from tenuto.cli.commands.wait import Awaited, Waiting, WaitState
 from tenuto.clock import SystemClock
+from tenuto.workspace.layout import Layout
 from tests.experiments.scripts import TASKS, Place, environment, eventually, python, run, tenuto
 
 SWEEP = """
@@ -193,3 +194,16 @@ def test_a_waiting_job_is_cancelled_by_its_driver_and_no_running_one(place: Plac
     driver.communicate(timeout=60)
     code, told = wait(place, "sweep")
     assert (code, told["counts"]["done"], len(told["failed"])) == (1, 1, 2)
+
+
+def test_a_job_that_began_since_a_person_cancelled_it_is_stopped(place: Place) -> None:
+    place.script('with experiment("ws", "late", raise_on_failure=False):\n    Hold.C(name="late").submit()')
+    driver = start(place, *tenuto("run", "script.py"))
+    eventually(place.ledger, "the job")
+    (row,) = json.loads(run(tenuto("jobs", "--json"), place.directory).stdout)
+    asked = Path(Layout(str(place.directory / "ws")).run("late", row["run"]).cancellations)
+    asked.mkdir(exist_ok=True)
+    (asked / row["id"]).write_text("killed by ada")  # while it waited
+    driver.communicate(timeout=60)
+    (row,) = json.loads(run(tenuto("jobs", "--json"), place.directory).stdout)
+    assert (row["state"], row["reason"], row["message"]) == ("error", "cancelled", "killed by ada")
