@@ -182,6 +182,13 @@ def test_status_shows_groups_of_every_door_and_all_of_one(made: Path) -> None:
     assert plain(made, "status", "squares")["experiment"] == "squares"
 
 
+def test_status_takes_several_names_and_filters(made: Path) -> None:
+    both = plain(made, "status", "packing", "dock")["groups"]
+    assert [(one["name"], one["total"]) for one in both] == [("packing", 3), ("dock", 3)]
+    (found,) = plain(made, "status", "kind=search", "state=error")["groups"]
+    assert (found["name"], found["counts"]["error"], found["counts"]["done"]) == ("packing", 1, 0)
+
+
 def test_results_of_a_search_have_its_parameters(made: Path) -> None:
     rows = plain(made, "results", "kind=search")
     assert sorted((row["parameters"]["n"], row["result"]["objective"]) for row in rows) == [
@@ -279,6 +286,8 @@ def test_retry_refuses_a_payload_and_hands_a_candidate_on(folder: Path) -> None:
         (("dock", "packing#1"), ["dock#3", "dock#2", "dock#1", "packing#1"]),
         (("kind=search", "and", "state=error"), ["packing#2"]),
         (("packing#1", "owner=ada"), ["packing#1", "dock#3", "dock#2", "dock#1"]),
+        (("kind=search", "state=error"), ["packing#2"]),
+        (("state=done", "packing#2", "kind=service"), ["packing#2", "dock#1"]),
     ],
 )
 def test_jobs_are_listed_and_drawn_by_name_group_and_filter(
