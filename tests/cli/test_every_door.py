@@ -414,6 +414,19 @@ def test_a_search_is_paused_by_a_filter(folder: Path) -> None:
     assert plain(folder, "resume", "packing")["outcome"] == "asked"
 
 
+def test_a_script_pauses_groups_and_no_jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    with Catalogue("workspace") as catalogue:
+        (acted,) = catalogue.act("pause", ["dock"])
+        assert (acted.outcome.value, "cannot be paused" in acted.detail) == ("refused", True)
+        with pytest.raises(NotFound, match="no run, search or service is called 'dock#1'"):
+            catalogue.act("pause", [catalogue.row("dock#1")])
+        with pytest.raises(BadQuestion, match="pause has no dry run"):
+            catalogue.act("pause", ["dock"], dry_run=True)
+        with pytest.raises(BadQuestion, match=r"give their rows to act\(\)"):
+            catalogue.steer("kill", catalogue.group("dock"))
+
+
 def test_several_names_and_filters_are_awaited(folder: Path) -> None:
     assert plain(folder, "wait", "packing#1", "dock#1")["counts"]["done"] == 2
     both = plain(folder, "wait", "packing#1", "state=done and kind=service")
