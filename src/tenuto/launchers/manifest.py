@@ -123,6 +123,10 @@ def setup_path(path: str, index: int | str) -> str:
     return f"{path.rpartition('/')[0]}/setup-{index}"
 
 
+SETUP_OVER = "tenuto: the setup is over"
+"""The last line that the script around a runner adds to what a setup said that ended well."""
+
+
 class SetupFailure(NamedTuple):
     """The facts about a setup that failed."""
 
@@ -133,18 +137,34 @@ class SetupFailure(NamedTuple):
 
 def setup_failure(files: Files, path: str) -> SetupFailure:
     """Why a setup failed; the script around it has added the exit code to its output, as the last line."""
-    try:
-        found = files.stat(path)
-        said = files.read_range(path, max(found.size - _MOST_SAID, 0), _MOST_SAID) if found else b""
-    except OSError:
-        said = b""
-    *lines, code = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()] or [
-        ""
-    ]
+    said = _setup_said(files, path) or b""
+    *lines, code = _lines(said) or [""]
     if not code:
         return SetupFailure("setup: it failed, and what it said could not be kept")
     last = _PLACE_IN_SCRIPT.sub("", lines[-1]) if lines and code != "0" else "it ended before the job began"
     return SetupFailure(f"setup: {last} (exit code {code})", said)
+
+
+def setup_killed(files: Files, path: str) -> str | None:
+    """How a setup ended whose shell was killed by a signal; None if it was not, or there was none."""
+    said = _setup_said(files, path)
+    lines = [] if said is None else _lines(said)
+    if said is None or SETUP_OVER in lines[-1:]:
+        return None
+    last = next((line for line in reversed(lines) if line != "0"), "")  # which the trap of the script adds
+    return "setup: it was killed before the job began" + (last and f", after it said: {last}")
+
+
+def _setup_said(files: Files, path: str) -> bytes | None:
+    try:
+        found = files.stat(path)
+        return files.read_range(path, max(found.size - _MOST_SAID, 0), _MOST_SAID) if found else None
+    except OSError:
+        return None
+
+
+def _lines(said: bytes) -> list[str]:
+    return [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
 
 
 def _padded(text: bytes, size: int) -> bytes:

@@ -17,7 +17,7 @@ from tenuto.launchers.cluster.dialect import EXITED, ClusterOptions, Dialect, Qu
 from tenuto.launchers.cluster.submission import SubmittedAttempt, has_vanished
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.local import resolve
-from tenuto.launchers.manifest import Order, setup_failure, setup_path
+from tenuto.launchers.manifest import Order, setup_failure, setup_killed, setup_path
 from tenuto.launchers.observation import Observer, Seen, Sighting
 from tenuto.launchers.runner.terms import SETUP_FAILED, STALE, STARVED
 from tenuto.lifecycle.states import JobFailureStatus
@@ -238,10 +238,8 @@ class TrackedAttempt:
         if meaning.says is ClusterSays.PENDING:
             return Sighting(Seen.PENDING, message=self.dialect.pending_text(self.row.reason))
         is_exit = meaning is EXITED
-        if is_exit and self.row.exit_code == SETUP_FAILED and self.found is not None:
-            said = setup_path(self.found.place.manifest, self.found.position)
-            message = setup_failure(self.machine.files, said).message
-            return Sighting(Seen.ENDED, SETUP_FAILED, JobFailureStatus.FAILED, message)
+        if is_exit and (failed := self._failed_setup(self.row.exit_code, claimed)) is not None:
+            return Sighting(Seen.ENDED, SETUP_FAILED, JobFailureStatus.FAILED, failed)
         if is_exit and self.row.exit_code == STARVED:
             message = f"its runner was killed for want of memory (job {self.shown_job} of {title})"
             return Sighting(Seen.ENDED, STARVED, JobFailureStatus.MEMORY, message)
@@ -258,6 +256,15 @@ class TrackedAttempt:
             meaning.blameless or (is_exit and self.row.exit_code == STALE),
             self._ended_s_ago(self.row) if meaning.says is ClusterSays.ENDED else None,
         )
+
+    def _failed_setup(self, exit_code: int | None, claimed: str | None) -> str | None:
+        """How the setup before its runner failed; None if it did not."""
+        if self.found is None:
+            return None
+        files, said = self.machine.files, setup_path(self.found.place.manifest, self.found.position)
+        if exit_code == SETUP_FAILED:
+            return setup_failure(files, said).message
+        return setup_killed(files, said) if exit_code is None and claimed is None else None
 
     def _ended_s_ago(self, row: QueueRow) -> float | None:
         return None if row.ended is None else self.machine.clock.now().timestamp() - row.ended
