@@ -611,7 +611,7 @@ def test_a_pilot_waits_for_a_disk_that_shows_the_parameters_late(
 
     class Refuses:
         async def start(self, order: StartOrder) -> None:
-            seen.append(params.exists())
+            seen.append(bench.machine.files.stat(str(params)) is not None)
             raise LaunchRefused
 
     monkeypatch.setattr(claimed, "time", SimpleNamespace(sleep=lambda _: late.rename(params)))
