@@ -38,11 +38,6 @@ MISSING_ANSWERS = 2
 _LONGEST_COMPLAINT = 400
 """Bytes of the end of what runners complain of that are looked at."""
 _NOTHING = ClusterReport()
-_SEEN = {
-    ClusterSays.PENDING: Seen.PENDING,
-    ClusterSays.RUNNING: Seen.RUNNING,
-    ClusterSays.ENDED: Seen.ENDED,
-}
 
 
 @unique
@@ -243,18 +238,21 @@ class TrackedAttempt:
         if is_exit and self.row.exit_code == STARVED:
             message = f"its runner was killed for want of memory (job {self.shown_job} of {title})"
             return Sighting(Seen.ENDED, STARVED, JobFailureStatus.MEMORY, message)
-        if self.found is not None and self.found.is_pilot and meaning.says is ClusterSays.ENDED:
+        if meaning.says is not ClusterSays.ENDED:
+            return Sighting(Seen.RUNNING)
+        if self.found is not None and self.found.is_pilot:
             message = f"its pilot ended: {self._text(self.row)}"
             is_confirmed = meaning.confirmed
             return Sighting(Seen.ENDED, message=message, confirmed=is_confirmed, blameless=True, untried=True)
+        exit_code, now = self.row.exit_code if is_exit else None, self.machine.clock.now().timestamp()
         return Sighting(
-            _SEEN[meaning.says],
-            self.row.exit_code if is_exit else None,
+            Seen.ENDED,
+            exit_code,
             meaning.reason,
-            self._text(self.row) if meaning.says is ClusterSays.ENDED else None,
+            self._text(self.row),
             meaning.confirmed,
-            meaning.blameless or (is_exit and self.row.exit_code == STALE),
-            self._ended_s_ago(self.row) if meaning.says is ClusterSays.ENDED else None,
+            meaning.blameless or exit_code == STALE,
+            None if self.row.ended is None else now - self.row.ended,
         )
 
     def _failed_setup(self, exit_code: int | None, claimed: str | None) -> str | None:
@@ -265,9 +263,6 @@ class TrackedAttempt:
         if exit_code == SETUP_FAILED:
             return setup_failure(files, said).message
         return setup_killed(files, said) if exit_code is None and claimed is None else None
-
-    def _ended_s_ago(self, row: QueueRow) -> float | None:
-        return None if row.ended is None else self.machine.clock.now().timestamp() - row.ended
 
     def _text(self, row: QueueRow) -> str:
         if self.dialect.meaning(row.state) is not EXITED:
