@@ -377,7 +377,7 @@ def test_a_machine_without_ssh_refuses_jobs_and_one_without_a_process_asks_again
         ),
     ],
 )
-def test_what_no_waiting_cures_is_told_to_never_start(reason: str) -> None:
+def test_a_reason_that_no_waiting_cures_is_told_to_never_start(reason: str) -> None:
     told = dialect("slurm").pending_text(reason)
     assert told == f"it waits in Slurm's queue and will not start: {reason}"
 
@@ -386,5 +386,5 @@ def test_what_no_waiting_cures_is_told_to_never_start(reason: str) -> None:
     "reason",
     ["Resources", "Priority", "QOSMaxJobsPerUserLimit", "QOSMaxCpuPerUserLimit", "AssocMaxJobsLimit"],
 )
-def test_what_waits_for_others_is_only_told_to_wait(reason: str) -> None:
+def test_a_job_that_waits_for_others_is_only_told_to_wait(reason: str) -> None:
     assert dialect("slurm").pending_text(reason) == f"it waits in Slurm's queue: {reason}"
