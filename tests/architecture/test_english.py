@@ -22,7 +22,8 @@ VAGUE = re.compile(
 )
 """What no room of the house says either."""
 HOUSE = re.compile(
-    r"\b(thrice|go(?:es)? on|mend(?:s|ed)?|doors?|faces?|strays|playhead|unless told|wish(?:es)?)\b", re.IGNORECASE
+    r"\b(thrice|go(?:es)? on|mend(?:s|ed)?|doors?|faces?|strays|playhead|unless told|wish(?:es)?)\b",
+    re.IGNORECASE,
 )
 """Words that are read twice; the plain ones: three times, continue, fix, kind, page, terminal, request."""
 NAMELESS = re.compile(

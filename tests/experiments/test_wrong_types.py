@@ -131,8 +131,7 @@ def right(annotation: Any, name: str) -> Any:
         "outcome": 1.0, "agent": "true", "evaluate": "true", "emitters": [Wrong()], "subscriber": print,
         "count": 1, "cell": 0, "text": "t", "kind": "a100", "memory_bytes": 1, "function": None,
         "directory": "elsewhere", "action": "kill", "rows": [], "host": tenuto.Host(), "score": (0.0,),
-        "id": "search/s" if annotation in (str, "str") else 1,
-        "archive": Wrong(), "key": "k", "listening": None, "flag": True, "settings": Settings(),
+        "id": 1, "archive": Wrong(), "key": "k", "listening": None, "flag": True, "settings": Settings(),
         "given": ".", "requirements": "cpu(cores=1)", "mine": {0: 1.0}, "step": 0, "others": [],
     }  # fmt: skip
     if name == "group":
@@ -140,6 +139,8 @@ def right(annotation: Any, name: str) -> Any:
         return found
     if str(annotation) == str(type[ConfigBase]):
         return Net
+    if name == "id" and annotation == "str":
+        return "search/n"
     assert name in known, f"a right value for {name}: {annotation}"
     return known[name]
 
@@ -367,6 +368,7 @@ GOOD: dict[str, Callable[[Path], Any]] = {
     "numbers of NumPy": lambda _: (
         tenuto.progress(np.float32(0.5), np.int64(0)),
         tenuto.log_metrics({"loss": np.float32(0.5)}, step=np.int64(3)),
+        tenuto.log_metrics({"loss": np.array([0.5]), "accuracy": np.array([[1]])}),
         tenuto.grid(Fit, {"x": np.arange(3)}, sample=np.int64(2), sample_seed=np.int64(1), seeds=np.int64(2)),
         tenuto.grid(Fit, {"x": [np.int64(1)]}, seeds=np.arange(2)),
         tenuto.search.Archive(3, np.array([[0.0, 1.0]])).add(1, {}, np.float64(1), np.array([0.5])),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tenuto.errors import SearchError
+from tenuto.search.git import Git
 from tests.search.programs import git, programs, repository
 from tests.search.terminal import tenuto
 
@@ -173,6 +174,15 @@ def test_27_variables_that_lead_git_elsewhere_are_not_followed(
     assert result.succeeded == 2, result.rows()
     assert git(path, "rev-parse", "tenuto/stir/best")
     assert not (tmp_path / "other" / "index").exists()
+
+
+def test_27_colours_that_the_user_asks_of_git_are_in_no_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = repository(tmp_path, program="# EVOLVE-BLOCK-START\nA = 1.0\n# EVOLVE-BLOCK-END\nB = 0.0\n")
+    (tmp_path / ".gitconfig").write_text("[color]\n\tui = always\n\tgrep = always\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Git(path).marked_files("HEAD", "EVOLVE-BLOCK-START") == ["program.py"]
 
 
 def test_27_submodules_and_tracked_files_that_are_ignored_stay_in_commits(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ class Job(Entry):
         self.paths = layout.job(task_id, job_id)
         self.work = work
         self.tokens = tuple(tokens)
-        self.limits = limits or launcher.limits or Limits()
+        self.limits = limits_under(launcher, limits or launcher.limits or Limits())
         retry = retry or NO_RETRY
         self.retry = retry if retry.once is once else retry._replace(once=once)
         self.durability = durability
@@ -513,6 +513,17 @@ class Job(Entry):
 
 def _asked(needs: Allowance) -> Alternative:
     return requirements.Alternative(duration_s=needs.duration_s, memory_bytes=needs.memory_bytes)
+
+
+def limits_under(launcher: Launcher, limits: Limits) -> Limits:
+    """Limits; where they leave something open, what the launcher asks of its cluster for each job."""
+    asked = launcher.limits if launcher.external else None
+    if asked is None:
+        return limits
+    return limits._replace(
+        walltime_s=asked.walltime_s if limits.walltime_s is None else limits.walltime_s,
+        memory_bytes=asked.memory_bytes if limits.memory_bytes is None else limits.memory_bytes,
+    )
 
 
 def held(launcher: Launcher, needs: Allowance) -> Allowance:
