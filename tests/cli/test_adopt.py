@@ -466,6 +466,20 @@ def test_a_module_that_ends_the_program_keeps_only_its_own_jobs_back(tmp_path: P
     assert left == "its module ends the program when it is imported: SystemExit(2)"
 
 
+@pytest.mark.parametrize("mode", [(), ("--dry-run",)])
+def test_a_script_that_opens_its_experiment_as_it_is_imported_changes_nothing(
+    tmp_path: Path, mode: tuple[str, ...]
+) -> None:
+    opens = 'from experimaestro import experiment\nwith experiment("old", "x"):\n    Job.C(x=3).submit()\n'
+    (tmp_path / "project.py").write_text(f"{SMALL}\n{opens}")
+    old = old_workspace(tmp_path / "old", ("Job", {"x": 1}))
+    before = contents(old)
+    code, said = adopt(tmp_path, "old", "-w", "new", *mode)
+    assert (code, len(said["jobs"])) == (1, 1)
+    assert 'put it under `if __name__ == "__main__":`' in said["jobs"][0]["reason"]
+    assert contents(old) == before
+
+
 def test_a_job_says_where_it_came_from_and_nothing_of_where_it_did_not_run(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text(SMALL)
     old = old_workspace(tmp_path / "old", ("Job", {"x": 1}))

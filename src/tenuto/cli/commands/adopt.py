@@ -41,6 +41,7 @@ from tenuto.tasks.hints import UNSET, PathGenerator, Role
 from tenuto.tasks.identity import identity, setmeta
 from tenuto.tasks.live import partial_folder
 from tenuto.tasks.location import Location, find_class
+from tenuto.tasks.ports import current_job
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import tags
 from tenuto.tasks.task import Task, made_meanwhile
@@ -378,7 +379,7 @@ class _Reader:
         file, module = str(written.get("file") or ""), str(written["module"])
         if module == "__main__":
             module = Path(file).stem
-        cls = find_class(Location(module, str(written["type"]), file))
+        cls = _imported(module, str(written["type"]), file)
         if not (isinstance(cls, type) and hasattr(cls, "C")):
             raise CannotAdopt(
                 f"{module}.{written['type']} is no config: does its module import them from tenuto?"
@@ -426,7 +427,7 @@ class _Reader:
             case "python":
                 return self._object(value.get("value"), objects, old)
             case "enum":
-                cls = find_class(Location(str(value["module"]), str(value["enum"]), ""))
+                cls = _imported(str(value["module"]), str(value["enum"]))
                 if not (
                     isinstance(cls, type) and issubclass(cls, Enum) and value["value"] in cls.__members__
                 ):
@@ -449,6 +450,16 @@ class _Reader:
                 with suppress(CannotAdopt):  # it stays where it is
                     return Path(self.submitted(upstream).job.path, *parts[3:])
         return {"job": old.path, "workspace": old.path.parents[2]}.get(str(base), Path()) / value
+
+
+def _imported(module: str, name: str, file: str = "") -> Any:
+    """A class; as in a job, a script that opens its experiment while it is imported is refused."""
+    stand_in: Any = object()
+    outside = current_job.set(stand_in)
+    try:
+        return find_class(Location(module, name, file))
+    finally:
+        current_job.reset(outside)
 
 
 def _typed(value: Any, annotation: Any, _place: str = "") -> Any:
