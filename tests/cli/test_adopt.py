@@ -164,6 +164,14 @@ class Judge(Task):
     def execute(self):
         pass
 
+class After(Task):
+    # uses jobs that are removed at the end of their run
+    new: Param[New]
+    network: Param[Network]
+
+    def execute(self):
+        pass
+
 class Bad(Task):
     x: Param[int]
 
@@ -176,14 +184,15 @@ class AfterBad(Task):
     def execute(self):
         pass
 """
-JOBS = 17
+JOBS = 18
 """That script's jobs which end well."""
 SCRIPT = """
 import sys
 {first}
 from experimaestro import experiment
-from experimaestro import setmeta
+from experimaestro import TransientMode, setmeta
 from pathlib import Path
+from project import After, New
 from project import AfterBad, Bad, Data, Evaluate, Level, Model, Quiet, Train, Warm
 from project import Epochs, Former, Judge, Learn, Network, Read, Shared, Split, Use, Validation
 if __name__ == "__main__":
@@ -205,6 +214,12 @@ if __name__ == "__main__":
             epochs = Epochs.C(validation=Validation.C(every=1))
             epochs.watch_output(epochs.validation.saved, lambda step: Judge.C(step=step).submit())
             epochs.submit()
+            network = Network.C(data=Data.C(name="t", levels=[]))
+            removed = [
+                New.C(n=9).submit(transient=TransientMode.REMOVE),
+                Learn.C(network=network).submit(transient=TransientMode.REMOVE),
+            ]
+            After.C(new=removed[0], network=removed[1]).submit()
             {bad}
     except BaseException as error:
         print("ended", type(error).__name__, error)
