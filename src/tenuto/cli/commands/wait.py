@@ -340,7 +340,7 @@ def command(
     workspace: str | None,
     as_json: bool,
 ) -> int:
-    """Sleep until runs, searches or jobs have ended, also if their driver dies; say how they ended.
+    """Wait until runs, searches or jobs have ended, also if their driver dies; say how they ended.
 
     Each name is a JOB (an id, NAME#N), a GROUP (an experiment, a run, a search) or a FILTER, which stands for
     the jobs that it matches now. Without names: the groups that are at work.
