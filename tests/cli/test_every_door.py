@@ -24,6 +24,8 @@ from tenuto.service.places import DataPlaces
 from tenuto.service.requests import Requests
 from tenuto.service.rows import NewJob
 from tenuto.service.tables import MIGRATIONS, opened
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.processes import process_text
 from tests.search.terminal import tenuto
 
 SCRIPT = """
@@ -583,8 +585,43 @@ def test_a_search_whose_driver_was_killed_is_not_awaited_for_ever(folder: Path) 
 def test_a_service_whose_server_was_killed_is_not_awaited_for_ever(folder: Path) -> None:
     with sqlite3.connect(folder / "db.sqlite") as connection:
         connection.execute("UPDATE members SET seen_at = 0")
+    assert left_service(folder) == LEFT
+
+
+def test_a_service_whose_server_was_stopped_is_not_awaited_for_ever(folder: Path) -> None:
+    with sqlite3.connect(folder / "db.sqlite") as connection:
+        connection.execute("DELETE FROM members")
+    assert left_service(folder) == LEFT
+
+
+def test_a_server_of_this_machine_that_is_gone_is_known_at_once(folder: Path) -> None:
+    gone = this_machine().processes.own()._replace(start_time=1)
+    with sqlite3.connect(folder / "db.sqlite") as connection:
+        (count,) = connection.execute("SELECT count(*) FROM members").fetchone()
+        assert count == 1
+        connection.execute("UPDATE members SET process = ?", (process_text(gone),))
+    assert left_service(folder) == LEFT
+
+
+def test_a_worker_that_lives_works_whatever_the_clock_shows(folder: Path) -> None:
+    said(folder, "retry", "packing#2")
+    values = ("worker", "here", process_text(this_machine().processes.own()))
+    with sqlite3.connect(next(folder.glob("workspace/search.db"))) as connection:
+        connection.execute("UPDATE searches SET active_at = 0")
+        connection.execute("DELETE FROM members")
+        connection.execute(
+            "INSERT INTO members (id, kind, host, process, started_at, seen_at) VALUES ('w', ?, ?, ?, 0, 0)",
+            values,
+        )
+    (group,) = [one for one in plain(folder, "status")["groups"] if one["kind"] == "search"]
+    assert (group["live"], group["take_up"]) == (True, None)
+
+
+LEFT = ("unattended", ["tenuto serve"], True)
+
+
+def left_service(folder: Path) -> tuple[str, list[str], bool]:
+    """What is said of a service without a server: by a wait, and by the status."""
     left = plain(folder, "wait", "dock#3", "--timeout", "20", code=1)
-    assert (left["state"], left["take_up"]) == ("unattended", ["tenuto serve"])
-    assert "dock: its driver is gone, and 1 of its jobs have not ended: tenuto serve" in said(
-        folder, "status"
-    )
+    sentence = "dock: its driver is gone, and 1 of its jobs have not ended: tenuto serve"
+    return left["state"], left["take_up"], sentence in said(folder, "status")
