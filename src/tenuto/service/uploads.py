@@ -429,7 +429,7 @@ def too_large(limits: UploadLimits) -> RequestRefused:
     return refused(ErrorCode.TOO_LARGE, f"The upload is larger than {limits.max_bytes} bytes")
 
 
-# The body of an upload as it arrives: piece by piece, at a pace that a client must keep.
+# The body of an upload as it arrives: piece by piece, at a speed that a client must keep.
 # Reads no part of it; `uploads` does.
 
 
@@ -444,10 +444,10 @@ async def receive(
     stream: AsyncIterator[bytes], receiver: Receiver, limits: UploadLimits, clock: Clock
 ) -> ReceivedUpload:
     """Feeds a body to a receiver; refuses a client that is too slow."""
-    pace = _Pace(clock)
+    speed = _UploadSpeed(clock)
     gathered: list[bytes] = []
     size = 0
-    async for piece in paced(stream, pace):
+    async for piece in paced(stream, speed):
         gathered.append(piece)
         size += len(piece)
         if size >= GATHERED:
@@ -459,10 +459,10 @@ async def receive(
 
 async def gathered(stream: AsyncIterator[bytes], limits: UploadLimits, clock: Clock) -> bytes:
     """A body that is known to be small; refuses a client that is too slow."""
-    return b"".join([piece async for piece in paced(stream, _Pace(clock))])
+    return b"".join([piece async for piece in paced(stream, _UploadSpeed(clock))])
 
 
-class _Pace:
+class _UploadSpeed:
     """How fast a body arrives."""
 
     def __init__(self, clock: Clock) -> None:
@@ -482,7 +482,7 @@ def too_slow() -> RequestRefused:
     return refused(ErrorCode.TOO_SLOW, "The upload was too slow")
 
 
-async def paced(stream: AsyncIterator[bytes], pace: _Pace) -> AsyncIterator[bytes]:
+async def paced(stream: AsyncIterator[bytes], speed: _UploadSpeed) -> AsyncIterator[bytes]:
     """The pieces of a body; refuses a client that sends none for too long, or too few."""
     iterator = stream.__aiter__()
     while True:
@@ -493,5 +493,5 @@ async def paced(stream: AsyncIterator[bytes], pace: _Pace) -> AsyncIterator[byte
             return
         except TimeoutError:
             raise too_slow() from None
-        pace.count(len(piece))
+        speed.count(len(piece))
         yield piece
