@@ -191,6 +191,8 @@ def _each_once(rows: Iterable[Row]) -> list[Row]:
 
 def one_job(catalogue: Catalogue, word: str, kind: str | None = None) -> str:
     """The key of the one job that a word stands for: its name, or a group or filter with one job."""
+    if "#" in word and not is_filter(word):
+        return catalogue.key(word, kind=kind)  # the agent of a candidate has the row of the candidate
     rows = meant(catalogue, [word], kind=kind).rows
     if len(rows) == 1:
         return rows[0].key
