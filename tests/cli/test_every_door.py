@@ -184,6 +184,13 @@ def test_status_shows_groups_of_every_door_and_all_of_one(made: Path) -> None:
     assert plain(made, "status", "squares")["experiment"] == "squares"
 
 
+def test_status_takes_several_names_and_filters(made: Path) -> None:
+    both = plain(made, "status", "packing", "dock")["groups"]
+    assert [(one["name"], one["total"]) for one in both] == [("packing", 3), ("dock", 3)]
+    (found,) = plain(made, "status", "kind=search", "state=error")["groups"]
+    assert (found["name"], found["counts"]["error"], found["counts"]["done"]) == ("packing", 1, 0)
+
+
 def test_results_of_a_search_have_its_parameters(made: Path) -> None:
     rows = plain(made, "results", "kind=search")
     assert sorted((row["parameters"]["n"], row["result"]["objective"]) for row in rows) == [
@@ -281,6 +288,8 @@ def test_retry_refuses_a_payload_and_hands_a_candidate_on(folder: Path) -> None:
         (("dock", "packing#1"), ["dock#3", "dock#2", "dock#1", "packing#1"]),
         (("kind=search", "and", "state=error"), ["packing#2"]),
         (("packing#1", "owner=ada"), ["packing#1", "dock#3", "dock#2", "dock#1"]),
+        (("kind=search", "state=error"), ["packing#2"]),
+        (("state=done", "packing#2", "kind=service"), ["packing#2", "dock#1"]),
     ],
 )
 def test_jobs_are_listed_and_drawn_by_name_group_and_filter(
@@ -405,6 +414,19 @@ def test_a_search_is_paused_by_a_filter(folder: Path) -> None:
     assert (paused["group"], paused["outcome"]) == ("search:packing", "asked")
     assert plain(folder, "status", "packing")["state"] == "PAUSED"
     assert plain(folder, "resume", "packing")["outcome"] == "asked"
+
+
+def test_a_script_pauses_groups_and_no_jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    with Catalogue("workspace") as catalogue:
+        (acted,) = catalogue.act("pause", ["dock"])
+        assert (acted.outcome.value, "cannot be paused" in acted.detail) == ("refused", True)
+        with pytest.raises(NotFound, match="no run, search or service is called 'dock#1'"):
+            catalogue.act("pause", [catalogue.row("dock#1")])
+        with pytest.raises(BadQuestion, match="pause has no dry run"):
+            catalogue.act("pause", ["dock"], dry_run=True)
+        with pytest.raises(BadQuestion, match=r"give their rows to act\(\)"):
+            catalogue.steer("kill", catalogue.group("dock"))
 
 
 def test_several_names_and_filters_are_awaited(folder: Path) -> None:

@@ -43,10 +43,12 @@ INNER = {
     "MapElitesSampler": "takes parts of an open search",
     "ClusterLauncher": "its methods are called by the scheduler",
     "SlurmLauncher": "its methods are called by the scheduler",
+    "SpawnLauncher": "its methods are called by the scheduler",
+    "PlainOwner": "its method is called by the scheduler",
     "tqdm": "takes what the other tqdm takes",
 }
-"""Public classes whose methods the doors call, not people; the constructor of a launcher is looked at."""
-CONSTRUCTED = {"ClusterLauncher", "SlurmLauncher"}
+"""Public classes whose methods the doors call, not people; the constructors of some are looked at."""
+CONSTRUCTED = {"ClusterLauncher", "SlurmLauncher", "SpawnLauncher", "PlainOwner"}
 
 
 class Net(Config):
@@ -137,6 +139,8 @@ def right(annotation: Any, name: str) -> Any:
         return found
     if str(annotation) == str(type[ConfigBase]):
         return Net
+    if name == "id" and annotation == "str":
+        return "search/n"
     assert name in known, f"a right value for {name}: {annotation}"
     return known[name]
 

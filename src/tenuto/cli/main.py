@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib import import_module
 from typing import Any
@@ -118,6 +119,10 @@ def commands() -> None:
     """Run work once, keep its results, and pick up where it stopped."""
 
 
+_OF_NO_SCRIPT = re.compile(r",? at \S*/click/core\.py:\d+")
+"""Where a wrong value came from, when no script gave it, but the command line."""
+
+
 def main() -> Any:
     """Runs the command line; an error of ours is a sentence, not a traceback.
 
@@ -135,10 +140,11 @@ def main() -> Any:
             tell_problem("Interrupted", "it was interrupted; jobs that run continue", code, None)
     except TenutoError as error:
         code = exit_codes.exit_code(error)
+        message = _OF_NO_SCRIPT.sub("", str(error))
         if is_json:
-            tell_error(error, str(error), code)
+            tell_error(error, message, code)
         else:  # a pointer stays in place
-            text = safe_lines(str(error)).replace("\n", f"\n{' ' * len('tenuto: ')}")
+            text = safe_lines(message).replace("\n", f"\n{' ' * len('tenuto: ')}")
             click.echo(f"tenuto: {text}", err=True)
     except OSError as error:
         if error.filename is None:  # none of a disk's: a bug, whose traceback is wanted

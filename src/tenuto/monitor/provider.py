@@ -265,12 +265,12 @@ class LocalProvider:
         importance: str | None = None,
     ) -> shapes.Results:
         with self._lock:
-            door, seq = self._group(group).door.value, self._model.seq
+            about, seq = self._group(group), self._model.seq
         self._following.want(group)  # what happens to its jobs is news
         if self._results is None or self._results[:2] != (group, seq):
-            self._results = group, seq, list(self._sources[door].results(group))
+            self._results = group, seq, list(self._sources[about.door.value].results(group))
         given = self._results[2]
-        found = table(given, task)
+        found = table(given, task, about.less)
         return {
             **self._stamp(),
             "columns": found.columns,

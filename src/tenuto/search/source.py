@@ -42,9 +42,12 @@ from tenuto.search.export import (
     change_of,
     lineage,
     measure_names,
-    named_measures,
+    minimized,
+    parameters_of,
+    result_of,
     spread_values,
 )
+from tenuto.search.outcome import directions_in
 from tenuto.search.points import PRUNED
 from tenuto.search.programs import PROGRAM_TASK
 from tenuto.search.search_overview import archive_panel, overview
@@ -88,14 +91,6 @@ def counted_states(statuses: Mapping[EvolutionStatus, int]) -> dict[JobState, in
 def chosen_of(kept: Mapping[str, Any]) -> dict[str, Any]:
     """The plain parameters that a candidate was proposed with, by column."""
     return {name: value for name, value in spread_values(kept).items() if not isinstance(value, dict | list)}
-
-
-def result_of(kept: Mapping[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:
-    """What a candidate is worth, by column; `names`: of the measures of its search."""
-    measures = named_measures(kept["measures"] or (), names)
-    metrics = kept["metrics"] if isinstance(kept["metrics"], dict) else {}
-    objectives = {f"objective {place}": value for place, value in enumerate(kept.get("objectives", ()))}
-    return {**(objectives or {"objective": kept["objective"]}), **measures, **metrics, "cost": kept["cost"]}
 
 
 def attempt_of(row: Any) -> dict[str, Any]:
@@ -151,6 +146,7 @@ def group_of(row: Any) -> Group:
         ended=instant_or_none(row.ended_at),
         total=row.scheduled,
         message=row.message,
+        less=minimized(directions_in(json.loads(row.definition))),
     )
 
 
@@ -328,12 +324,12 @@ class SearchSource:
         ][: -MOST_ANCESTORS - 1 : -1]
 
     def parameters(self, key: str) -> Mapping[str, Any]:
-        values = json.loads(self._candidate(key).proposal)["values"]
-        return values if isinstance(values, dict) else {}
+        return parameters_of(json.loads(self._candidate(key).proposal)["values"])
 
     def why(self, key: str) -> Why:
         row = self._candidate(key)
-        sentences = [f"{row.status}: {MEANINGS[S(row.status)]}"]
+        meant = f"{row.status}: {MEANINGS[S(row.status)]}"
+        sentences = [f"{PRUNED}: its pruner stopped it" if row.failure == PRUNED else meant]
         if row.reused:
             sentences.append("its outcome was known from before, so it was not run")
         if row.message:

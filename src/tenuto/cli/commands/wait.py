@@ -247,7 +247,11 @@ class Waiting:
         rows = list(self._rows_of(awaited))
         if group.door is Door.SEARCH and awaited.keys is None:
             return self._of_search(group, rows)
-        ended = [row for row in rows if self._has_ended(row)]
+        # A run that is done started all that it needed: a transient job that none needed stays unscheduled.
+        is_done = awaited.keys is None and not group.live and group.state.lower() == "done"
+        ended = [
+            row for row in rows if self._has_ended(row) or (is_done and row.state is JobState.UNSCHEDULED)
+        ]
         has_ended = len(ended) == len(rows) and (awaited.keys is not None or not group.live)
         if not has_ended:
             return self._unless_unattended(group, rows)
