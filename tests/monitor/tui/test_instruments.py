@@ -106,7 +106,7 @@ def test_results_are_sorted_filtered_drawn_on_other_axes_and_opened() -> None:
 def test_results_begin_over_the_tag_that_varies() -> None:
     async def scenario(terminal: Terminal) -> None:
         await terminal.press("5")
-        await terminal.until("y result.loss   x lr (log)")
+        assert "x lr (log)" in await terminal.until("y result.loss")
 
     source, group = FakeSource(), "experiments:sweep/1"
     source.put_group(Group(group, Door.EXPERIMENTS, "sweep", "1", "done", False))
