@@ -20,7 +20,7 @@ from tenuto.monitor.tui.dialogs import Prompt
 from tenuto.monitor.tui.job import JobPage
 from tenuto.monitor.tui.table import Listing, TableColumn, header, placed, pointed, row_line
 from tenuto.monitor.tui.text import key_group_name, key_id, number, plain, short_task
-from tenuto.monitor.tui.view import Host, View
+from tenuto.monitor.tui.view import Host, View, group_or_newest
 
 MOST_ROWS = 10_000
 LEAST_PLOT = 64
@@ -114,10 +114,7 @@ class ResultsView(View):
     # The provider
 
     def ask(self, provider: StateProvider) -> ResultsAnswers:
-        group = self.host.group
-        if group is None:
-            groups = provider.groups(limit=1)["groups"]
-            group = groups[0]["group"] if groups else None
+        group = group_or_newest(provider, self.host.group)
         return ResultsAnswers(group, provider.results(group, None, 0, MOST_ROWS) if group else None)
 
     def take(self, answer: ResultsAnswers) -> None:
