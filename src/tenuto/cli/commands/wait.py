@@ -480,10 +480,8 @@ def _line(came: Came, title: str) -> str:
     told = ", ".join(f"{number} {word}" for number, word in numbers if number) or "no jobs"
     what = {WaitState.WORKING: "still at work", WaitState.UNATTENDED: "without a driver"}
     about = ", ".join(f"{row.name} {row.state.name.lower()}" for row in came.about)
-    parts = [what.get(came.state, came.state.value), *([about] if about else [])]
-    if came.event == "best":
-        parts = [came.message]
-    return f"{safe(title)}: {safe('; '.join(parts))} ({told})"
+    said = came.message if came.event == "best" else about or what.get(came.state, came.state.value)
+    return f"{safe(title)}: {safe(said)} ({told})"
 
 
 def _plain(catalogue: Catalogue, came: Came, groups: Sequence[str]) -> dict[str, Any]:
