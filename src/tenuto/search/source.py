@@ -37,7 +37,6 @@ from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.search.candidate_rows import SEARCH
-from tenuto.search.claimed_rows import is_dead
 from tenuto.search.export import (
     candidate_of,
     change_of,
@@ -57,6 +56,8 @@ from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.points import Points
+from tenuto.workspace.ports import Liveness
+from tenuto.workspace.processes import liveness_of
 
 S = EvolutionStatus
 STATES: Mapping[EvolutionStatus, tuple[JobState, JobFailureStatus | None]] = {
@@ -493,9 +494,11 @@ def _is_attended(connection: Connection, name: str) -> bool:
     """Whether a scheduler of the search, or a worker of the database, is at work."""
     now = connection.execute(select(now_ms())).scalar_one()
     processes = this_machine().processes
-    workers = [one for one in listed(connection, MemberKind.WORKER) if not is_dead(processes, one)]
-    if any(abs(now - one.seen_at) < UNSEEN_MS for one in workers):
-        return True
+    for worker in listed(connection, MemberKind.WORKER):
+        here = liveness_of(processes, worker.process)
+        # Of a process of this machine the clock says nothing: it may have been set meanwhile.
+        if here is Liveness.ALIVE or (here is Liveness.UNKNOWN and abs(now - worker.seen_at) < UNSEEN_MS):
+            return True
     active = connection.execute(select(searches.c.active_at).where(searches.c.id == name)).scalar()
     return active is not None and abs(now - active) < UNTICKED_MS
 
