@@ -99,7 +99,8 @@ Path("lie.py").write_text("def worth(a):\\n    return 1e9\\n")
 Path("other.py").write_text('print(\\'{\\"objective\\": 1e9, \\"measures\\": {\\"a\\": 1, \\"b\\": 1}}\\')')
 for source, name in (("lie", "helper"), ("other", "evaluate")):
     target = f"checks/__pycache__/{name}.{__import__('sys').implementation.cache_tag}.pyc"
-    py_compile.compile(f"{source}.py", target, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(f"{source}.py", target, invalidation_mode=unchecked)
     Path(f"{source}.py").unlink()
 """
     evaluate = [sys.executable, *words]
