@@ -225,10 +225,10 @@ class SearchRun:
         self._clock = opened.machine.clock
         self._began = self._clock.monotonic()
         domain = opened.evolution.domain
-        if isinstance(domain, Programs) and options.workers:
-            check_commands(domain.repository)
         if isinstance(domain, Programs):
             ignore_workspace(domain.repository, str(opened.workspace))
+        if isinstance(domain, Programs) and options.workers:
+            check_commands(domain.repository)
         self._branch = _best_branch(opened)
         self.worker = opened.worker() if options.workers else None
         self.scheduler = opened.scheduler(console or Plain(reporter), worker=self.worker)
