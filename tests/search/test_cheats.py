@@ -137,6 +137,7 @@ def test_a_program_sees_no_variables_no_network_and_no_neighbours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_KEY", "stolen")
+    monkeypatch.syspath_prepend(tmp_path / "repository")  # as for a script that lies there
     monkeypatch.setenv("GIVEN", "given")
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "token").write_text("stolen")
