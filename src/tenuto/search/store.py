@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os.path
 import shlex
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from tenuto.database import Database, now_ms
 from tenuto.errors import SearchDiffers
+from tenuto.jobs.source import CHUNK_ROWS
 from tenuto.lifecycle.evolution import (
     EVOLUTION_TRANSITIONS,
     SEARCH_TRANSITIONS,
@@ -93,6 +94,8 @@ from tenuto.search.tables import (
 from tenuto.settings.search import SEARCH_FILE
 
 S = EvolutionStatus
+LOG_ROWS = 20_000
+"""Rows of a log that one transaction reads."""
 _OPENED = (
     update(searches)
     .where(searches.c.id == bindparam("name"), searches.c.state.in_(["ENDED", "DRAINING"]))
@@ -455,20 +458,40 @@ class Store:
     def read_log(
         self, name: str, after_number: int, after_told: int
     ) -> tuple[int, list[LogRow], list[LogRow]]:
-        """What a replica has not seen: the counter `told`, rows by number, and tells in their order."""
+        """What a replica has not seen: the counter `told`, rows by number, and tells in their order.
+
+        What is told while it reads counts as not told.
+        """
 
         def work(connection: Connection) -> tuple[int, list[LogRow], list[LogRow]]:
             told = connection.execute(select(searches.c.told).where(searches.c.id == name)).scalar_one()
             query = select(*LOG_COLUMNS).where(jobs.search_id == name)
-            new = query.where(jobs.number > after_number).order_by(jobs.number)
+            new = query.where(jobs.number > after_number).order_by(jobs.number).limit(LOG_ROWS)
             rows = [log_row(row) for row in connection.execute(new)]
             seen = query.where(jobs.told > after_told, jobs.number <= after_number)
             tells = [log_row(row) for row in connection.execute(seen)] if after_number else []
-            tells += [row for row in rows if row.told is not None and row.told > after_told]
-            tells.sort(key=when_told)
             return told, rows, tells
 
-        return self.database.read(work)
+        told, rows, tells = self.database.read(work)
+        if len(rows) == LOG_ROWS:
+            for page in self.pages(name, LOG_COLUMNS, rows[-1].number, LOG_ROWS):
+                found = map(log_row, page)
+                rows += [row._replace(told=None) if (row.told or 0) > told else row for row in found]
+        tells += [row for row in rows if row.told is not None and row.told > after_told]
+        tells.sort(key=when_told)
+        return told, rows, tells
+
+    def pages(
+        self, name: str, columns: Sequence[Any] = (evolution_jobs,), after: int = 0, most: int = CHUNK_ROWS
+    ) -> Iterator[Sequence[Any]]:
+        """The candidates of a search by number, some in each transaction.
+
+        PostgreSQL ends a transaction whose reader computes for seconds, as one that makes much of many does.
+        """
+        query = select(*columns).where(jobs.search_id == name).order_by(jobs.number).limit(most)
+        while page := self.database.read(lambda c, n=after: c.execute(query.where(jobs.number > n)).all()):  # type: ignore[misc]
+            yield page
+            after = page[-1].number
 
     def finish_by_hand(self, name: str, number: int, found: Judgement) -> bool:
         """Ends a candidate that no job evaluates; False if it is not unfinished."""
