@@ -158,6 +158,13 @@ def test_logs_and_files_are_the_evaluations_and_with_agent_the_agents(tmp_path: 
     directories = [source.detail(one).fields["directory"] for one in (key, agent)]
     database.close()
     assert [(Path(one) / "prompt.md").is_file() for one in directories] == [False, True]
+    shown = [tenuto(tmp_path, "logs", name, "-w", "w").stdout for name in ("stir#2", "stir#2/agent")]
+    assert ["looked at" in shown[0], "canned" in shown[1]] == [True, True]
+    for command in ("files", "why"):
+        answers = [
+            tenuto(tmp_path, command, name, "-w", "w", "--json") for name in ("stir#2", "stir#2/agent")
+        ]
+        assert [json.loads(answer.stdout)["directory"] for answer in answers] == directories
 
 
 def test_several_agents_are_drawn_by_their_weights() -> None:
