@@ -501,8 +501,9 @@ def test_a_service_alone_needs_no_workspace(tmp_path: Path) -> None:
     upload_some(tmp_path)
     found = tenuto(tmp_path, "jobs", "--json")
     assert [job["name"] for job in json.loads(found.stdout)] == ["dock#3", "dock#2", "dock#1"]
-    (tmp_path / "tenuto.toml").write_text("[service]\nport = 5000\n")  # as it is by default
-    assert len(json.loads(tenuto(tmp_path, "jobs", "--json").stdout)) == 3
+    for declared in ("[service]\nport = 5000\n", "[service]\n", "[services]\n", "service = {}\n"):
+        (tmp_path / "tenuto.toml").write_text(declared)  # as it is by default
+        assert len(json.loads(tenuto(tmp_path, "jobs", "--json").stdout)) == 3
     (tmp_path / "tenuto.toml").unlink()
     undeclared = tenuto(tmp_path, "jobs")
     assert undeclared.returncode == 3

@@ -63,6 +63,20 @@ def test_9_a_tree_is_evaluated_once(tmp_path: Path) -> None:
     assert [row["objective"] for row in paid] == [reused["objective"]]
 
 
+def test_what_the_evaluation_of_a_program_logs_is_news(tmp_path: Path) -> None:
+    repository(tmp_path, EVALUATOR)
+    evolution = programs(tmp_path, CANNED, max_total_jobs=2, confine="none")
+    result = evolution.run(slots=2)
+    number = next(row["number"] for row in result.rows() if row["status"] == "SUCCEEDED")
+    opened = evolution.open()
+    source = SearchSource(opened.store.database, str(opened.workspace))
+    key = f"search:{evolution.name}/{number}"
+    directory = Path(source.detail(key).fields["directory"])
+    (directory / "metrics.jsonl").write_text('{"name": "seen", "value": 1.0}\n')
+    assert [*source.metrics(key)] == ["seen"]
+    assert source.metrics_stamp(key) is not None
+
+
 def test_a_tree_is_evaluated_once_by_workers_of_two_workspaces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgresql_url: str
 ) -> None:

@@ -340,7 +340,7 @@ def command(
     workspace: str | None,
     as_json: bool,
 ) -> int:
-    """Sleep until runs, searches or jobs have ended, also if their driver dies; say how they ended.
+    """Wait until runs, searches or jobs have ended, also if their driver dies; say how they ended.
 
     Each name is a JOB (an id, NAME#N), a GROUP (an experiment, a run, a search) or a FILTER, which stands for
     the jobs that it matches now. Without names: the groups that are at work.
@@ -480,10 +480,8 @@ def _line(came: Came, title: str) -> str:
     told = ", ".join(f"{number} {word}" for number, word in numbers if number) or "no jobs"
     what = {WaitState.WORKING: "still at work", WaitState.UNATTENDED: "without a driver"}
     about = ", ".join(f"{row.name} {row.state.name.lower()}" for row in came.about)
-    parts = [what.get(came.state, came.state.value), *([about] if about else [])]
-    if came.event == "best":
-        parts = [came.message]
-    return f"{safe(title)}: {safe('; '.join(parts))} ({told})"
+    said = came.message if came.event == "best" else about or what.get(came.state, came.state.value)
+    return f"{safe(title)}: {safe(said)} ({told})"
 
 
 def _plain(catalogue: Catalogue, came: Came, groups: Sequence[str]) -> dict[str, Any]:
