@@ -982,6 +982,26 @@ def test_a_result_whose_file_is_gone_is_made_again(place: Place, how: str) -> No
     assert out(place) == "499500\n"
 
 
+LARGE = """
+class Make(Task):
+    def execute(self):
+        return list(range(20_000))
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        make = Make.C().submit()
+    print(len(make.result()))
+"""
+
+
+def test_a_large_result_that_is_gone_is_made_again(place: Place) -> None:
+    """The job was reused, and `result()` raised."""
+    write(place, {"script.py": LARGE})
+    assert out(place) == "20000\n"
+    (file,) = place.workspace.glob("jobs/*/*/.tenuto/result.json")
+    file.unlink()
+    assert out(place) == "20000\n"
+
+
 DROPPED = """
 import numpy
 class Base(Task):

@@ -460,7 +460,9 @@ class Validity:
         return True
 
     def _gone(self, job: Job, record: Mapping[str, Any]) -> Iterator[str]:
-        """The declared outputs of a job that are gone, or have another size."""
+        """The files of a job's result and its declared outputs that are gone, or have another size."""
+        if job.marker is not None and job.marker.result_stored and not self._files.stat(job.paths.result):
+            yield job.paths.result.removeprefix(f"{job.paths.directory}/")
         outputs, dropped = record.get("outputs"), record.get("dropped")
         if not isinstance(outputs, dict):
             return
