@@ -35,8 +35,8 @@ from tenuto.tasks.stored_values import (
     changed_defaults,
     compared,
     defaults_digest,
-    defaults_shown,
     have_same_values,
+    values_shown,
 )
 from tenuto.workspace.attempt_files import led_to, read_made_of
 from tenuto.workspace.json_bytes import from_json, to_json
@@ -405,7 +405,7 @@ class Validity:
     def _defaults_of(self, task: Any) -> Mapping[str, Mapping[str, str]]:
         key = type(task), defaults_digest(task)
         if key not in self._shown:
-            self._shown[key] = defaults_shown(task)
+            self._shown[key] = values_shown(task, defaults=True)
         return self._shown[key]
 
     def be_at(self, where: Mapping[str, Any]) -> None:

@@ -284,6 +284,11 @@ class SearchRun:
                     f"code (--rerun-changed of tenuto run, or rerun_changed in the settings, evaluates such "
                     f"candidates of a new search again)"
                 )
+            if opened.is_continued_by_other_code:
+                self._reporter.say(
+                    f"{opened.name}: its first outcomes were made by other code, and stay; a search of "
+                    f"another name evaluates them again (--rerun-changed of tenuto run, or rerun_changed)"
+                )
         return result
 
     def _stop(self) -> None:
