@@ -92,7 +92,8 @@ def test_runs_are_measured_compared_and_written_out(tmp_path: Path) -> None:
 
     assert clean("--older", "1d") == clean("--larger", "1G") == clean("--cache") == []
     assert clean("--older", "0s", "--larger", "10K") == ["would_delete"] * 3
-    assert clean("--prepared", "--larger", "1G") == []
+    assert clean("--prepared", "--larger", "1G") == clean("--prepared", "--older", "1d") == []
+    assert clean("--prepared", "--older", "0s") == ["would_delete"]
     assert clean("--prepared", "--yes") == ["deleted"]
     assert "prepared" not in run(tenuto("du", "-w", "ws"), tmp_path).stdout
     assert run(tenuto("run", "-c", "lr=0.3", script), tmp_path).returncode == 0, "it is prepared again"
