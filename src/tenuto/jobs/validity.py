@@ -599,9 +599,11 @@ def _upstream(job: Job) -> Iterator[Job]:
 
 def _united(parts: Iterable[Mapping[str, Mapping[str, str]]]) -> Mapping[str, Mapping[str, str]]:
     """What several tasks have at defaults, by class."""
-    first, *others = {id(part): part for part in parts if part}.values() or ({},)
-    united = dict(first)
-    for part in others:
+    distinct = list({id(part): part for part in parts if part}.values())
+    if len(distinct) < 2:
+        return distinct[0] if distinct else {}
+    united: dict[str, Mapping[str, str]] = {}
+    for part in distinct:
         united |= {of: {**united.get(of, {}), **names} for of, names in part.items()}
     return united
 

@@ -63,6 +63,14 @@ class ConfigMeta(ABCMeta):
             note_id(cls, namespace["__xpmid__"])
         return cls
 
+    def __setattr__(cls, name: str, value: Any) -> None:
+        if name in _OF_RECORDS:
+            raise DeclarationError(
+                f"{cls.__qualname__} is a Config, whose parameters are its fields: take away the decorator "
+                f"(@dataclass, @define), whose __init__ would set the defaults whatever the config says"
+            )
+        super().__setattr__(name, value)
+
     @property
     def C(cls: type[T]) -> type[T]:
         """Makes configurations: ``Train.C(lr=0.1)``."""
@@ -93,6 +101,8 @@ def _refuse_arguments(name: str, init: Any) -> None:
         )
 
 
+_OF_RECORDS = ("__dataclass_fields__", "__attrs_attrs__")
+"""What decorators of other record types note on a class."""
 _GENERATOR, _ASYNC_GENERATOR = 0x20, 0x200
 """Flags of a function's code, as `inspect` names them."""
 
