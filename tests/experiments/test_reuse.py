@@ -927,8 +927,13 @@ def test_declared_outputs_are_checked(place: Place) -> None:
     (job / "model.pt").write_text("12")
     planned = run(tenuto("plan", place.directory / "script.py"), place.directory)
     assert "model.pt is gone, or has another size" in planned.stdout
+    why = run(tenuto("why", job.name, "-w", "ws"), place.directory)
+    assert "model.pt, which it made, is gone, or has another size" in why.stdout
     out(place)
     assert (job / "model.pt").read_text() == "1234"
+    run(tenuto("clean", "--pack", "--yes", "state=done", "-w", "ws"), place.directory)
+    assert "is gone" not in run(tenuto("why", job.name, "-w", "ws"), place.directory).stdout
+    run(tenuto("clean", "--unpack", "--yes", "state=done", "-w", "ws"), place.directory)
     (job / "parts").rmdir()
     out(place)
     assert (job / "parts").is_dir()

@@ -265,6 +265,14 @@ def test_an_init_with_arguments_is_refused() -> None:
         class WithInit(Config):
             def __init__(self, size: int) -> None: ...
 
+    with pytest.raises(DeclarationError, match="Config is built from its parameters, which are set when the"):
+
+        class SetsItsParameter(Config):
+            size: Param[int] = 1
+
+            def __init__(self, size: int = 1) -> None:
+                self.size = size  # whatever the config says
+
 
 @pytest.mark.parametrize("name", ["seal", "copy", "tags", "instance", "submit", "execute", "job", "_state"])
 def test_a_name_that_every_task_has_is_refused(name: str) -> None:

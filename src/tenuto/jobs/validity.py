@@ -286,7 +286,7 @@ class Validity:
             MadeOf.of(record, lambda: self._values_once(job, record)), self.wanted(job, defaults=True)
         )
         if found.finding is Validness.VALID and self._checks_outputs:
-            gone = tuple(self._gone(job, record))
+            gone = tuple(gone_outputs(self._files, job.paths.directory, record))
             return CheckedReuse(Validness.OUTPUTS, gone) if gone else found
         return found
 
@@ -459,20 +459,6 @@ class Validity:
         self._asked.add(job.key)
         return True
 
-    def _gone(self, job: Job, record: Mapping[str, Any]) -> Iterator[str]:
-        """The files of a job's result and its declared outputs that are gone, or have another size."""
-        if job.marker is not None and job.marker.result_stored and not self._files.stat(job.paths.result):
-            yield job.paths.result.removeprefix(f"{job.paths.directory}/")
-        outputs, dropped = record.get("outputs"), record.get("dropped")
-        if not isinstance(outputs, dict):
-            return
-        for name, size in outputs.items():
-            if isinstance(dropped, list) and name in dropped:
-                continue
-            found = led_to(self._files, f"{job.paths.directory}/{name}")
-            if found is None or (size is not None and (found.kind, found.size) != (FileKind.FILE, size)):
-                yield name
-
     def _values_once(self, job: Job, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The stored parameters of a job; None if an equal job was found to have the same."""
         assert isinstance(job.work, TaskWork)
@@ -626,6 +612,17 @@ def source_of(key: str, marker: Marker) -> MadeFrom:
 def _said(record: Mapping[str, Any]) -> tuple[str, str]:
     code, result = record.get("code"), record.get("result")
     return code if isinstance(code, str) else "", result if isinstance(result, str) else ""
+
+
+def gone_outputs(files: Files, directory: str, record: Mapping[str, Any]) -> Iterator[str]:
+    """The declared outputs of a job that are gone, or have another size."""
+    outputs, dropped = record.get("outputs"), record.get("dropped")
+    for name, size in outputs.items() if isinstance(outputs, dict) else ():
+        if isinstance(dropped, list) and name in dropped:
+            continue
+        found = led_to(files, f"{directory}/{name}")
+        if found is None or (size is not None and (found.kind, found.size) != (FileKind.FILE, size)):
+            yield name
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -52,7 +52,7 @@ class ConfigMeta(ABCMeta):
     def __new__(
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
     ) -> ConfigMeta:
-        _refuse_arguments(name, namespace.get("__init__"))
+        _refuse_arguments(name, namespace.get("__init__"), namespace.get("__annotations__", {}))
         _refuse_generator(name, namespace.get("execute"))
         if "<locals>" in namespace.get("__qualname__", ""):
             namespace["__enclosing__"] = dict(sys._getframe(1).f_locals)
@@ -88,13 +88,14 @@ class ConfigMeta(ABCMeta):
             return _make(cls, arguments, given)
 
 
-def _refuse_arguments(name: str, init: Any) -> None:
+def _refuse_arguments(name: str, init: Any, parameters: dict[str, Any]) -> None:
     """The `__init__` of a live object is called without arguments: its parameters are set already."""
     code = getattr(init, "__code__", None)
     if code is None:
         return
     needed = code.co_argcount - len(init.__defaults__ or ()) > 1
-    if needed or code.co_kwonlyargcount > len(init.__kwdefaults__ or {}):
+    needed = needed or code.co_kwonlyargcount > len(init.__kwdefaults__ or {})
+    if needed or parameters.keys() & code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]:
         raise DeclarationError(
             f"{name}.__init__ takes arguments: a Config is built from its parameters, which are set when the "
             f"__init__(self) of the live object is called"
