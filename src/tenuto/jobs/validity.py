@@ -286,7 +286,7 @@ class Validity:
             MadeOf.of(record, lambda: self._values_once(job, record)), self.wanted(job, defaults=True)
         )
         if found.finding is Validness.VALID and self._checks_outputs:
-            gone = tuple(gone_outputs(self._files, job.paths.directory, record))
+            gone = tuple(gone_outputs(self._files, job.paths, job.marker, record))
             return CheckedReuse(Validness.OUTPUTS, gone) if gone else found
         return found
 
@@ -614,13 +614,17 @@ def _said(record: Mapping[str, Any]) -> tuple[str, str]:
     return code if isinstance(code, str) else "", result if isinstance(result, str) else ""
 
 
-def gone_outputs(files: Files, directory: str, record: Mapping[str, Any]) -> Iterator[str]:
-    """The declared outputs of a job that are gone, or have another size."""
+def gone_outputs(
+    files: Files, paths: JobPaths, marker: Marker | None, record: Mapping[str, Any]
+) -> Iterator[str]:
+    """The files of a job's result and its declared outputs that are gone, or have another size."""
+    if marker is not None and marker.result_stored and not files.stat(paths.result):
+        yield paths.result.removeprefix(f"{paths.directory}/")
     outputs, dropped = record.get("outputs"), record.get("dropped")
     for name, size in outputs.items() if isinstance(outputs, dict) else ():
         if isinstance(dropped, list) and name in dropped:
             continue
-        found = led_to(files, f"{directory}/{name}")
+        found = led_to(files, f"{paths.directory}/{name}")
         if found is None or (size is not None and (found.kind, found.size) != (FileKind.FILE, size)):
             yield name
 

@@ -194,9 +194,8 @@ def _code(view: JobsView, detail: StoredDetail, nearest: Nearest | None) -> Iter
         if source is not None and now is not None and not source.is_same(now):
             yield f"{key[:-52] if len(key) > 70 else key} was made again since it ran"
     if detail.job.state is JobState.DONE:
-        for name in gone_outputs(
-            view.machine.files, view.layout.job(*detail.job.job_key).directory, detail.record
-        ):
+        paths = view.layout.job(*detail.job.job_key)
+        for name in gone_outputs(view.machine.files, paths, detail.marker, detail.record):
             yield f"{name}, which it made, is gone, or has another size"
     marker = view.look(nearest.key).marker if nearest else None
     other = marker.record.get("code") if marker else None
