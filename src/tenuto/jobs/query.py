@@ -88,13 +88,6 @@ _TEXTS = frozenset({"task", "id", "name", "message", "experiment", "run", "key",
 """Fields that are sorted as texts, also where one looks like a number."""
 
 
-def row_fields(row: Row, now: datetime) -> dict[str, Any]:
-    """All that a filter may ask of a row; besides, its tags and parameters."""
-    return {name: of(row) for name, of in _OF_A_ROW.items()} | {
-        name: of(row, now) for name, of in _AT_AN_INSTANT.items()
-    }
-
-
 def read_question(filter: str, *, regex: bool = False, words: bool = False) -> Filter | None:
     """The tree of a filter; `FilterError` points at the character. `regex`: of a trusted person."""
     return parse_filter(filter, choices=CHOICES, regex=regex, words=words) if filter.strip() else None

@@ -302,14 +302,22 @@ class SearchRun:
             self._reporter.ended(ended, result)
             if self._notifier is not None:  # the rows that ended after the last tick
                 self._notify(ended, self._notifier)
-            older = opened.maker.replica.tally.older
-            if older:
-                self._reporter.say(
-                    f"{opened.name}: {older} of the outcomes {'was' if older == 1 else 'were'} made by other "
-                    f"code (--rerun-changed of tenuto run, or rerun_changed in the settings, evaluates such "
-                    f"candidates of a new search again)"
-                )
+            self._say_other_code(opened)
         return result
+
+    def _say_other_code(self, opened: OpenSearch) -> None:
+        older = opened.maker.replica.tally.older
+        if older:
+            self._reporter.say(
+                f"{opened.name}: {older} of the outcomes {'was' if older == 1 else 'were'} made by other "
+                f"code (--rerun-changed of tenuto run, or rerun_changed in the settings, evaluates such "
+                f"candidates of a new search again)"
+            )
+        if opened.is_continued_by_other_code:
+            self._reporter.say(
+                f"{opened.name}: its first outcomes were made by other code, and stay; a search of "
+                f"another name evaluates them again (--rerun-changed of tenuto run, or rerun_changed)"
+            )
 
     def _stop(self) -> None:
         self.scheduler.stop()

@@ -92,6 +92,7 @@ from tenuto.search.tables import (
     searches,
 )
 from tenuto.settings.search import SEARCH_FILE
+from tenuto.tasks.stored_values import changed_defaults
 
 S = EvolutionStatus
 LOG_ROWS = 20_000
@@ -147,8 +148,9 @@ class Store:
     def declare(self, name: str, definition: dict[str, Any], seed: int) -> SearchRow:
         """Makes or finds a search; raises `SearchDiffers` if it was declared otherwise."""
         row = self.open(name, definition, seed)
-        for key in _COMPARED:
-            place = difference(row.definition.get(key), definition.get(key), key)
+        places = [difference(row.definition.get(key), definition.get(key), key) for key in _COMPARED]
+        fixed = changed_defaults(row.definition.get("fixed") or {}, definition.get("fixed") or {})
+        for place in (*places, *map(str, fixed)):
             if place is not None:
                 folder, file = os.path.split(self.database.shown_url)
                 where = f" -w {shlex.quote(folder)}" if file == SEARCH_FILE else ""
@@ -159,6 +161,14 @@ class Store:
         if row.definition != definition:
             self.redefine(name, definition)
         return row
+
+    def first_params(self, name: str) -> str | None:
+        """The stored parameters of the first candidate that was evaluated; None without one."""
+        query = select(jobs.params).where(
+            jobs.search_id == name, jobs.told.is_not(None), jobs.failure.is_(None)
+        )
+        query = query.order_by(jobs.number).limit(1)
+        return self.database.read(lambda connection: connection.execute(query).scalar_one_or_none())
 
     def redefine(self, name: str, definition: dict[str, Any]) -> None:
         """Keeps a definition whose changes do not make another search of it."""
