@@ -86,7 +86,7 @@ def main(count, is_packed):
             for job_id, _ in made:
                 listed.append(JobLine(job_id, task_id, now))
             if is_packed:
-                packs.append(machine, layout.pack(task_id), [record for _, record in made], durable=False)
+                packs.append(machine, layout.pack(task_id), [record for _, record in made])
     listed.close()
     if is_packed:
         packs.keep_index(machine, layout.pack(task_id))

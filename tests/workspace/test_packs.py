@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.errors import NotRegularFile
+from tenuto.errors import DirectoryUnusable, NotRegularFile
+from tenuto.jobs.view import JobsView
+from tenuto.testing import FakeDisk, FakeHost
 from tenuto.workspace import packs
 from tenuto.workspace.job_directory import take_lock, unpacked
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.lines import seal
 from tenuto.workspace.machine import this_machine
-from tenuto.workspace.ports import FileKind, Machine
+from tenuto.workspace.ports import FileKind, FileStat, Machine
 
 
 def layout(tmp_path: Path) -> Layout:
@@ -233,3 +235,109 @@ def test_what_no_pack_should_have_stays_in_its_directory(tmp_path: Path, spoil, 
     said = packs.record_of(machine.files, job, 1)
     assert isinstance(said, str)
     assert why in said
+
+
+def test_jobs_are_found_where_a_copy_left_empty_directories_out(tmp_path: Path) -> None:
+    machine, place = this_machine(), layout(tmp_path)
+    (job,) = packed(machine, place, "ab12")
+    os.rmdir(place.task("mod.Task"))
+    os.rmdir(place.jobs)
+    view = JobsView(place, this_machine())
+    assert list(view.job_keys()) == [("mod.Task", "ab12")]
+    assert unpacked(machine, job)
+    assert Path(job.directory, "deep", "output").read_bytes() == b"ab12"
+
+
+@pytest.mark.parametrize(
+    "first_line", [b"x", b"tenuto pack 1", b"tenuto pack \n", b"\0" * 40, b"tenuto pack x1 y"]
+)
+def test_a_damaged_first_line_costs_no_job(tmp_path: Path, first_line: bytes) -> None:
+    machine, place = this_machine(), layout(tmp_path)
+    first, second = packed(machine, place, "ab12", "cd34")
+    pack = Path(place.pack("mod.Task"))
+    content = pack.read_bytes()
+    end = content.index(b"\n")
+    pack.write_bytes(first_line.ljust(end, b"?")[:end] + content[end:])
+    other = this_machine()
+    (third,) = packed(other, place, "ef56")
+    packs.keep_index(other, str(pack))
+    for files in (machine.files, other.files, this_machine().files):
+        for job in (first, second, third):
+            name = job.directory.rpartition("/")[2].encode()
+            assert files.read(f"{job.directory}/deep/output", 100) == name
+
+
+def test_a_pack_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+    machine, place = this_machine(), layout(tmp_path)
+    packed(machine, place, "ab12")
+    pack = Path(place.pack("mod.Task"))
+    later = pack.read_bytes().replace(b"tenuto pack 1 ", b"tenuto pack 2 ")
+    pack.write_bytes(later)
+    with pytest.raises(DirectoryUnusable, match="another version"):
+        packed(this_machine(), place, "cd34")
+    assert pack.read_bytes() == later
+
+
+class PackedDisk(FakeDisk):
+    """A disk in memory that loses what was not synced, and whose missing files may be in a pack."""
+
+    def stat(self, path: str) -> FileStat | None:
+        return super().stat(path) or ((found := packs.find(self, path)) and found[0].stat(found[1]))
+
+    def read(self, path: str, limit: int) -> bytes:
+        try:
+            return super().read(path, limit)
+        except FileNotFoundError:
+            if (found := packs.find(self, path)) is None:
+                raise
+            return found[0].read(path, found[1], limit)
+
+    def list(self, path: str) -> list[str]:
+        here = FakeDisk.stat(self, path) is not None
+        if not here and packs.find(self, path) is None:
+            raise FileNotFoundError(path)
+        return sorted({*(super().list(path) if here else ()), *packs.names(self, path)})
+
+
+def test_a_power_loss_undoes_nothing_that_was_done_since_a_job_was_put_back() -> None:
+    disk = PackedDisk()
+    host = FakeHost(seed=1, disk=disk)
+    machine, place = host.machine(), Layout("/ws")
+    job = place.job("mod.Task", "ab12")
+    disk.make_directory(job.directory)
+    disk.write(job.done, b"of the first attempt")
+    record = packs.record_of(disk, job, 1)
+    assert isinstance(record, bytes)
+    packs.append(machine, place.pack("mod.Task"), [record])
+    disk.remove_tree(job.directory)
+    lock = take_lock(machine, job)
+    assert lock is not None
+    disk.replace(job.done, b"of the second attempt", durable=True)
+    lock.close()
+    disk.power_loss()
+    lock = take_lock(machine, job)
+    assert lock is not None
+    assert disk.read(job.done, 100) == b"of the second attempt"
+
+
+def test_a_job_that_was_moved_to_a_new_name_is_packed(tmp_path: Path) -> None:
+    machine, place = this_machine(), layout(tmp_path)
+    job = made(place, "ab12")
+    Path(job.directory, "Former.done").write_bytes(b"marker")
+    os.link(f"{job.directory}/Former.done", job.done)
+    record = packs.record_of(machine.files, job, 1)
+    assert isinstance(record, bytes)
+    packs.append(machine, place.pack("mod.Task"), [record])
+    machine.files.remove_tree(job.directory)
+    assert unpacked(machine, job)
+    for marker in (job.done, f"{job.directory}/Former.done"):
+        assert Path(marker).read_bytes() == b"marker"
+
+
+def test_what_a_killed_packer_half_wrote_goes(tmp_path: Path) -> None:
+    machine, place = this_machine(), layout(tmp_path)
+    packed(machine, place, "ab12")
+    left = Path(place.packs, "mod.Task.pack.4194305-anew.tenuto-tmp")
+    left.write_bytes(b"half")
+    packs.keep_index(machine, place.pack("mod.Task"))
+    assert not left.exists()

@@ -291,9 +291,13 @@ class WorkspaceView(RunsView, JobsView):
     def jobs(self, run: RunView) -> list[Row]:
         """The jobs of a run, in the order they were submitted."""
         lines = self.lines(run)
-        seen = {line.job_id: self.look(JobKey(line.task_id, line.job_id)) for line in lines}
+        seen = {line.job_id: self._brief(line) for line in lines}
         standing = self.standings(lines, seen, run)
         return [self.listed_row(line, standing[line.job_id], run) for line in lines]
+
+    def _brief(self, line: JobLine) -> Sight:
+        """What the directory of a job shows, without its marker, which takes more room than all of a row."""
+        return self.look(JobKey(line.task_id, line.job_id))._replace(marker=None)
 
     def newest_jobs(self, most: int) -> tuple[list[Row], int] | None:
         """Of the last run of each experiment the jobs submitted last, `most` of each run, and how many all
@@ -347,7 +351,7 @@ class WorkspaceView(RunsView, JobsView):
 
         def look(line: JobLine) -> Sight:
             if line.job_id not in seen:
-                seen[line.job_id] = self.look(JobKey(line.task_id, line.job_id))
+                seen[line.job_id] = self._brief(line)
             return seen[line.job_id]
 
         if len(wanted) <= _FEW:

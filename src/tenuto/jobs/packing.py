@@ -43,7 +43,9 @@ def pack(
     touched: set[str] = set()
     while batch := list(islice(remaining, _AT_ONCE)):
         with contextlib.ExitStack() as held:
-            locks = {key: lock_job(view, key, held, give_up) if really else None for key in batch}
+            locks = {
+                key: lock_job(view, key, held, give_up, packs_it=True) if really else None for key in batch
+            }
             reasons = used({key: None if isinstance(lock, JobActed) else lock for key, lock in locks.items()})
             records: dict[str, dict[JobKey, bytes]] = {}
             for key, lock in locks.items():

@@ -142,13 +142,22 @@ def remove(
 
 
 def lock_job(
-    view: JobsView, key: JobKey, held: contextlib.ExitStack, give_up: float, *, unpacks: bool = False
+    view: JobsView,
+    key: JobKey,
+    held: contextlib.ExitStack,
+    give_up: float,
+    *,
+    unpacks: bool = False,
+    packs_it: bool = False,
 ) -> LockHandle | JobActed:
-    """The lock of a job that is there, for as long as it is `held`; or why it cannot be had."""
+    """The lock of a job that is there, for as long as it is `held`; or why it cannot be had.
+
+    A packed job is put back if the caller `unpacks`; no directory is made for a caller that packs it.
+    """
     machine, paths = view.machine, view.layout.job(*key)
 
     def taken() -> LockHandle | None:
-        if unpacks or packs.is_packed(machine.files, paths.directory):
+        if not packs_it and (unpacks or packs.is_packed(machine.files, paths.directory)):
             return job_directory.take_lock(machine, paths, unpacks=unpacks)
         return machine.locks.try_lock(paths.lock)
 
@@ -157,8 +166,11 @@ def lock_job(
             return JobActed(key, ActedAs.GONE, "it has no directory")
         while (lock := taken()) is None and machine.clock.monotonic() < give_up:
             time.sleep(_LOOK_AGAIN_S)
+    except FileNotFoundError:
+        is_packed = packs.is_packed(machine.files, paths.directory)
+        return JobActed(key, ActedAs.GONE, "it is packed already" if is_packed else "it has no directory")
     except (OSError, TenutoError) as error:
-        return impossible(key, error)
+        return impossible(key, error, "packed" if packs_it else "deleted")
     if lock is None:
         return JobActed(key, ActedAs.IN_USE, "it is locked: it runs, or is about to")
     held.callback(lock.close)

@@ -163,6 +163,8 @@ class Getter:
     def follow(self, row: JobRow, *, taken_over: bool = False) -> None:
         """Sees an active job through; one that was taken over may already be at its node."""
         if row.id in self._tasks:
+            if row.terminate_at is not None:
+                self.terminate(row.id)
             return
         follower = _Follower(row)
         follower.may_be_there = taken_over

@@ -282,7 +282,7 @@ def _open(path: str) -> int:
 
 def _may_be_packed(path: str) -> bool:
     """Whether the task of a path has a pack: one look, for files that are missing."""
-    return "/jobs/" in path and any(os.path.lexists(place) for place, _, _ in pack_places(path))
+    return "/jobs" in path and any(os.path.lexists(place) for place, _, _ in pack_places(path))
 
 
 def _look_inside(path: str) -> os.stat_result | None:

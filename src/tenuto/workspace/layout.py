@@ -390,7 +390,12 @@ class Layout:
 
 
 def pack_places(path: str) -> Iterator[tuple[str, str, str]]:
-    """The packs that a path may lead into: each with the id of the job, and the rest of the path."""
+    """The packs that a path may lead into: each with the id of the job, and the rest of the path.
+
+    Of the directory of all jobs, where they lie.
+    """
+    if path.endswith("/jobs"):
+        yield f"{path[: -len('/jobs')]}/.packs", "", ""
     at = path.find("/jobs/")
     while at >= 0:
         task, _, rest = path[at + 6 :].partition("/")

@@ -11,12 +11,14 @@ import struct
 import threading
 import zlib
 from binascii import crc32
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from tenuto.errors import DirectoryUnusable, FileTooLarge, NotRegularFile
+from tenuto.workspace import trash
 from tenuto.workspace.layout import JobPaths, name_of_directory, pack_places, script_name
 from tenuto.workspace.lines import seal, unseal
 from tenuto.workspace.ports import FileKind, Files, FileStat, LockHandle, Machine, is_temporary
@@ -28,7 +30,8 @@ MOST_ENTRIES = 1000
 """So does one with more than this in all."""
 _WINDOW = 16 << 20
 """More than the longest record, of which one window has all."""
-_HEAD = b"tenuto pack 1 "
+_NAME = b"tenuto pack "
+_HEAD = _NAME + b"1 "
 _BEGINS = b'\n{"job":"'
 _INDEX_VERSION = 1
 _INDEX_LIMIT = 1 << 32
@@ -37,6 +40,7 @@ _TAIL = 1000
 """So many records, or a tenth, are read at each start before the index is written anew."""
 _KEPT_BYTES = 8 << 20
 """Of the records read last, as they lie in the file: a script looks at 256 jobs before the loop does."""
+_BLOCK = 1 << 18
 _PATIENCE_S = 60.0
 _LOOK_AGAIN_S = 0.01
 _KINDS = {"f": FileKind.FILE, "d": FileKind.DIRECTORY, "l": FileKind.LINK}
@@ -63,6 +67,8 @@ class PackedJob:
         self._stamp = stamp
         self._content = content
         """Of all files, compressed."""
+        self.plain: bytes | None = None
+        """The same, while it is the job that was read last."""
 
     def stat(self, name: str) -> FileStat | None:
         """As of the disk; "" is the directory of the job."""
@@ -81,7 +87,10 @@ class PackedJob:
             raise NotRegularFile(f"{path} is a {_KINDS[found.kind].value}, not a file")
         if found.size > limit:
             raise FileTooLarge(f"{path} has {found.size} bytes, at most {limit} are expected there")
-        return zlib.decompress(self._content)[found.start : found.start + found.size]
+        plain = self.plain
+        if plain is None:
+            plain = zlib.decompress(self._content)
+        return plain[found.start : found.start + found.size]
 
     def names(self, name: str) -> list[str]:
         """The files of a directory of it."""
@@ -113,6 +122,9 @@ class Pack:
         self._read: OrderedDict[tuple[bytes, str, Spot], PackedJob] = OrderedDict()
         """The records read last."""
         self._read_bytes = 0
+        self._last: PackedJob | None = None
+        self._block = b"", -1, b""
+        """A part of the file that was read last: of which pack, where it begins, and the part."""
         self._forget()
 
     def _forget(self) -> None:
@@ -134,8 +146,8 @@ class Pack:
                 head = self._files.read_range(self.path, 0, 64).partition(b"\n")[0] + b"\n"
                 if head != self.nonce or found.size < self.end:
                     self._forget()
-                    if head.startswith(_HEAD):
-                        self.nonce, self.end = head, len(head)
+                    if found.size and not _is_of_other_version(head):  # a damaged line costs no record
+                        self.nonce = head
                         self._load(found.size)
                 if self.nonce:
                     self._scan()
@@ -149,7 +161,7 @@ class Pack:
             return
         said = unseal(head + b"\n") or {}
         if (
-            (said.get("version"), said.get("pack")) == (_INDEX_VERSION, self.nonce.decode())
+            (said.get("version"), said.get("pack")) == (_INDEX_VERSION, self.nonce.decode("latin-1"))
             and said["end"] <= size
             and said["crc"] == crc32(body)
         ):
@@ -168,17 +180,12 @@ class Pack:
         name = job.encode().ljust(self._width)
         if len(name) != self._width or not self._width:
             return None
-        step = self._width + _SPOT.size
-        low, high = 0, len(self._index) // step
-        while low < high:
-            middle = (low + high) // 2
-            if self._index[middle * step : middle * step + self._width] < name:
-                low = middle + 1
-            else:
-                high = middle
-        if self._index[low * step : low * step + self._width] != name:
+        index, width, step = self._index, self._width, self._width + _SPOT.size
+        starts = range(0, len(index), step)
+        place = bisect_left(starts, name, key=lambda at: index[at : at + width])
+        if place == len(starts) or index[starts[place] : starts[place] + width] != name:
             return None
-        return Spot(*_SPOT.unpack_from(self._index, low * step + self._width))
+        return Spot(*_SPOT.unpack_from(index, starts[place] + width))
 
     def jobs(self) -> dict[str, Spot]:
         """All that are here."""
@@ -209,13 +216,25 @@ class Pack:
         key = self.nonce, job, spot
         found = self._read.get(key)
         if found is None:
-            found = _read_job(self._files, self.path, job, spot)
+            found = _read_job(self._data(spot), self.path, job, spot)
             with self._lock:
+                if self._last is not None:
+                    self._last.plain = None
+                self._last = found
                 self._read_bytes += spot.length * (key not in self._read)
                 self._read[key] = found
                 while self._read_bytes > _KEPT_BYTES:
                     self._read_bytes -= self._read.popitem(last=False)[0][2].length
         return found
+
+    def _data(self, spot: Spot) -> bytes:
+        """A record; beside it what lies near is read, since jobs are listed in about the order of a pack."""
+        nonce, begin, block = self._block
+        if nonce != self.nonce or not begin <= spot.start <= begin + len(block) - spot.length:
+            begin = spot.start - spot.start % _BLOCK
+            block = self._files.read_range(self.path, begin, _BLOCK + spot.length)
+            self._block = self.nonce, begin, block
+        return block[spot.start - begin : spot.start - begin + spot.length]
 
     def keep_index(self, *, anyway: bool = False) -> None:
         """Write the index, if that spares the next process much; by the holder of the pack's lock."""
@@ -224,7 +243,7 @@ class Pack:
         jobs = self.jobs()
         width = max((len(job.encode()) for job in jobs), default=0)
         body = b"".join(job.encode().ljust(width) + _SPOT.pack(*jobs[job]) for job in sorted(jobs))
-        head = {"version": _INDEX_VERSION, "pack": self.nonce.decode(), "end": self.end}
+        head = {"version": _INDEX_VERSION, "pack": self.nonce.decode("latin-1"), "end": self.end}
         line = seal({**head, "width": width, "crc": crc32(body)})
         with contextlib.suppress(OSError):  # it is never needed
             self._files.replace(_index_of(self.path), line + body, durable=False)
@@ -269,24 +288,23 @@ def _whole(data: bytes, at: int, offset: int) -> _Record | None:
     return _Record(said["job"], Spot(offset + at, stop - at), offset + stop + 1)
 
 
-def _read_job(files: Files, path: str, job: str, spot: Spot) -> PackedJob:
-    """The job whose record lies there; a damaged record gives an unreadable marker."""
-    data = files.read_range(path, spot.start, spot.length)
+def _read_job(data: bytes, path: str, job: str, spot: Spot) -> PackedJob:
+    """The job that a record has; a damaged record gives an unreadable marker."""
     end = data.find(b"\n") + 1
     said = unseal(data[:end]) if end else None
     if said is not None and said.get("job") == job and crc32(data[end:]) == said.get("crc"):
         with contextlib.suppress(zlib.error, ValueError, TypeError, KeyError):
             stamp = said["crc"], said["at"]
             entries = _entries(said["entries"])
-            if len(zlib.decompress(data[end:])) == sum(
-                one.size for one in entries.values() if one.kind == "f"
-            ):
-                return PackedJob(entries, stamp, data[end:])
+            plain = zlib.decompress(data[end:])
+            if len(plain) == sum(one.size for one in entries.values() if one.kind == "f"):
+                found = PackedJob(entries, stamp, data[end:])
+                found.plain = plain
+                return found
     task = path.rpartition("/")[2].removesuffix(".pack")
     problem = f"{path} is damaged at byte {spot.start}".encode()
     marker = f"{script_name(name_of_directory(task) or task)}.done"
-    found = PackedFile("f", 0o600, 0, len(problem))
-    entries = {"": PackedFile("d", 0o700, 0, 0), marker: found}
+    entries = {"": PackedFile("d", 0o700, 0, 0), marker: PackedFile("f", 0o600, 0, len(problem))}
     return PackedJob(entries, (spot.start, 0), zlib.compress(problem))
 
 
@@ -320,11 +338,14 @@ def pack_at(files: Files, path: str) -> Pack:
 def find(files: Files, path: str) -> tuple[PackedJob, str] | None:
     """The packed job that a path leads into, and the rest of the path; None if no pack has it."""
     for place, job, name in pack_places(path):
-        if job and files.stat(place) is not None:
-            found = pack_at(files, place).job(job)
-            if found is not None:
-                return found, name
+        found = pack_at(files, place).job(job) if job else _FOLDER if files.stat(place) else None
+        if found is not None:
+            return found, name
     return None
+
+
+_FOLDER = PackedJob({"": PackedFile("d", 0o700, 0, 0)}, (0, 0), b"")
+"""The directory of tasks or jobs, where a copy of the workspace left empty ones out."""
 
 
 def names(files: Files, path: str) -> list[str]:
@@ -332,6 +353,8 @@ def names(files: Files, path: str) -> list[str]:
     for place, job, name in pack_places(path):
         if files.stat(place) is None:
             continue
+        if not place.endswith(".pack"):
+            return [one.removesuffix(".pack") for one in files.list(place) if one.endswith(".pack")]
         if not job:
             return pack_at(files, place).names()
         found = pack_at(files, place).job(job)
@@ -345,6 +368,7 @@ def names(files: Files, path: str) -> list[str]:
 
 
 def is_packed(files: Files, directory: str) -> bool:
+    """Whether a pack has the job of a directory."""
     return find(files, directory) is not None
 
 
@@ -355,6 +379,7 @@ def record_of(files: Files, paths: JobPaths, now: int) -> bytes | str:
     left = MOST_BYTES
     pending = [""]
     own = {path.rpartition("/")[2] for path in (paths.lock, paths.reserve)}
+    marker = files.stat(paths.done)
     while pending:
         folder = pending.pop(0)
         for entry in files.list(f"{paths.directory}/{folder}".rstrip("/")):
@@ -366,7 +391,8 @@ def record_of(files: Files, paths: JobPaths, now: int) -> bytes | str:
                 continue
             modified, target, size = 0, "", 0
             if found.kind is FileKind.FILE:
-                if found.names > 1:
+                # The marker of a job that was moved to a new name has the former one, too.
+                if found.names > 1 and not (marker and found.inode == marker.inode):
                     return f"{name} has a further name, a hard link"
                 if found.size > LARGEST_FILE:
                     return f"{name} has more than {LARGEST_FILE >> 20} MB"
@@ -393,15 +419,25 @@ def record_of(files: Files, paths: JobPaths, now: int) -> bytes | str:
         return f"its files cannot be listed: {error}"
 
 
-def append(machine: Machine, path: str, records: Iterable[bytes], *, durable: bool = True) -> None:
-    """Add records to a pack, and have them on the disk on return if `durable`."""
+def _is_of_other_version(head: bytes) -> bool:
+    version = head.removeprefix(_NAME).partition(b" ")[0]
+    return head.startswith(_NAME) and version.isdigit() and version != b"1"
+
+
+def append(machine: Machine, path: str, records: Iterable[bytes]) -> None:
+    """Add records to a pack, and have them on the disk on return."""
     files = machine.files
     with contextlib.closing(_locked(machine, path)):
         pack = pack_at(files, path)
         pack.refresh()
         found = files.stat(path)
         data = b"".join(records)
-        if found is None or not pack.nonce:  # else the file there is not ours, or torn at its first line
+        size = 0 if found is None else found.size
+        if size and not pack.nonce:
+            raise DirectoryUnusable(
+                f"{path} is of another version of Tenuto: use that one to pack these jobs"
+            )
+        if not pack.nonce:
             head = _HEAD + machine.randomness.nonce().encode() + b"\n"
             files.replace(path, head + data, durable=True)
             files.sync_directory(path.rpartition("/")[0].rpartition("/")[0])
@@ -409,9 +445,8 @@ def append(machine: Machine, path: str, records: Iterable[bytes], *, durable: bo
             file = files.open_append(path)
             try:
                 # A record that lacks its last byte must not become whole: its job may have changed since.
-                file.append(b"?\n" * (pack.end != found.size) + data)
-                if durable:
-                    file.sync()
+                file.append(b"?\n" * (pack.end != size) + data)
+                file.sync()
             finally:
                 file.close()
         pack.refresh()
@@ -423,6 +458,7 @@ def keep_index(machine: Machine, path: str) -> None:
     files = machine.files
     with contextlib.closing(_locked(machine, path)):
         pack = pack_at(files, path)
+        trash.clear_forsaken(machine, path.rpartition("/")[0])
         jobs = pack.jobs()
         live = sum(spot.length + 1 for spot in jobs.values())
         if pack.end > 2 * (live + (1 << 16)):
@@ -456,11 +492,11 @@ def _in_vain(job: str) -> bytes:
     return seal({"job": job, "bytes": 1, "crc": crc32(b"?"), "at": 0, "entries": []}) + b"?\n"
 
 
-def forget_job(machine: Machine, paths: JobPaths, *, durable: bool = True) -> None:
+def forget_job(machine: Machine, paths: JobPaths) -> None:
     """Have a job no longer be in its pack, if it is: by the holder of its lock."""
     for place, job, _ in pack_places(paths.directory):
         if machine.files.stat(place) is not None and pack_at(machine.files, place).find(job) is not None:
-            append(machine, place, [seal({"job": job, "gone": True})], durable=durable)
+            append(machine, place, [seal({"job": job, "gone": True})])
 
 
 def unpack(machine: Machine, paths: JobPaths) -> None:
@@ -487,7 +523,7 @@ def unpack(machine: Machine, paths: JobPaths) -> None:
             files.dress(f"{paths.directory}/{name}", entry.mode, None)
     files.sync_tree(paths.directory, lambda name: False)
     files.sync_directory(paths.directory.rpartition("/")[0])
-    forget_job(machine, paths, durable=False)
+    forget_job(machine, paths)  # for good: after a power loss the pack would undo what was changed since
 
 
 def _index_of(path: str) -> str:
