@@ -37,8 +37,8 @@ _USERS = Prepared(
     """
     )
 )
-"""The users with queued jobs and their last turns, and of those who had none the oldest job: no two others
-have the same turn. By a loose index scan: its cost grows with the users, not with the jobs.
+"""The users with queued jobs and their last turns, and the oldest job of each user without a turn: no two
+turns are the same. By a loose index scan: its cost grows with the users, not with the jobs.
 """
 
 _OF_SERVICE: BindParameter[str] = bindparam("of_service")
