@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -320,3 +321,18 @@ def test_options_that_do_not_go_together_are_refused(place: Place, options: tupl
     refused = run(tenuto("clean", *options, "--yes", "-w", "ws"), place.directory)
     assert refused.returncode == 2
     assert "--pack" in refused.stderr
+
+
+def test_the_task_of_a_packed_job_is_had_with_its_files(place: Place) -> None:
+    started(place, SWEEP.replace("FACTOR", "3"))
+    assert packed(place).returncode == 0
+    jobs = asked(place, "jobs", "--all")
+    score = next(one for one in jobs if one["task"].endswith("Score"))
+    body = f"""
+score = from_task_dir({str(place.workspace)!r} + "/jobs/{score["task"]}/{score["id"]}", as_instance=True)
+print(score.model.file.read_text())
+"""
+    assert started(place, body).startswith("weights ")
+    assert len(on_disk(place)) == 2
+    shutil.rmtree(place.workspace / "jobs")  # a copy may lack directories that were empty
+    assert len(asked(place, "jobs", "--all")) == 2

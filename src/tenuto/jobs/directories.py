@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from tenuto.errors import TenutoError
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.source import ActedAs
-from tenuto.workspace.layout import JobPaths, Layout, is_job_id, name_of_directory
+from tenuto.tasks.arguments import guarded
+from tenuto.tasks.stored_configs import read_stored, read_task
+from tenuto.workspace import job_directory, packs
+from tenuto.workspace.layout import JobPaths, Layout, is_job_id, name_of_directory, script_name
 from tenuto.workspace.lines import read_lines, seal
+from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import FileKind, Files, FileStat
 
 
@@ -149,6 +157,35 @@ def directory_size(files: Files, path: str) -> int:
             elif found is not None:
                 size += found.size
     return size
+
+
+# -- the task of a job's directory ---------------------------------------------------------------------
+
+
+@guarded
+def from_task_dir(directory: Path | str, *, as_instance: bool = False) -> Any:
+    """The task whose job has this directory, with the tasks it depends on; live with `as_instance`.
+
+    Jobs that were packed are put back first, since a task may open their files. Raises as `load`.
+    """
+    machine = this_machine()
+
+    def read(file: str) -> bytes:
+        folder = os.path.dirname(file)
+        paths = JobPaths(folder, _script_name(folder))
+        with suppress(OSError, TenutoError):  # a workspace that cannot be written to is read as it is
+            if packs.is_packed(machine.files, folder):
+                job_directory.unpacked(machine, paths)
+                if not os.path.lexists(file):
+                    return machine.files.read(file, packs.LARGEST_FILE)
+        return read_stored(file)
+
+    return read_task(os.fspath(directory), read, as_instance=as_instance)
+
+
+def _script_name(folder: str) -> str:
+    task = folder.rpartition("/")[0].rpartition("/")[2]
+    return script_name(name_of_directory(task) or task)
 
 
 # -- the files of a job's directory ----------------------------------------------------------------------
