@@ -336,3 +336,58 @@ print(score.model.file.read_text())
     assert len(on_disk(place)) == 2
     shutil.rmtree(place.workspace / "jobs")  # a copy may lack directories that were empty
     assert len(asked(place, "jobs", "--all")) == 2
+
+
+FLAKY = """
+class Flaky(Task):
+    score: Param[Score]
+    def execute(self):
+        if not (HERE / "good").exists(): raise ValueError("not yet")
+        return self.score.model.file.read_text()
+"""
+
+
+def test_what_a_retried_job_depends_on_is_put_back(place: Place) -> None:
+    body = """
+with experiment(HERE / "ws", "flaky"):
+    Flaky.C(score=Score.C(model=Model.C(seed=1).submit(), factor=3).submit()).submit()
+"""
+    assert run(python(place.script(body, tasks=MORE + FLAKY)), place.directory).returncode == 1
+    assert packed(place).returncode == 0
+    (place.directory / "good").touch()
+    again = run(tenuto("retry", "--failed", "-w", "ws"), place.directory)
+    assert again.returncode == 0, again.stderr
+    assert len(on_disk(place)) == 3
+
+
+def test_the_job_whose_output_an_evaluation_uses_is_put_back(place: Place) -> None:
+    tasks = """
+class Checkpoint(Config):
+    step: Param[int]
+    train: Param["Train"]
+
+class Train(Task):
+    size: Param[int]
+    def saved(self, dep, step): return dep(Checkpoint.C(step=step, train=self))
+    def execute(self):
+        Path("weights").write_text("w")
+        self.register_task_output(self.saved, 1)
+
+class Look(Task):
+    checkpoint: Param[Checkpoint]
+    factor: Param[int]
+    def execute(self):
+        train = HERE / "ws/jobs/script.Train"
+        return [(one / "weights").read_text() for one in train.iterdir()] + [self.checkpoint.train.size]
+"""
+    body = """
+with experiment(HERE / "ws", "train"):
+    train, looks = Train.C(size=1), []
+    train.watch_output(train.saved, lambda one: looks.append(Look.C(checkpoint=one, factor=FACTOR).submit()))
+    train.submit()
+print([look.job.result() for look in looks])
+"""
+    for factor in "12":
+        done = run(python(place.script(body.replace("FACTOR", factor), tasks=MORE + tasks)), place.directory)
+        assert done.stdout == "[['w', 1]]\n", done.stderr
+        assert packed(place).returncode == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from tenuto.jobs.source import ActedAs
 from tenuto.tasks.arguments import guarded
 from tenuto.tasks.stored_configs import read_stored, read_task
 from tenuto.workspace import job_directory, packs
-from tenuto.workspace.layout import JobPaths, Layout, is_job_id, name_of_directory, script_name
+from tenuto.workspace.layout import JobPaths, Layout, is_job_id, job_at, name_of_directory
 from tenuto.workspace.lines import read_lines, seal
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import FileKind, Files, FileStat
@@ -171,21 +170,13 @@ def from_task_dir(directory: Path | str, *, as_instance: bool = False) -> Any:
     machine = this_machine()
 
     def read(file: str) -> bytes:
-        folder = os.path.dirname(file)
-        paths = JobPaths(folder, _script_name(folder))
-        with suppress(OSError, TenutoError):  # a workspace that cannot be written to is read as it is
-            if packs.is_packed(machine.files, folder):
-                job_directory.unpacked(machine, paths)
-                if not os.path.lexists(file):
-                    return machine.files.read(file, packs.LARGEST_FILE)
+        try:
+            job_directory.unpacked(machine, job_at(os.path.dirname(file)))
+        except (OSError, TenutoError):  # a workspace that cannot be written to is read as it is
+            return machine.files.read(file, packs.LARGEST_FILE)
         return read_stored(file)
 
     return read_task(os.fspath(directory), read, as_instance=as_instance)
-
-
-def _script_name(folder: str) -> str:
-    task = folder.rpartition("/")[0].rpartition("/")[2]
-    return script_name(name_of_directory(task) or task)
 
 
 # -- the files of a job's directory ----------------------------------------------------------------------

@@ -441,6 +441,16 @@ class _Filling:
         return _Filling, (self.directory, self.renewed, self.filled)
 
 
+def upstream_files(content: bytes, directory: str) -> list[str]:
+    """The files of the tasks that the parameters of a job name; none for what is no document of ours."""
+    file = f"{directory}/{PARAMS_FILE}"
+    try:
+        objects = loads(content, file)["objects"] if b'"upstream"' in content else ()
+        return [_upstream_file(file, one["upstream"]) for one in objects if "upstream" in one]
+    except SerializationError:
+        return []
+
+
 def _upstream_file(file: str, relative: Any) -> str:
     if not isinstance(relative, str):
         raise MalformedFile(f"{file} names an upstream task by {relative!r}")
