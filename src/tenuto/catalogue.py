@@ -47,6 +47,7 @@ else:
 PATIENCE_S = 5.0
 """How long a reader waits for a database that does not answer."""
 _SHOWN = 8
+_OF_GROUPS = frozenset({Action.PAUSE, Action.RESUME})
 
 
 @guarded
@@ -309,12 +310,18 @@ class Catalogue:
     def act(
         self, action: Action | str, rows: Sequence[Row | str], *, dry_run: bool = False, by: str = "a script"
     ) -> list[Acted]:
-        """Stops, retries or removes jobs, and says what became of each.
+        """Stops, retries or removes jobs, or pauses or resumes groups, and says what became of each.
 
-        `action`: ``kill``, ``retry`` or ``clean``. `rows`: jobs, as rows or by name. `dry_run`: only says
-        what would happen. `by`: the person that is noted.
+        `action`: ``kill``, ``retry`` or ``clean``, and `rows`: jobs, as rows or by name; or ``pause`` or
+        ``resume``, and the names of groups. `dry_run`: only says what would happen to jobs. `by`: the person
+        that is noted.
         """
         action = _action(action)
+        if action in _OF_GROUPS:
+            if dry_run:
+                raise BadQuestion(f"{action.value} has no dry run")
+            groups = [one.name if isinstance(one, Row) else one for one in rows]
+            return [self.steer(action, self.group(one), by=by) for one in groups]
         targets: dict[str, list[Target]] = {}
         for one in rows:
             row = one if isinstance(one, Row) else self.row(one)
@@ -331,7 +338,10 @@ class Catalogue:
         `action`: ``pause`` or ``resume``. `group`: as `group` and `groups` give it. `by`: the person that is
         noted.
         """
-        (acted,) = self.source(group.group).act(_action(action), [Target(group.group)], dry_run=False, by=by)
+        action = _action(action)
+        if action not in _OF_GROUPS:
+            raise BadQuestion(f"{action.value} is for jobs: give their rows to act()")
+        (acted,) = self.source(group.group).act(action, [Target(group.group)], dry_run=False, by=by)
         return acted
 
     # Where a question goes

@@ -322,7 +322,7 @@ class Remote:
     def fetch_file(self, name: str, path: str | os.PathLike[str]) -> Path:
         """Fetches one file of an ended job: `name` as in its ZIP, to the file `path`; returns that."""
         target = Path(path)
-        part = target.with_name(f".{target.name}.part")
+        part = target.with_name(f".tenuto-{secrets.token_hex(8)}.part")
 
         def once() -> None:
             with self._client._asked("GET", f"/jobs/{self.id}/files/{quote(name)}") as answer:
@@ -631,7 +631,7 @@ def _unpack(packed: Path, directory: Path) -> None:
             places = [_place(directory, entry.filename) for entry in entries]
             for entry, place in zip(entries, places, strict=True):
                 place.parent.mkdir(parents=True, exist_ok=True)
-                part = place.with_name(f".{place.name[:200]}.part")
+                part = place.with_name(packed.stem)  # has the digest: no file of the result is called so
                 try:
                     with archive.open(entry) as source, _new(part) as target:
                         shutil.copyfileobj(source, target, PIECE)

@@ -22,9 +22,10 @@ VAGUE = re.compile(
 )
 """What no room of the house says either."""
 HOUSE = re.compile(
-    r"\b(thrice|go(?:es)? on|mend(?:s|ed)?|doors?|faces?|strays|playhead|unless told)\b", re.IGNORECASE
+    r"\b(thrice|go(?:es)? on|mend(?:s|ed)?|doors?|faces?|strays|playhead|unless told|wish(?:es)?)\b",
+    re.IGNORECASE,
 )
-"""Words that are read twice; the plain ones: three times, continue, fix, kind, page, terminal."""
+"""Words that are read twice; the plain ones: three times, continue, fix, kind, page, terminal, request."""
 NAMELESS = re.compile(
     r"\b(whoever|somebody|someone|anybody|anyone|everybody|everyone|(?<!person )(?<!user )who)\b"
     r"|^(it|nobody) |^what (is|was|has|had|can|cannot|may|must|came|comes|changes|ended|failed|fails|left"

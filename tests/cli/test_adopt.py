@@ -17,7 +17,7 @@ from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Dict, List, Optional
 from experimaestro import Config, Constant, LightweightTask, Meta, Param, PathGenerator, Task, field
-from experimaestro import deprecate, param_group, partial, setmeta
+from experimaestro import ResumableTask, deprecate, param_group, partial, setmeta
 
 class Colour(Enum):
     RED = "r"
@@ -141,6 +141,29 @@ class Former(New):
     def execute(self):
         pass
 
+class Step(Config):
+    number: Param[int]
+
+class Validation(Config):
+    every: Param[int]
+
+    def saved(self, dep, *, number):
+        return dep(Step.C(number=number))
+
+class Epochs(ResumableTask):
+    # hands outputs to its watchers while it runs
+    validation: Param[Validation]
+
+    def execute(self):
+        for number in range(2):
+            self.validation.register_task_output(self.validation.saved, number=number)
+
+class Judge(Task):
+    step: Param[Step]
+
+    def execute(self):
+        pass
+
 class Bad(Task):
     x: Param[int]
 
@@ -153,7 +176,7 @@ class AfterBad(Task):
     def execute(self):
         pass
 """
-JOBS = 14
+JOBS = 17
 """That script's jobs which end well."""
 SCRIPT = """
 import sys
@@ -162,7 +185,7 @@ from experimaestro import experiment
 from experimaestro import setmeta
 from pathlib import Path
 from project import AfterBad, Bad, Data, Evaluate, Level, Model, Quiet, Train, Warm
-from project import Former, Learn, Network, Read, Shared, Split, Use
+from project import Epochs, Former, Judge, Learn, Network, Read, Shared, Split, Use, Validation
 if __name__ == "__main__":
     try:
         with experiment(sys.argv[1], "sweep") as xp:
@@ -179,6 +202,9 @@ if __name__ == "__main__":
             for many in (1, 2):
                 Shared.C(n=1, many=many).submit()
             Former.C(n=1).submit()
+            epochs = Epochs.C(validation=Validation.C(every=1))
+            epochs.watch_output(epochs.validation.saved, lambda step: Judge.C(step=step).submit())
+            epochs.submit()
             {bad}
     except BaseException as error:
         print("ended", type(error).__name__, error)
@@ -237,8 +263,9 @@ def test_a_workspace_that_the_real_package_wrote_is_taken_over_and_reused(tmp_pa
     assert [job["job"] for job in taken["jobs"]] == [job["job"] for job in planned["jobs"]]
     assert contents(tmp_path / "old") == before, "the old workspace was changed"
 
-    again = adopt(tmp_path, "old", "-w", "new")[1]
-    assert {job["reason"] for job in again["jobs"] if job["job"]} == {"there already"}
+    for more in ((), ("--dry-run",)):
+        again = adopt(tmp_path, "old", "-w", "new", *more)[1]
+        assert {job["reason"] for job in again["jobs"] if job["job"]} == {"there already"}
 
     install = "import tenuto.compat.experimaestro; tenuto.compat.experimaestro.install()"
     (tmp_path / "ours.py").write_text(SCRIPT.format(first=install, bad="print(xp.results())"))
@@ -421,6 +448,44 @@ def test_a_job_with_damaged_parameters_says_what_is_missing(tmp_path: Path) -> N
     assert whole.is_file()
 
 
+def test_what_a_module_prints_is_no_part_of_the_answer(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text(f"print('loading')\n{SMALL}")
+    old_workspace(tmp_path / "old", ("Job", {"x": 1}))
+    assert adopt(tmp_path, "old", "-w", "new")[0] == 0
+
+
+def test_a_module_that_ends_the_program_keeps_only_its_own_jobs_back(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text(SMALL)
+    (tmp_path / "other.py").write_text(f"raise SystemExit(2)\n{SMALL}")
+    old = old_workspace(tmp_path / "old", ("Job", {"x": 1}), ("Job", {"x": 2}))
+    path = next(old.rglob("params.json"))
+    path.write_text(path.read_text().replace('"module": "project"', '"module": "other"'))
+    code, said = adopt(tmp_path, "old", "-w", "new")
+    assert (code, [job["reason"] for job in said["jobs"] if job["job"]]) == (1, [None])
+    (left,) = (job["reason"] for job in said["jobs"] if not job["job"])
+    assert left == "its module ends the program when it is imported: SystemExit(2)"
+
+
+def test_a_job_says_where_it_came_from_and_nothing_of_where_it_did_not_run(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text(SMALL)
+    old = old_workspace(tmp_path / "old", ("Job", {"x": 1}))
+    adopt(tmp_path, "old", "-w", "new")
+    told = json.loads(
+        run(sys.executable, "-m", "tenuto", "why", "Job", "-w", "new", "--json", cwd=tmp_path).stdout
+    )
+    assert told["provenance"]["adopted"] == str(next(old.glob("jobs/*/*")))
+    assert not told["provenance"].keys() & {"python", "packages", "commit"}
+    words = run(sys.executable, "-m", "tenuto", "why", "Job", "-w", "new", cwd=tmp_path).stdout
+    assert f"taken over from {old}" in words
+
+
+def test_a_wrong_name_is_refused_without_a_place_in_a_library(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text(SMALL)
+    old_workspace(tmp_path / "old", ("Job", {"x": 1}))
+    ended = run(sys.executable, "-m", "tenuto", "adopt", "old", "--name", "a#b", cwd=tmp_path)
+    assert (ended.returncode, "core.py" in ended.stderr) == (2, False), ended.stderr
+
+
 def test_files_are_copied_or_linked(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text(SMALL)
     old = old_workspace(tmp_path / "old", ("Job", {"x": 1}))
@@ -461,6 +526,59 @@ def test_names_without_a_counterpart_are_refused_by_name(tmp_path: Path) -> None
         + "from experimaestro.scheduler.jobs import Job, JobState\n"
     )
     ended = run(sys.executable, "script.py", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+
+
+NAMES = """
+from tenuto.compat.experimaestro import install; install()
+from importlib import import_module
+PLACES = {
+    "core.objects": "Config Task WatchedOutput",
+    "exceptions": "GracefulTimeout",
+    "scheduler": "Job JobDependency JobState Listener Scheduler TransientMode experiment",
+    "scheduler.base": "Listener Scheduler",
+    "scheduler.done_handler": "DoneHandlerWorker",
+    "scheduler.dynamic_outputs": "TaskOutputsWorker",
+    "scheduler.experiment": "GracefulExperimentExit StateListener experiment",
+    "scheduler.interfaces": "BaseJob JobFailureStatus JobState",
+    "scheduler.jobs": "Job JobDependency TransientMode",
+    "scheduler.state_provider": "CarbonMetricsData StateProvider",
+    "scheduler.state_status": "CarbonMetricsEvent EventReader EventWriter JobProgressEvent "
+    "JobStateChangedEvent JobSubmittedEvent ProcessStartedEvent ProcessStateEvent RunCompletedEvent "
+    "ServiceAddedEvent ServiceStateChangedEvent",
+    "scheduler.workspace": "Workspace",
+    "xpmutils": "DirectoryContext",
+}
+for module, names in PLACES.items():
+    for name in names.split():
+        found = getattr(import_module(f"experimaestro.{module}"), name)
+        assert found.__name__ == name or name == "DirectoryContext", (module, name, found)
+
+import experimaestro, experimaestro.scheduler, tenuto
+from experimaestro import scheduler, settings
+from experimaestro.scheduler import jobs
+from experimaestro.experiments.configuration import ConfigurationBase
+from experimaestro.experiments import configuration
+assert jobs.Job is experimaestro.Job is experimaestro.scheduler.jobs.Job is tenuto.Job
+assert scheduler is experimaestro.scheduler and scheduler.__name__ == "experimaestro.scheduler"
+assert settings.__name__ == "experimaestro.settings" and not hasattr(experimaestro, "_private")
+
+@configuration
+class Bare(ConfigurationBase):
+    names: list = ["a"]
+
+@configuration()
+class Called:
+    bare: Bare = Bare(id="inner")
+
+assert Bare(id="1").names == ["a"] and Bare(id="1").names is not Bare(id="2").names
+assert Called().bare.id == "inner"
+"""
+
+
+def test_every_place_that_their_documentation_names_has_its_names(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(NAMES)
+    ended = run(sys.executable, "-W", "error", "script.py", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
 
 

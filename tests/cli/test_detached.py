@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -23,7 +25,7 @@ from tenuto.jobs import notify
 from tenuto.jobs.notify import Notice, Notifier, given_on_command_line, send, shown_target
 from tenuto.settings.tree import NotifySettings
 from tenuto.settings.urls import HiddenUrl
-from tests.experiments.scripts import Place, environment, run, tenuto
+from tests.experiments.scripts import Place, environment, eventually, run, tenuto
 
 SCRIPT = """
 from tenuto import log_metrics
@@ -144,6 +146,81 @@ def test_a_detached_script_without_a_run_is_one_json_object_for_programs(tmp_pat
     told = json.loads(done.stdout)
     assert (done.returncode, told["group"], told["wait"]) == (0, None, None)
     assert "nothing to follow" in told["message"]
+
+
+def test_a_run_that_a_shell_began_in_the_background_is_stopped_as_it_is_told(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.script(
+        'import time\nwith experiment("ws", "long"):\n    time.sleep(300)',
+        tasks="from tenuto import experiment",
+    )
+    command = shlex.join(tenuto("run", "--detach", "--json", "script.py"))
+    begun = run(["sh", "-c", f"{command} & wait"], tmp_path)  # which has it ignore SIGINT
+    told = json.loads(begun.stdout)
+    assert run(shlex.split(told["stop"]), tmp_path).returncode == 0
+    ended = run(tenuto("wait", "--timeout", "60", "--json", "long"), tmp_path)
+    assert json.loads(ended.stdout)["state"] != "working"
+
+
+@pytest.mark.parametrize("command", ["run", "evolve", "plan"])
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [("raise ValueError('nothing begins')", "ValueError: nothing begins"), ("exit('no go')", "no go")],
+)
+def test_a_script_that_stops_is_told_for_people_and_for_programs(
+    tmp_path: Path, command: str, script: str, message: str
+) -> None:
+    (tmp_path / "bad.py").write_text(f"import sys\nsys.argv.append('x')\n{script}\n")
+    done = run(tenuto(command, "bad.py"), tmp_path)
+    assert (done.returncode, message in done.stderr, "src/tenuto" in done.stderr) == (1, True, False)
+    done = run(tenuto(command, "--json", "bad.py"), tmp_path)
+    told = json.loads(done.stderr.splitlines()[-1])
+    assert told == {"error": "ScriptStopped", "message": message, "remedy": None, "exit": 1}
+    assert (done.returncode, isinstance(json.loads(done.stdout), dict | list)) == (1, True)
+
+
+def test_a_run_of_a_locked_experiment_is_an_error_for_programs(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    again = "subprocess.run([sys.executable, '-m', 'tenuto', 'run', '--json', 'script.py'])"
+    script = (
+        f'import subprocess, sys\nwith experiment("ws", "mine"):\n    raise SystemExit({again}.returncode)'
+    )
+    place.script(script, tasks="from tenuto import experiment")
+    done = run(tenuto("run", "script.py"), tmp_path)
+    told = json.loads(next(line for line in done.stderr.splitlines() if line.startswith("{")))
+    assert (done.returncode, told["error"], told["exit"]) == (4, "ExperimentLocked", 4)
+    assert told["remedy"].startswith("wait for it")
+
+
+def test_a_command_that_is_interrupted_is_an_error_for_programs(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.script(
+        'import time\nwith experiment("ws", "long"):\n    time.sleep(300)',
+        tasks="from tenuto import experiment",
+    )
+    told = json.loads(run(tenuto("run", "--detach", "--json", "script.py"), tmp_path).stdout)
+    waiting = subprocess.Popen(
+        tenuto("wait", "--json", "long"), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    eventually(
+        lambda: (
+            "eventpoll" in str(list(Path(f"/proc/{waiting.pid}/fd").iterdir()))
+            or any("eventfd" in os.readlink(one) for one in Path(f"/proc/{waiting.pid}/fd").iterdir())
+        ),
+        "the wait",
+    )
+    waiting.send_signal(signal.SIGINT)
+    error = json.loads(waiting.communicate(timeout=60)[1])
+    run(shlex.split(told["stop"]), tmp_path)
+    assert (waiting.returncode, error["error"], error["exit"]) == (5, "Interrupted", 5)
+
+
+def test_a_removed_directory_is_an_error_for_programs(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    call = shlex.join(tenuto("jobs", "--json"))
+    done = run(["sh", "-c", f"cd gone && rmdir ../gone && {call}"], tmp_path)
+    assert (done.returncode, json.loads(done.stderr)["exit"]) == (2, 2)
 
 
 def test_a_start_that_fails_is_one_json_object_for_programs(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from tenuto.service.places import DataPlaces
 from tenuto.service.requests import Requests
 from tenuto.service.rows import NewJob
 from tenuto.service.tables import MIGRATIONS, opened
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.processes import process_text
 from tests.search.terminal import tenuto
 
 SCRIPT = """
@@ -182,6 +184,13 @@ def test_status_shows_groups_of_every_door_and_all_of_one(made: Path) -> None:
     assert plain(made, "status", "squares")["experiment"] == "squares"
 
 
+def test_status_takes_several_names_and_filters(made: Path) -> None:
+    both = plain(made, "status", "packing", "dock")["groups"]
+    assert [(one["name"], one["total"]) for one in both] == [("packing", 3), ("dock", 3)]
+    (found,) = plain(made, "status", "kind=search", "state=error")["groups"]
+    assert (found["name"], found["counts"]["error"], found["counts"]["done"]) == ("packing", 1, 0)
+
+
 def test_results_of_a_search_have_its_parameters(made: Path) -> None:
     rows = plain(made, "results", "kind=search")
     assert sorted((row["parameters"]["n"], row["result"]["objective"]) for row in rows) == [
@@ -279,6 +288,8 @@ def test_retry_refuses_a_payload_and_hands_a_candidate_on(folder: Path) -> None:
         (("dock", "packing#1"), ["dock#3", "dock#2", "dock#1", "packing#1"]),
         (("kind=search", "and", "state=error"), ["packing#2"]),
         (("packing#1", "owner=ada"), ["packing#1", "dock#3", "dock#2", "dock#1"]),
+        (("kind=search", "state=error"), ["packing#2"]),
+        (("state=done", "packing#2", "kind=service"), ["packing#2", "dock#1"]),
     ],
 )
 def test_jobs_are_listed_and_drawn_by_name_group_and_filter(
@@ -403,6 +414,19 @@ def test_a_search_is_paused_by_a_filter(folder: Path) -> None:
     assert (paused["group"], paused["outcome"]) == ("search:packing", "asked")
     assert plain(folder, "status", "packing")["state"] == "PAUSED"
     assert plain(folder, "resume", "packing")["outcome"] == "asked"
+
+
+def test_a_script_pauses_groups_and_no_jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    with Catalogue("workspace") as catalogue:
+        (acted,) = catalogue.act("pause", ["dock"])
+        assert (acted.outcome.value, "cannot be paused" in acted.detail) == ("refused", True)
+        with pytest.raises(NotFound, match="no run, search or service is called 'dock#1'"):
+            catalogue.act("pause", [catalogue.row("dock#1")])
+        with pytest.raises(BadQuestion, match="pause has no dry run"):
+            catalogue.act("pause", ["dock"], dry_run=True)
+        with pytest.raises(BadQuestion, match=r"give their rows to act\(\)"):
+            catalogue.steer("kill", catalogue.group("dock"))
 
 
 def test_several_names_and_filters_are_awaited(folder: Path) -> None:
@@ -561,8 +585,43 @@ def test_a_search_whose_driver_was_killed_is_not_awaited_for_ever(folder: Path) 
 def test_a_service_whose_server_was_killed_is_not_awaited_for_ever(folder: Path) -> None:
     with sqlite3.connect(folder / "db.sqlite") as connection:
         connection.execute("UPDATE members SET seen_at = 0")
+    assert left_service(folder) == LEFT
+
+
+def test_a_service_whose_server_was_stopped_is_not_awaited_for_ever(folder: Path) -> None:
+    with sqlite3.connect(folder / "db.sqlite") as connection:
+        connection.execute("DELETE FROM members")
+    assert left_service(folder) == LEFT
+
+
+def test_a_server_of_this_machine_that_is_gone_is_known_at_once(folder: Path) -> None:
+    gone = this_machine().processes.own()._replace(start_time=1)
+    with sqlite3.connect(folder / "db.sqlite") as connection:
+        (count,) = connection.execute("SELECT count(*) FROM members").fetchone()
+        assert count == 1
+        connection.execute("UPDATE members SET process = ?", (process_text(gone),))
+    assert left_service(folder) == LEFT
+
+
+def test_a_worker_that_lives_works_whatever_the_clock_shows(folder: Path) -> None:
+    said(folder, "retry", "packing#2")
+    values = ("worker", "here", process_text(this_machine().processes.own()))
+    with sqlite3.connect(next(folder.glob("workspace/search.db"))) as connection:
+        connection.execute("UPDATE searches SET active_at = 0")
+        connection.execute("DELETE FROM members")
+        connection.execute(
+            "INSERT INTO members (id, kind, host, process, started_at, seen_at) VALUES ('w', ?, ?, ?, 0, 0)",
+            values,
+        )
+    (group,) = [one for one in plain(folder, "status")["groups"] if one["kind"] == "search"]
+    assert (group["live"], group["take_up"]) == (True, None)
+
+
+LEFT = ("unattended", ["tenuto serve"], True)
+
+
+def left_service(folder: Path) -> tuple[str, list[str], bool]:
+    """What is said of a service without a server: by a wait, and by the status."""
     left = plain(folder, "wait", "dock#3", "--timeout", "20", code=1)
-    assert (left["state"], left["take_up"]) == ("unattended", ["tenuto serve"])
-    assert "dock: its driver is gone, and 1 of its jobs have not ended: tenuto serve" in said(
-        folder, "status"
-    )
+    sentence = "dock: its driver is gone, and 1 of its jobs have not ended: tenuto serve"
+    return left["state"], left["take_up"], sentence in said(folder, "status")

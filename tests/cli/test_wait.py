@@ -14,6 +14,7 @@ import pytest
 from tenuto import Catalogue
 from tenuto.cli.commands.wait import Awaited, Waiting, WaitState
 from tenuto.clock import SystemClock
+from tenuto.workspace.layout import Layout
 from tests.experiments.scripts import TASKS, Place, environment, eventually, python, run, tenuto
 
 SWEEP = """
@@ -92,6 +93,16 @@ class Once(Task):
     assert run(tenuto("retry", "--failed"), place.directory).returncode == 0
     code, told = wait(place, "again")
     assert (code, told["state"], told["counts"]["done"], told["message"]) == (0, "done", 1, None)
+
+
+def test_a_run_is_done_though_no_job_needed_one_of_its_transient_jobs(place: Place) -> None:
+    place.script("""
+with experiment("ws", "spare"):
+    Hold.C(name="spare").submit(transient=TransientMode.TRANSIENT)
+""")
+    assert run(python(place.directory / "script.py"), place.directory).returncode == 0
+    code, told = wait(place, "spare")
+    assert (code, told["state"], told["counts"]["unscheduled"]) == (0, "done", 1)
 
 
 NOTHING = {
@@ -183,3 +194,16 @@ def test_a_waiting_job_is_cancelled_by_its_driver_and_no_running_one(place: Plac
     driver.communicate(timeout=60)
     code, told = wait(place, "sweep")
     assert (code, told["counts"]["done"], len(told["failed"])) == (1, 1, 2)
+
+
+def test_a_job_that_began_since_a_person_cancelled_it_is_stopped(place: Place) -> None:
+    place.script('with experiment("ws", "late", raise_on_failure=False):\n    Hold.C(name="late").submit()')
+    driver = start(place, *tenuto("run", "script.py"))
+    eventually(place.ledger, "the job")
+    (row,) = json.loads(run(tenuto("jobs", "--json"), place.directory).stdout)
+    asked = Path(Layout(str(place.directory / "ws")).run("late", row["run"]).cancellations)
+    asked.mkdir(exist_ok=True)
+    (asked / row["id"]).write_text("killed by ada")  # while it waited
+    driver.communicate(timeout=60)
+    (row,) = json.loads(run(tenuto("jobs", "--json"), place.directory).stdout)
+    assert (row["state"], row["reason"], row["message"]) == ("error", "cancelled", "killed by ada")

@@ -219,10 +219,10 @@ def test_needs_that_grow_stay_in_a_partition_that_a_script_chose(tmp_path: Path)
         ("sge", "tasks=4 & cpu(cores=2)", "-pe smp 8"),
         (
             "pbs",
-            "nodes=2 & tasks=8 & cpu(cores=3, mem=4G) & cuda(type=a100)*4 & duration=1h",
-            "-l walltime=01:00:40 -l select=2:ncpus=12:mpiprocs=4:mem=4096mb:ngpus=4:gpu_model=a100",
+            "nodes=2 & tasks=8 & cpu(cores=3, mem=4G) & cuda(type=a100)*4",
+            "-l select=2:ncpus=12:mpiprocs=4:mem=4096mb:ngpus=4:gpu_model=a100 -l place=scatter",
         ),
-        ("pbs", "cpu(cores=2, mem=1G)", "-l ncpus=2 -l mem=1024mb"),
+        ("pbs", "cpu(cores=2, mem=1G) & duration=1h", "-l walltime=01:00:40 -l ncpus=2 -l mem=1024mb"),
         ("pbs", "cuda(type=a100)*2", "-l select=1:ncpus=1:mpiprocs=1:ngpus=2:gpu_model=a100"),
         ("lsf", "nodes=2 & tasks=8 & cpu(cores=3)", "-n 24 -R span[ptile=12]"),
         ("lsf", "cuda(type=a100)*2", "-gpu num=2:gmodel=a100"),
@@ -338,3 +338,41 @@ def test_a_site_s_own_words_for_nodes_hold_for_pbs_too() -> None:
     words = {"nodes": "-l nodes={n}:ppn={cores_per_node}"}
     spoken = dialect_of("pbs", ClusterSettings(dialect="pbs", options=words))
     assert spoken.arguments(ClusterOptions(nodes=2, tasks=4, cpus=3)) == ["-l", "nodes=2:ppn=6"]
+
+
+PILOTS = """
+[slurm]
+pilots = 2
+pilot_cpus = 4
+"""
+SMALL = '\n[slurm.partitions.short]\ntime = "1h"'
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ('memory_bytes = "1G"', "slurm.memory_bytes is asked for, which a pilot does not share out"),
+        ("gpus = 1", "slurm.gpus is asked for, which a pilot does not share out"),
+        ("cpus = 5", "slurm.cpus (5) is more than slurm.pilot_cpus (4)"),
+        ("time_s = 14400", "slurm.time_s (14400) is more than slurm.pilot_time_s (3600)"),
+        (SMALL, "partition short has no room for a pilot: 1h are asked for, and it allows 59m20s"),
+        ("cpus = 4\ntime_s = 3600", None),
+        (f'{SMALL}\n[slurm.partitions.long]\ntime = "1d"', None),
+    ],
+)
+def test_a_driver_says_why_no_job_of_its_settings_runs_in_a_pilot(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, why: str | None
+) -> None:
+    launcher_of(settings_of(tmp_path, PILOTS + more))
+    assert caplog.messages == ([] if why is None else [f"jobs get allocations of their own: {why}"])
+
+
+def test_no_pilot_is_asked_of_a_partition_that_has_no_room_for_one(tmp_path: Path) -> None:
+    """It would pend for ever."""
+    long = f'{PILOTS}{SMALL}\n[slurm.partitions.long]\ntime = "1d"\npriority = 1'
+    launcher = launcher_of(settings_of(tmp_path, long))
+    own = launcher.slots
+    (needs,) = Requirement.parse("duration=10m").alternatives
+    assert launcher.adapted(needs).slots == own
+    shut = launcher_of(settings_of(tmp_path, PILOTS + SMALL))
+    assert shut.adapted(needs).slots == shut.settings.max_jobs

@@ -116,6 +116,8 @@ def test_a_task_that_is_deleted_by_hand_is_cancelled(
         ("done", None),
         ("error", "cancelled"),
     ]
+    (told,) = [job["message"] for job in scripts.jobs() if job["state"] == "error"]
+    assert told.startswith("Grid Engine says failed 100 of job ")
 
 
 @pytest.mark.parametrize("site", ["sge"], indirect=True)

@@ -32,6 +32,14 @@ def test_the_readme_takes_a_minute_and_the_pages_stay_few() -> None:
     assert len(pages) <= PAGES, "a section of a page is found sooner than one more page"
 
 
+def test_a_page_installs_from_the_checkout_until_there_is_a_release() -> None:
+    pages = {path.name: path.read_text("utf-8") for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")]}
+    first = r"^(?:\$ )?pip install [^.\n]*\btenuto\b.*$|`pip install tenuto`"
+    assert {
+        name: found for name, text in pages.items() if (found := re.findall(first, text, re.MULTILINE))
+    } == {}
+
+
 @pytest.fixture(scope="module")
 def site(require: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Path:
     require("mkdocs")

@@ -43,10 +43,20 @@ def test_the_page_shows_what_the_commands_print(tmp_path: Path) -> None:
     said = "".join(run(tenuto("run", sweep.name), tmp_path).stderr for _ in range(2))
     sweep.write_text(sweep.read_text(encoding="utf-8").replace(*NEW_STEP), encoding="utf-8")
     said += run(tenuto("plan", sweep.name), tmp_path).stdout
-    failing = code("class Divide").replace(
-        "from tenuto import", "from tenuto import Param, Task, experiment,", 1
-    )
-    (tmp_path / "divide.py").write_text(failing, encoding="utf-8")
+    (tmp_path / "divide.py").write_text(code("class Divide"), encoding="utf-8")
     said += run(tenuto("run", "divide.py"), tmp_path).stderr
     printed = {shape(line.replace("python -m tenuto", "tenuto")) for line in said.splitlines()}
     assert [line for line in shown() if shape(line) not in printed] == []
+
+
+def test_the_sheet_of_the_page_is_an_experiment_beside_the_script(tmp_path: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    (name,) = re.findall(r"\$ tenuto run (\w+\.yaml)", page)
+    (sheet,) = [b for b in blocks(page) if b.language == "yaml"]
+    dataset = code("class Dataset").partition("class Count")[0]
+    (tmp_path / "moons.py").write_text(dataset + code("class Evaluate"), encoding="utf-8")
+    (tmp_path / name).write_text("\n".join(sheet.lines), encoding="utf-8")
+    for one in ("moons.py", name):
+        run(tenuto("run", one), tmp_path)
+    results = run(tenuto("results", "-w", "workspace"), tmp_path).stdout
+    assert results.count("moons.Evaluate") == 3, results

@@ -116,6 +116,109 @@ def test_a_class_that_was_copied_with_its_id_into_another_file_is_refused(place:
     assert out(place, script="two.py") == "One\n", "no other class has the id now: this one was renamed"
 
 
+OF_FUNCTION = """
+@task(id="my.own")
+def own() -> str:
+    return "NAME"
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        print(own.C().submit().result())
+"""
+
+
+@pytest.mark.parametrize(
+    "text", [OWN_ID.replace("class NAME", "class Own").replace("NAME.C", "Own.C"), OF_FUNCTION]
+)
+def test_a_class_that_was_copied_with_its_name_and_id_is_refused_once_it_differs(
+    place: Place, text: str
+) -> None:
+    """Of the same name in another file, it had the result of the one that it was copied from."""
+    write(place, {"one.py": text.replace("NAME", "one"), "twin.py": text.replace("NAME", "one")})
+    assert out(place, script="one.py") == "one\n"
+    assert out(place, script="twin.py") == "one\n", "nothing differs"
+    write(place, {"two.py": text.replace("NAME", "two")})
+    refused = run(python(place.directory / "two.py"), place.directory)
+    assert "have one id, 'my.own'" in refused.stderr
+    for file in ("one.py", "twin.py"):
+        (place.directory / file).unlink()
+    assert out(place, script="two.py") == "one\n", "the class was moved, and edited"
+
+
+ABOVE = """
+class Up(Task):
+    x: Param[int] = ONE
+    def execute(self):
+        return self.x
+class Mid(Task):
+    up: Param[Up]
+    def execute(self):
+        return self.up.result()
+class Dn(Task):
+    mid: Param[Mid]
+    def execute(self):
+        return "from " + str(self.mid.result())
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        mid = Mid.C(up=Up.C().submit(transient=FIRST)).submit(transient="remove")
+        print(Dn.C(mid=mid).submit().result())
+"""
+
+
+@pytest.mark.parametrize("first", ["none", "remove"])
+def test_a_job_made_from_another_default_is_refused_though_its_upstream_is_gone(
+    place: Place, first: str
+) -> None:
+    """Asked for 2, it gave what was made from 1: the job of the changed default was removed by then."""
+    write(
+        place,
+        {"one.py": "ONE = 1\n", "script.py": "from one import ONE\n" + ABOVE.replace("FIRST", repr(first))},
+    )
+    assert out(place) == "from 1\n"
+    tenuto_clean = run(tenuto("clean", "--yes", "task~Up", "-w", "ws"), place.directory)
+    assert tenuto_clean.returncode == 0
+    text = (place.directory / "script.py").read_text()
+    edit(place, "script.py", "= ONE\n", "= ONE\n    new: Param[int] = 5\n")
+    assert "1 reused" in run(tenuto("plan", place.directory / "script.py"), place.directory).stdout, (
+        "one is new"
+    )
+    (place.directory / "script.py").write_text(text)
+    edit(place, "one.py", "1", "2")
+    says = "was done from a job of another value, which was a default then: Up.x was 1 and is 2 now"
+    refused = run(python(place.directory / "script.py"), place.directory)
+    assert says in refused.stderr
+    assert "in Up `x: ... = field(default=2, ignore_default=1)`" in refused.stderr
+    planned = run(tenuto("plan", "--json", place.directory / "script.py"), place.directory)
+    assert says in planned.stdout
+    if first == "none":
+        assert out(place, "--rerun", "task~Dn") == "from 2\n"
+    else:
+        assert out(place, "--rerun-changed") == "from 2\n"
+    assert out(place) == "from 2\n"
+
+
+def test_a_job_of_another_default_is_run_again_by_name(place: Place) -> None:
+    write(place, {"script.py": SLOW})
+    place.release.touch()
+    assert out(place) == "1\n"
+    edit(place, "script.py", "Param[int] = 1", "Param[int] = 2")
+    refused = run(tenuto("run", "--rerun-changed", place.directory / "script.py"), place.directory)
+    assert "or run it with --rerun" in refused.stderr
+    assert out(place, "--rerun", "task~Slow") == "2\n"
+    assert out(place) == "2\n"
+
+
+def test_to_write_directories_only_leaves_the_parameters_of_a_result(place: Place) -> None:
+    """It wrote the new default over the old one, so that the old result passed for one of the new."""
+    write(place, {"script.py": SLOW})
+    place.release.touch()
+    assert out(place) == "1\n"
+    edit(place, "script.py", "Param[int] = 1", "Param[int] = 2")
+    generated = run(tenuto("run", "--generate-only", place.directory / "script.py"), place.directory)
+    assert "was done with another value, which was a default then" in generated.stderr
+    again = run(tenuto("run", place.directory / "script.py"), place.directory)
+    assert "was done with another value, which was a default then" in again.stderr
+
+
 MEANWHILE = """
 import os
 import sys
@@ -268,6 +371,8 @@ def test_what_jobs_share_is_not_used_with_another_default(place: Place, first: s
     assert refused.returncode == 1
     assert "was made with another value" in refused.stderr or "with another value" in refused.stderr
     assert "'v1'" in refused.stderr
+    planned = run(tenuto("plan", place.directory / "script.py"), place.directory)
+    assert "1 refused" in planned.stdout, "as any other job that is"
 
 
 # -- classes of one name

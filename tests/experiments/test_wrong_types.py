@@ -43,10 +43,12 @@ INNER = {
     "MapElitesSampler": "takes parts of an open search",
     "ClusterLauncher": "its methods are called by the scheduler",
     "SlurmLauncher": "its methods are called by the scheduler",
+    "SpawnLauncher": "its methods are called by the scheduler",
+    "PlainOwner": "its method is called by the scheduler",
     "tqdm": "takes what the other tqdm takes",
 }
-"""Public classes whose methods the doors call, not people; the constructor of a launcher is looked at."""
-CONSTRUCTED = {"ClusterLauncher", "SlurmLauncher"}
+"""Public classes whose methods the doors call, not people; the constructors of some are looked at."""
+CONSTRUCTED = {"ClusterLauncher", "SlurmLauncher", "SpawnLauncher", "PlainOwner"}
 
 
 class Net(Config):
@@ -137,6 +139,8 @@ def right(annotation: Any, name: str) -> Any:
         return found
     if str(annotation) == str(type[ConfigBase]):
         return Net
+    if name == "id" and annotation == "str":
+        return "search/n"
     assert name in known, f"a right value for {name}: {annotation}"
     return known[name]
 
@@ -364,6 +368,7 @@ GOOD: dict[str, Callable[[Path], Any]] = {
     "numbers of NumPy": lambda _: (
         tenuto.progress(np.float32(0.5), np.int64(0)),
         tenuto.log_metrics({"loss": np.float32(0.5)}, step=np.int64(3)),
+        tenuto.log_metrics({"loss": np.array([0.5]), "accuracy": np.array([[1]])}),
         tenuto.grid(Fit, {"x": np.arange(3)}, sample=np.int64(2), sample_seed=np.int64(1), seeds=np.int64(2)),
         tenuto.grid(Fit, {"x": [np.int64(1)]}, seeds=np.arange(2)),
         tenuto.search.Archive(3, np.array([[0.0, 1.0]])).add(1, {}, np.float64(1), np.array([0.5])),

@@ -124,8 +124,9 @@ def test_a_search_fails_by_its_own_end_and_not_by_candidates(
 @pytest.mark.parametrize("is_named", [False, True])
 @pytest.mark.parametrize("left", [JobState.RUNNING, JobState.SCHEDULED])
 def test_a_search_without_a_driver_ends_the_wait_whatever_its_rows_say(
-    left: JobState, is_named: bool
+    left: JobState, is_named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tenuto.cli.commands.wait.STILL_S", 0.3)
     source = FakeSource(Door.SEARCH)
     source.put_group(Group(SEARCH, Door.SEARCH, "packing", state="RUNNING", live=True))
     row = source.put(fake_row(SEARCH, "packing", "1", left, attempt=1))
@@ -134,3 +135,14 @@ def test_a_search_without_a_driver_ends_the_wait_whatever_its_rows_say(
     assert wait(source, *keys, timeout_s=0.2).state is WaitState.WORKING
     source.has_payloads = False
     assert wait(source, *keys).state is WaitState.UNATTENDED
+
+
+def test_a_driver_that_is_seen_again_was_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server is started again, or the clock of the machine was set."""
+    monkeypatch.setattr("tenuto.cli.commands.wait.STILL_S", 3.0)
+    source = FakeSource(Door.SERVICE)
+    source.put_group(Group("service:dock", Door.SERVICE, "dock", state="offered", live=True))
+    row = source.put(fake_row("service:dock", "dock", "1", JobState.SCHEDULED, attempt=1))
+    source.is_driven, source.has_payloads = False, False
+    later(lambda: setattr(source, "is_driven", True))
+    assert wait(source, row.key, timeout_s=5.0).state is WaitState.WORKING

@@ -369,7 +369,8 @@ def test_what_a_cluster_ends_without_a_reason_has_no_marker(
     assert not job.has_marker()
 
 
-HEARS_FIRST = "Path('pid').write_text(f'{os.getpid()}\\n'); time.sleep(1000)"
+HEARS_FIRST = "Path('pid').write_text(f'{os.getpid()}\\n'); any(time.sleep(0.05) for _ in range(20_000))"
+"""In short sleeps: Python hears of a signal that comes right before a sleep only after it."""
 
 
 @pytest.fixture

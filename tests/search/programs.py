@@ -79,7 +79,9 @@ def state_of(path: Path) -> list[str]:
 
 def programs(tmp_path: Path, agent: str = AGENT, **options: Any) -> Evolution:
     """A search of the programs of a repository in `tmp_path`."""
-    (tmp_path / "agent.py").write_text(agent)
+    file = tmp_path / "agent.py"
+    if not file.exists() or file.read_text() != agent:  # a job that outlived its driver may start it now
+        file.write_text(agent)
     given: dict[str, Any] = {"goal": "more"}
     for key in (
         "evaluate",

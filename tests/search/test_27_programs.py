@@ -133,9 +133,12 @@ def test_27_a_path_that_is_no_repository_is_refused_at_the_call(tmp_path: Path) 
         programs(tmp_path, path=tmp_path).open()
     with pytest.raises(SearchError, match="no such directory"):
         programs(tmp_path, path=tmp_path / "none").open()
-    repository(tmp_path)
+    path = repository(tmp_path)
     with pytest.raises(SearchError, match="names nothing"):
         programs(tmp_path, protect=["tests"]).open()
+    (path / ".git" / "config").write_text("no configuration\n")
+    with pytest.raises(SearchError, match="bad config line"):
+        programs(tmp_path).open()
     for wrong in ({"agent": []}, {"evaluate": []}, {"protect": "a"}, {"thresholds": [1]}, {"agent_s": 0}):
         with pytest.raises(SearchError):
             Repository(tmp_path, **{"agent": "a", "evaluate": "b", **wrong})

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tenuto.errors import SearchError
+from tenuto.search.git import Git
 from tests.search.programs import git, programs, repository
 from tests.search.terminal import tenuto
 
@@ -175,6 +176,15 @@ def test_27_variables_that_lead_git_elsewhere_are_not_followed(
     assert not (tmp_path / "other" / "index").exists()
 
 
+def test_27_colours_that_the_user_asks_of_git_are_in_no_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = repository(tmp_path, program="# EVOLVE-BLOCK-START\nA = 1.0\n# EVOLVE-BLOCK-END\nB = 0.0\n")
+    (tmp_path / ".gitconfig").write_text("[color]\n\tui = always\n\tgrep = always\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Git(path).marked_files("HEAD", "EVOLVE-BLOCK-START") == ["program.py"]
+
+
 def test_27_submodules_and_tracked_files_that_are_ignored_stay_in_commits(tmp_path: Path) -> None:
     path = users(tmp_path)
     git(tmp_path, "init", "-q", "library")
@@ -241,10 +251,10 @@ def test_27_repositories_of_every_kind_are_evolved(tmp_path: Path, kind: str) ->
 EVALUATE = """
 import json, sys
 from pathlib import Path
-from tenuto.search.commits import Change, EvolveCommit
+from tenuto.search.commits import EvolveCommit, _Change
 from tenuto.tasks.ports import current_job
 current_job.set("a job")
-made = Change(EvolveCommit.C(**json.loads(sys.argv[1])), Path(sys.argv[2])).run()
+made = _Change(EvolveCommit.C(**json.loads(sys.argv[1])), Path(sys.argv[2])).run()
 sys.exit(getattr(made, "failure", None))
 """
 

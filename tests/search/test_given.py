@@ -69,6 +69,10 @@ def test_a_job_scheduler_with_the_settings_of_a_search_works_on_its_database(
     assert (tmp_path / "ws" / FILE_NAME).exists()
     assert not (tmp_path / "workspace").exists()
     scheduler.close()
+    monkeypatch.chdir(tmp_path.parent)
+    scheduler = JobScheduler(made.settings, Console(), made.sampler, made.experiment_id)
+    assert scheduler.count_unfinished_jobs() == 3
+    scheduler.close()
     made.close()
 
 

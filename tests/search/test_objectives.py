@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
+from tenuto.database import Database
 from tenuto.errors import SearchError
+from tenuto.jobs.row import Result
+from tenuto.lifecycle.states import JobState
+from tenuto.monitor.panels import table
 from tenuto.search import (
     Evolution,
     GridSearch,
@@ -21,9 +25,13 @@ from tenuto.search import (
     Study,
 )
 from tenuto.search.archive import ParetoFront, Verdict
+from tenuto.search.export import minimized
+from tenuto.search.opening import FILE_NAME
 from tenuto.search.outcome import read_outcome
 from tenuto.search.proposals import InFlight, Setup
+from tenuto.search.source import SearchSource
 from tenuto.search.spaces import Space
+from tenuto.search.store import Store
 from tests.search.tasks_for_search import Trade
 from tests.search.terminal import tenuto
 
@@ -178,3 +186,31 @@ def test_a_candidate_that_is_not_feasible_is_never_the_best(tmp_path: Path) -> N
     assert result.best.objective == max(row["x"] for row in rows if row["x"] <= 0.8)
     assert evolution.open().store.search("one").best_objective == result.best.objective  # type: ignore[union-attr]
     evolution.close()
+
+
+@pytest.mark.parametrize("direction", ["max", "min"])
+def test_results_of_a_search_are_ordered_by_its_direction(tmp_path: Path, direction: str) -> None:
+    evolution = Evolution(
+        "one",
+        Trade.C(single=True),
+        space=SPACE,
+        direction=direction,
+        workdir=tmp_path / "w",
+        max_total_jobs=6,
+    )
+    evolution.run(2)
+    evolution.close()
+    shown = json.loads(tenuto(tmp_path, "results", "--json", "-w", "w").stdout)
+    values = [row["result"]["objective"] for row in shown]
+    assert values == sorted(values, reverse=direction == "max")
+    store = Store(Database(tmp_path / "w" / FILE_NAME))
+    group = SearchSource(store.database, str(tmp_path / "w")).groups()[0]
+    store.database.close()
+    columns = table([Result("search:one/1", "one", JobState.DONE, {}, {"objective": 1.0})], less=group.less)
+    assert [column.get("less") for column in columns.columns if column["name"] == "objective"] == [
+        True if direction == "min" else None
+    ]
+
+
+def test_each_objective_has_a_direction() -> None:
+    assert minimized((True, False, False)) == ("objective 1", "objective 2")

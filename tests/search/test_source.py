@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, insert, update
 
+from tenuto import Config, Param
 from tenuto.jobs.source import ActedAs, Action, Target
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.states import JobState
+from tenuto.search.export import parameters_of, result_of, spread_values
 from tenuto.search.map_elites import MapElites
 from tenuto.search.rows import End
 from tenuto.search.source import SearchSource
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves
+from tenuto.tasks.serialization import state_dict
 from tenuto.testing.contracts.sources import SourceContract, all_rows
 from tests.search.builders import added, claimed, succeeded, tell_all
 
@@ -62,6 +65,54 @@ def test_rows_have_the_states_of_jobs_and_the_words_of_the_door(source: SearchSo
     assert rows[1].reason.name == "TIMEOUT"
     assert "too slow" in source.why(rows[1].key).because
     assert source.parameters(rows[2].key) == {"x": 3}
+
+
+def test_metrics_called_as_what_a_search_counts_have_columns_of_their_own() -> None:
+    row = {
+        "objective": 7.0,
+        "measures": [1.0, 2.0],
+        "metrics": {"objective": 4, "cost": 5, "b": 6, "lr": 3},
+        "cost": 0.5,
+    }
+    assert result_of(row, ["a", "b"]) == {
+        "objective": 7.0,
+        "a": 1.0,
+        "b": 2.0,
+        "metrics.objective": 4,
+        "metrics.cost": 5,
+        "lr": 3,
+        "cost": 0.5,
+    }
+    assert result_of(row, ["cost", "objective"])["measures.objective"] == 2.0
+
+
+def test_parameters_of_chosen_classes_and_of_configs_have_columns() -> None:
+    model = {"is": "Svm", "C": 1.0, "kernel": {"is": "Rbf", "gamma": 2.0}}
+    assert parameters_of({"model": model, "dims": [1, 2]}) == {
+        "model": "Svm",
+        "model.C": 1.0,
+        "model.kernel": "Rbf",
+        "model.kernel.gamma": 2.0,
+        "dims": [1, 2],
+    }
+    made = state_dict(Nested.C(inner=Plain.C(n=3), order=[2, 1]))
+    found = parameters_of(made)
+    assert (found["order"], found["inner.n"], found["inner"].rpartition(".")[2]) == ([2, 1], 3, "Plain")
+    assert spread_values({"values": made})["order[1]"] == 1
+    assert parameters_of("no mapping") == {}
+
+
+class Plain(Config):
+    """A config inside of one that a function makes."""
+
+    n: Param[int]
+
+
+class Nested(Config):
+    """What a function makes."""
+
+    inner: Param[Plain]
+    order: Param[list[int]]
 
 
 def test_a_feed_tells_what_moved(filled: Store, source: SearchSource, group: str) -> None:

@@ -141,6 +141,19 @@ def test_nested_subs() -> None:
         assert space.checked(space.realized(one)) == one
 
 
+class Wide(Svm):
+    """A class whose configs are configs of another one, too."""
+
+    width: Param[int] = 1
+
+
+def test_a_config_is_an_option_of_its_own_class_alone() -> None:
+    space = Space({"model": Choice([Sub(Svm, C=Real(0.1, 10)), Sub(Wide, C=Real(0.1, 10))])})
+    assert space.checked({"model": Wide.C(C=2.0)})["model"]["is"] == "Wide"
+    with pytest.raises(SearchError, match="what does not vary has its default"):
+        space.checked({"model": Wide.C(C=2.0, width=2)})
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -162,6 +162,7 @@ def test_bad_parameters_are_said(tmp_path: Path) -> None:
         assert await error("/download/1?wait=61") == (400, "bad_parameter")
         assert await error("/download/1?wait=nan") == (400, "bad_parameter")
         assert await error("/nowhere") == (404, "not_found")
+        assert await error("/jobs/") == (404, "not_found")
         assert await error("/upload") == (405, "method_not_allowed")
         assert await error("/jobs?token=secret") == (400, "token_in_url")
         assert (await ask(app, "GET", "/jobs?user_id=a%00b")).json == {"jobs": [], "next": None}

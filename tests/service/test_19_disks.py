@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +17,11 @@ from tenuto.service.local_node import LocalNode
 from tenuto.service.node import runner
 from tenuto.service.node.node import EmbeddedNode
 from tenuto.service.rows import Page
+from tenuto.service.server import Server
 from tenuto.workspace.machine import this_machine
 from tests.faults.builders import mounted_tmpfs
 from tests.service.asgi import MADE, ask, make_server, run
+from tests.service.fake_node import FakeNode
 from tests.service.multipart import CONTENT_TYPE, body, field, file, good
 from tests.service.node_contract import ref
 from tests.service.test_05_nodes import ended, job, plan
@@ -151,6 +156,55 @@ def test_a_job_waits_for_room_on_the_disk_of_the_node_and_says_so(disk: Path, tm
         await server.close()  # before the disk goes
 
     run(main())
+
+
+@pytest.mark.parametrize("room", ["comes back", "does not come back"])
+def test_a_result_that_the_server_has_no_room_for_is_fetched_later_or_given_up(
+    disk: Path, tmp_path: Path, room: str
+) -> None:
+    """The node is well, and no other job waits for this one."""
+
+    async def main() -> None:
+        node = FakeNode(run_s=lambda job: 0.5)
+        settings = {"min_free_bytes": 0, "retrieve_for_s": 60.0 if room == "comes back" else 1.0}
+        server = make_server(disk, {"fake": node}, str(tmp_path / "db.sqlite"), **settings)  # type: ignore[arg-type]
+        await server.start()
+        try:
+            large = body(
+                field("user_id", "1"),
+                field("service", "example"),
+                file("run.sh"),
+                file("x", os.urandom(3 * MIB)),
+            )
+            assert (await ask(server.app(), "POST", "/upload", HEADERS, large)).status == 201
+            await _until(server, 1, "Running")
+            ballast = filled(disk, leave=MIB)
+            if room == "comes back":
+                await _until(server, 1, "Unknown")
+                assert "No space left" in (await _job(server, 1))["message"]
+                assert server.parts.book.is_up("fake")
+                ballast.unlink()
+                await _until(server, 1, "Completed")
+            else:
+                await _until(server, 1, "Failed")
+                assert "No space left" in (await _job(server, 1))["message"]
+        finally:
+            await node.end()
+            await server.close()
+            MADE.remove(server)
+
+    run(main())
+
+
+async def _job(server: Server, number: int) -> dict[str, Any]:
+    told: dict[str, Any] = (await ask(server.app(), "GET", f"/jobs/{number}")).json
+    return told
+
+
+async def _until(server: Server, number: int, status: str) -> None:
+    async with asyncio.timeout(60):
+        while (await _job(server, number))["status"] != status:  # noqa: ASYNC110  a person asks over HTTP
+            await asyncio.sleep(0.02)
 
 
 def _has(embedded: EmbeddedNode, size: int) -> bool:

@@ -231,3 +231,13 @@ def test_a_log_line_names_the_token_behind_each_act(tmp_path: Path, start: Start
         ("terminated", f"job=2 {who}"),
     ]
     assert known["token"] not in server.log
+
+
+def test_every_line_of_a_json_log_is_an_object(start: Start) -> None:
+    """Also what a library says of a body that it cannot read."""
+    server = start("serve", "--with-node", "--sandbox", "none", "--log", "json")
+    for body in (b"\x1f\x8b no multipart", b"--x\r\nbad header\x01: y\r\n\r\n"):
+        kind = {"Content-Type": "multipart/form-data; boundary=x"}
+        assert server.request("POST", "/upload", body, kind).json["error"] == "bad_multipart"
+    lines = [json.loads(line) for line in server.log.splitlines()]
+    assert [line["action"] for line in lines].count("upload_refused") == 2

@@ -36,6 +36,23 @@ def test_unusable_settings(tenuto: Tenuto, arguments: list[str], words: list[str
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ('[services.x]\nnodes = ["http://[bad"]', "services.x.nodes"),
+        ('[services.x]\nnodes = ["http://far:99999"]', "services.x.nodes"),
+        ('[services.x]\nnodes = ["far"]\n[nodes.far]\nurl = "http://[::1:9000"', "nodes.far.url"),
+        ('[service]\nhosts = ["https://jobs.example.org"]', "service.hosts"),
+        ('[service]\nprefix = "/jobs/../x"', "service.prefix"),
+    ],
+)
+def test_addresses_that_cannot_be(tenuto: Tenuto, tmp_path: Path, settings: str, word: str) -> None:
+    (tmp_path / "tenuto.toml").write_text(settings)
+    ended = tenuto("serve", "--with-node", "--sandbox", "none", "--port", "0")
+    assert (ended.returncode, word in ended.stderr) == (2, True), ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_a_taken_port(tenuto: Tenuto) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -161,5 +178,13 @@ def test_tokens_from_the_command_line(tenuto: Tenuto, tmp_path: Path) -> None:
     assert listed[1]["expires_at"] is None
     assert "\x1b" not in tenuto("token", "list").stdout
     assert token["token"] not in (tmp_path / "db.sqlite").read_bytes().decode("latin-1")
-    for wrong in (["--user", "a b"], ["--user", "a", "--scope", "all"], ["--user", "a", "--expires", "soon"]):
+    for wrong in (
+        ["--user", "a b"],
+        ["--user", "a", "--scope", "all"],
+        ["--user", "a", "--expires", "soon"],
+        ["--user", "a", "--expires", "99999999999d"],
+        ["--user", "a", "--queued", "9" * 19],
+        ["--user", "a", "--stored-bytes", "9" * 20],
+    ):
         assert tenuto("token", "create", *wrong).returncode == 2
+    assert len(json.loads(tenuto("token", "list", "--json").stdout)) == 2

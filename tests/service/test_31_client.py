@@ -63,6 +63,19 @@ def test_files_and_folders_go_out_and_results_come_back(client: Client, tmp_path
     assert "example" in [one["name"] for one in client.services()]
 
 
+def test_files_of_any_name_come_back(client: Client, tmp_path: Path) -> None:
+    """The names that files have on their way displace none of the result, and are no longer than it."""
+    names = {"foo": "1", ".foo.part": "2", ".foo.part.part": "3", "漢" * 85: "4", "x" * 255: "5"}
+    lines = [f"printf {text} > {name}" for name, text in reversed(names.items())]
+    job = client.submit({"run.sh": "\n".join(lines).encode()}, "example", 1)
+    assert job.wait(60) == "Completed"
+    out = job.fetch(tmp_path / "out")
+    assert {name: (out / name).read_text() for name in names} == names
+    assert sorted(os.listdir(out)) == sorted([*names, "run.sh", ".tenuto"])
+    for name, text in names.items():
+        assert job.fetch_file(name, tmp_path / name).read_text() == text
+
+
 def test_a_job_that_fails_leaves_its_files(client: Client, tmp_path: Path) -> None:
     job = client.submit({"run.sh": b"echo x > left; exit 3\n"}, "example", 1)
     assert job.wait(60) == "Failed"
@@ -426,7 +439,10 @@ def test_the_commands_tell_how_a_job_ended_by_their_exit_code(
     assert (late.returncode, "time is up" in late.stderr) == (6, True)
     job = late.stdout.strip()
     assert tenuto("fetch", job, "--url", shared.url, "--timeout", "0.1").returncode == 6
-    assert tenuto("cancel", job, "--url", shared.url).returncode == 0
+    for command in ("fetch", "follow", "cancel"):
+        other = tenuto(command, f"other#{job}", "--url", shared.url)
+        assert (other.returncode, f"of another service: example#{job}" in other.stderr) == (3, True)
+    assert tenuto("cancel", f"example#{job}", "--url", shared.url).returncode == 0
     assert tenuto("follow", job, "--url", shared.url).returncode == 1
 
 

@@ -130,3 +130,30 @@ def test_the_form_asks_for_the_user_where_the_token_acts_for_all(
     page.click("#submit")
     page.wait_for_selector("#state:has-text('Completed')")
     assert page.text_content("#log") == "eve\n"
+
+
+def test_a_folder_is_dropped_and_a_long_log_is_shown_to_its_end(
+    page: Page, start: Callable[..., Process], tmp_path: Path
+) -> None:
+    server = start("serve", "--with-node", "--sandbox", "none")
+    folder = tmp_path / "data"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "a b.txt").write_text("deep")
+    script = tmp_path / "run.sh"
+    script.write_text("cat 'data/sub/a b.txt' > out.txt; yes | head -c 3000000; echo the end\n")
+    page.goto(server.url)
+    page.wait_for_selector("#send:not([hidden])")
+    box = page.locator("#drop").bounding_box()
+    assert box is not None
+    given = {"items": [], "files": [str(folder), str(script)], "dragOperationsMask": 1}
+    session = page.context.new_cdp_session(page)
+    for kind in ("dragEnter", "dragOver", "drop"):
+        at = {"x": box["x"] + 20, "y": box["y"] + 20}
+        session.send("Input.dispatchDragEvent", {"type": kind, "data": given, **at})
+    page.wait_for_selector("#chosen li:has-text('data/sub/a b.txt')")
+    page.click("#submit")
+    page.wait_for_selector("#results li:has-text('out.txt')")
+    assert (page.text_content("#log") or "").endswith("the end\n")
+    with page.expect_download() as one:
+        page.click("#results li:has-text('out.txt') button")
+    assert Path(one.value.path()).read_bytes() == b"deep"

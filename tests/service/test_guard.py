@@ -48,6 +48,8 @@ def test_pages_of_other_sites_cannot_post() -> None:
     assert refused(method="DELETE", sec_fetch_site="cross-site") == "bad_origin"
     assert refused(method="POST", origin="null") == "bad_origin"
     assert refused(method="POST", origin="http://localhost:6000") == "bad_origin"
+    for no_url in ("http://[", "http://[::1", "localhost:5000", "://", ""):
+        assert refused(method="POST", origin=no_url) == "bad_origin"
     assert refused(method="POST", origin="http://localhost:5000", sec_fetch_site="same-origin") is None
     assert refused(method="POST") is None, "curl sends neither"
     assert refused(method="GET", origin="https://evil.example") is None

@@ -260,6 +260,20 @@ def test_a_running_job_can_be_ended_from_a_monitor(source: ServiceSource, group:
     assert source.act(Action.RETRY, [target], dry_run=False, by="x")[0].outcome is ActedAs.REFUSED
 
 
+def test_a_server_ends_a_running_job_that_another_process_asks_to_end(shared: Process) -> None:
+    job = shared.upload("echo began; sleep 6000\n").json["id"]
+    eventually(lambda: shared.job(job)["status"] == "Running")
+    database = opened(shared.log_path.parent / "db.sqlite", MIGRATIONS, 10.0)
+    try:
+        source = ServiceSource(database, str(shared.log_path.parent / "data"))
+        row = source.detail(f"service:example/{job}").row
+        acted = source.act(Action.KILL, [Target(row.key, row.attempt)], dry_run=False, by="x")
+        assert acted[0].outcome is ActedAs.ASKED
+        assert shared.final(job)["status"] == "Killed"
+    finally:
+        database.close()
+
+
 def test_metrics_come_from_the_result_or_from_the_node_of_the_server(
     source: ServiceSource, group: str, tmp_path: Path
 ) -> None:

@@ -140,6 +140,8 @@ def test_launchers_are_listed_and_checked(driver: Driver) -> None:
         "alternative": 3,
         "options": ["--time=61", "--cpus-per-task=3", "--mem=300M"],
     }
+    told = driver.plain("launchers", "check", spec, TENUTO_SLOTS="1")
+    assert "asks for --time=61 --cpus-per-task=3 --mem=300M" in told
     refused = [one for one in answer["tried"] if one["launcher"] == "slurm" and not one["fits"]]
     assert len(refused) == 2
     assert all(one["why"] for one in refused)

@@ -105,6 +105,50 @@ with experiment(HERE / "ws", "x"):
     assert all("--time=61" in call and "pilot-" in call for call in calls), calls
 
 
+@pytest.mark.parametrize("how", ["time_s", "duration"])
+def test_a_job_in_a_pilot_has_the_time_that_it_asked_for(driver: Driver, how: str) -> None:
+    variables = {"TENUTO_SLURM__TIME_S": "3"} if how == "time_s" else {}
+    needs = "" if how == "time_s" else "requires='duration=3s'"
+    driver.run(
+        f"""
+with suppress(Exception), experiment(HERE / "ws", "x"):
+    Late.C(name="late").submit({needs})
+""",
+        classes="""
+from contextlib import suppress
+
+class Late(Note):
+    def execute(self):
+        time.sleep(60)
+""",
+        **{**PILOT, **variables},
+    )
+    (job,) = driver.jobs()
+    assert (job["state"], job["reason"], job["message"]) == ("error", "timeout", "it ran longer than 3 s")
+
+
+@pytest.mark.parametrize("pilots", ["0", "1"])
+def test_a_time_limit_of_the_settings_can_grow(driver: Driver, pilots: str) -> None:
+    driver.run(
+        """
+with experiment(HERE / "ws", "x"):
+    assert Late.C(name="late").submit(retry="timeout: duration*10 to 1m").job.result() == 2
+""",
+        classes="""
+class Late(Note):
+    def execute(self):
+        mark = HERE / "before"
+        if mark.exists():
+            return 2
+        mark.touch()
+        time.sleep(60)
+""",
+        **{**PILOT, "TENUTO_SLURM__PILOTS": pilots, "TENUTO_SLURM__TIME_S": "3"},
+    )
+    (job,) = driver.jobs()
+    assert (job["state"], job["attempt"]) == ("done", 2)
+
+
 def test_a_job_that_waits_for_a_pilot_with_time_does_not_wait_for_an_idle_one(driver: Driver) -> None:
     """The first pilot has 60 s and a reserve: after 20 s the second job no longer fits."""
     driver.run(

@@ -35,6 +35,19 @@ def fit(lr: float, data: Data, epochs: int = 2, *, note: Meta[str] = "") -> floa
     return lr * data.size * epochs
 
 
+@task
+def kept(
+    lr: float,
+    epochs: int = field(default=3, ignore_default=2),
+    data: Data = Data.C(size=3),  # noqa: B008
+    *,
+    names: list[str] = field(default_factory=list),  # noqa: B008
+    model: Meta[Path] = Output("model.pt"),  # noqa: B008
+    needed: int = field(help="no default"),
+) -> list[Any]:
+    return [lr, epochs, type(data), names, model, needed]
+
+
 @task(id="my.named")
 def named(x: int) -> int:
     return x + 1
@@ -65,6 +78,15 @@ def test_a_function_is_called_plainly_and_makes_configs() -> None:
     assert fit.__doc__ == "Fits."
     assert repr(config) == "fit.C(lr=0.5, data=Data.C(…), epochs=2, note='')"
     assert named.C(x=1).instance().execute() == 2
+
+
+def test_a_plain_call_has_the_values_that_defaults_stand_for() -> None:
+    """The line that the error of a changed default tells to write gave the function a `Field`."""
+    assert kept(0.5, needed=1) == [0.5, 3, Data, [], Path("model.pt"), 1]
+    assert kept(0.5, 4, needed=1, names=["a"]) == [0.5, 4, Data, ["a"], Path("model.pt"), 1]
+    with pytest.raises(TypeError, match="needed"):
+        kept(0.5)
+    assert identity(kept.C(lr=0.5, needed=1)) != identity(kept.C(lr=0.5, needed=1, epochs=2))
 
 
 def test_a_function_has_the_identity_rules_of_a_class() -> None:

@@ -141,6 +141,11 @@ def named(lr: float) -> float:
     return lr
 
 
+@task
+async def later(lr: float) -> float:
+    return lr
+
+
 class Saves(ResumableTask):
     model: Meta[Path] = Output("model.pt")
     plain: Path = Output("plain.pt")
@@ -226,6 +231,8 @@ assert_type(fit(0.1, mnist), dict[str, float])
 assert_type(fit.C(lr=0.1, data=mnist).submit().result(), dict[str, float])
 assert_type(fit.C(lr=0.1, data=mnist).tag("lr", 0.1).tags(), dict[str, Any])
 assert_type(named.C(lr=0.1).result(), float)
+assert_type(later.C(lr=0.1).submit().result(), float)
+assert_type(grid(named, {"lr": [0.1]}, seeds=2)[0].submit().result(), float)
 assert_type(Saves.C().result(), int)
 assert_type(Saves.C().model, Path)
 assert_type(options(lr=sweep(0.1)).lr, Any)

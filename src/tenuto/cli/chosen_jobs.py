@@ -110,6 +110,7 @@ def meant(
 ) -> Meant:
     """What words stand for: jobs and groups by their names, or a filter; no words: what `tenuto jobs` lists.
 
+    Beside names, or each other, several filters are one: a job matches all of them.
     `run` and `every`: the jobs that a filter chooses from. `kind`: of which kind a name is.
     """
     if words and run is not None and not any(map(is_filter, words)):
@@ -119,7 +120,9 @@ def meant(
         jobs = [] if words and not question.filter else jobs_of(catalogue, run, every=every)
     except FilterError:
         if len(words) > 1:
-            parts = [meant(catalogue, [word], run=run, every=every, kind=kind) for word in words]
+            names, filters = _divided(catalogue, words)
+            each = [*names, " and ".join(f"({one})" for one in filters)] if len(filters) > 1 else words
+            parts = [meant(catalogue, [word], run=run, every=every, kind=kind) for word in each]
             rows = _each_once(row for part in parts for row in part.rows)
             named = frozenset(key for part in parts for key in part.named)
             return Meant(rows, named, max(part.known for part in parts))
@@ -131,6 +134,18 @@ def meant(
         found = _named(catalogue, words, kind)
         found = found._replace(rows=chosen(catalogue, Question(None, "", sort or "", regex=True), found.rows))
     return found
+
+
+def _divided(catalogue: Catalogue, words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The names among words, and the filters."""
+    filters = [word for word in words if _reads_as_filter(word) and not _is_group(catalogue, [word])]
+    return [word for word in words if word not in filters], filters
+
+
+def _reads_as_filter(word: str) -> bool:
+    with suppress(FilterError):
+        return bool(is_filter(word) and question_of([word]).filter)
+    return False
 
 
 def _is_group(catalogue: Catalogue, words: Sequence[str]) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import click
 
 from tenuto.cli import exit_codes
 from tenuto.cli.options import given_without
+from tenuto.cli.problems import tell_problem
 from tenuto.cli.program import called_as
 from tenuto.cli.session import tell
 from tenuto.jobs.text import safe, safe_lines
@@ -70,10 +72,9 @@ def start_detached(command: str, arguments: Sequence[str], as_json: bool) -> int
         output.seek(0)
         said = safe_lines(output.read(_MOST_SHOWN).decode(errors="replace").rstrip())
     if as_json and code != exit_codes.OK:
-        message = said.rpartition("\n")[2] or f"it ended with exit code {code} before a run began"
-        remedy = "run it without --detach, to see all that it prints"
-        problem = {"error": "NotBegun", "message": message, "remedy": remedy, "exit": code}
-        click.echo(json.dumps(problem), err=True)
+        last = said.rpartition("\n")[2].removeprefix("tenuto: ")
+        message = last or f"it ended with exit code {code} before a run began"
+        tell_problem("NotBegun", message, code, "run it without --detach, to see all that it prints")
         return code
     if said:
         tell(said)
@@ -91,6 +92,8 @@ class Handshake:
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
+        if descriptor is not None:  # a shell has what it starts in the background ignore the signal of `stop`
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def begun(self, *, group: str, name: str, workspace: str, directory: str) -> None:
         """Tells of the first run or search only."""

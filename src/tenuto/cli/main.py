@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import sys
 from importlib import import_module
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from tenuto.cli import exit_codes
-from tenuto.errors import FilterError, RequirementError, TenutoError
+from tenuto.cli.problems import tell_error, tell_problem
+from tenuto.errors import DirectoryUnusable, TenutoError
 from tenuto.jobs.text import safe_lines
 from tenuto.light import difflib
 
@@ -80,13 +81,6 @@ def loaded(name: str) -> click.Command:
     return command
 
 
-VERBS = frozenset(
-    "add ask check choose commit create delete give go install kill leave look name pip put raise remove "
-    "rename run say see set start stop tenuto try upload use wait write".split()
-)
-"""How a remedy in the message of an error begins."""
-
-
 class Commands(click.Group):
     """Loads a command's module only when that command is called: `--help` stays quick."""
 
@@ -125,28 +119,8 @@ def commands() -> None:
     """Run work once, keep its results, and pick up where it stopped."""
 
 
-def _told_as_json(error: Exception, message: str, code: int) -> bool:
-    """With ``--json``, tells an error as one object on standard error; False without it."""
-    if "--json" not in sys.argv[1:]:
-        return False
-    remedy = _remedy(message)
-    if isinstance(error, click.UsageError):
-        remedy = f"{error.ctx.command_path} --help" if error.ctx is not None else "tenuto --help"
-    name = "UsageError" if isinstance(error, click.UsageError) else type(error).__name__
-    if isinstance(error, FilterError | RequirementError) and error.text:  # a program sees no pointer
-        message = f"{message.rpartition('^ ')[2]}, at character {error.position + 1} of {error.text}"
-    told = {"error": name, "message": message, "remedy": remedy, "exit": code}
-    click.echo(json.dumps(told), err=True)
-    return True
-
-
-def _remedy(message: str) -> str | None:
-    """The part of an error that says what to do: what follows a colon or semicolon and begins with a verb."""
-    parts = message.replace("; ", ": ").split(": ")
-    for place, part in enumerate(parts[1:], 1):
-        if part.partition(" ")[0].strip("`") in VERBS:
-            return ": ".join(parts[place:])
-    return None
+_OF_NO_SCRIPT = re.compile(r",? at \S*/click/core\.py:\d+")
+"""Where a wrong value came from, when no script gave it, but the command line."""
 
 
 def main() -> Any:
@@ -154,30 +128,38 @@ def main() -> Any:
 
     A command returns its exit code; none is a success.
     """
+    is_json = "--json" in sys.argv[1:]  # a script that is run gets arguments of its own
     try:
-        os.getcwd()
-    except FileNotFoundError:
-        click.echo("tenuto: the working directory was removed: go to one that is there", err=True)
-        sys.exit(exit_codes.USAGE)
-    try:
-        code = commands(prog_name="tenuto", standalone_mode=False)  # the name also under `python -m`
+        code = _run()
     except click.ClickException as error:
-        if not _told_as_json(error, error.format_message(), error.exit_code):
-            error.show()
-        sys.exit(error.exit_code)
+        code = error.exit_code
+        tell_error(error, error.format_message(), code) if is_json else error.show()
     except click.Abort:
-        sys.exit(exit_codes.INTERRUPTED)
+        code = exit_codes.INTERRUPTED
+        if is_json:
+            tell_problem("Interrupted", "it was interrupted; jobs that run continue", code, None)
     except TenutoError as error:
-        if _told_as_json(error, str(error), exit_codes.exit_code(error)):
-            sys.exit(exit_codes.exit_code(error))
-        text = safe_lines(str(error)).replace("\n", f"\n{' ' * len('tenuto: ')}")  # a pointer stays in place
-        click.echo(f"tenuto: {text}", err=True)
-        sys.exit(exit_codes.exit_code(error))
+        code = exit_codes.exit_code(error)
+        message = _OF_NO_SCRIPT.sub("", str(error))
+        if is_json:
+            tell_error(error, message, code)
+        else:  # a pointer stays in place
+            text = safe_lines(message).replace("\n", f"\n{' ' * len('tenuto: ')}")
+            click.echo(f"tenuto: {text}", err=True)
     except OSError as error:
         if error.filename is None:  # none of a disk's: a bug, whose traceback is wanted
             raise
+        code = exit_codes.USAGE
         sentence = f"{error.filename} cannot be used: {error.strerror}; check its permissions and the disk"
-        if not _told_as_json(error, sentence, exit_codes.USAGE):
-            click.echo(f"tenuto: {safe_lines(sentence)}", err=True)
-        sys.exit(exit_codes.USAGE)
+        tell_error(error, sentence, code) if is_json else click.echo(
+            f"tenuto: {safe_lines(sentence)}", err=True
+        )
     sys.exit(code if isinstance(code, int) else exit_codes.OK)
+
+
+def _run() -> Any:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise DirectoryUnusable("the working directory was removed: go to one that is there") from None
+    return commands(prog_name="tenuto", standalone_mode=False)  # the name also under `python -m`

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TextIO
 
 from tenuto.cli import exit_codes
 from tenuto.cli.main_module import main_file, module_spec, run_module, run_script
+from tenuto.cli.problems import tell_error, tell_problem
 from tenuto.cli.program import short_path
 from tenuto.clock import SystemClock
 from tenuto.compat.experimaestro import ExperimentHelper, install
@@ -231,8 +232,10 @@ class Remarks(logging.Handler):
 class Session:
     """One call of the command line, from its first experiment to its exit code."""
 
-    def __init__(self, progress: ProgressDisplay) -> None:
+    def __init__(self, progress: ProgressDisplay, *, as_json: bool = False) -> None:
+        """`as_json`: an error that stops the script is told for programs, besides."""
         self.progress = progress
+        self._as_json = as_json
         self.problem: str | None = None
         """Why the script stopped before its end, in one line."""
         self.remarks = Remarks()
@@ -273,35 +276,24 @@ class Session:
             else:
                 run_script(request.file, request.arguments)
             given.check()
-        except InvalidOption as wrong:
-            self.problem = str(wrong)
-            self.progress.end()
-            tell(f"tenuto: {safe(str(wrong))}")
-            return exit_codes.USAGE
         except FailedExperiment as failed:
             self.problem = str(failed)
             return exit_codes.FAILED
-        except ExperimentLocked as locked:
-            self.problem = str(locked)
-            tell(f"tenuto: {safe(str(locked))}")
-            return exit_codes.LOCKED
-        except DirectoryUnusable as unusable:
-            self.problem = str(unusable)
+        except tuple(_REFUSED) as refused:
+            self.problem = str(refused)
+            code = next(code for kind, code in _REFUSED.items() if isinstance(refused, kind))
             self.progress.end()
-            tell(f"tenuto: {safe(str(unusable))}")
-            return exit_codes.FAILED
-        except KeyboardInterrupt:
-            self.problem = "interrupted"
-            return exit_codes.INTERRUPTED
-        except SystemExit as leaving:
-            return _exit_code(leaving)
-        except Exception as error:
+            if self._as_json:
+                tell_error(refused, str(refused), code)
+            else:
+                tell(f"tenuto: {safe(str(refused))}")
+            return code
+        except BaseException as error:
             if request.is_yaml and isinstance(error, TenutoError):
                 raise
-            self.problem = f"{type(error).__name__}: {error}"
+            self.problem = _problem_of(error)
             self.progress.end()
-            tell(safe_lines(_trace(error, main_file() or request.file)))
-            return exit_codes.FAILED
+            return script_stopped(error, main_file() or request.file, as_json=self._as_json)
         return exit_codes.OK
 
     def summary(self, program: list[str], retry: list[str], exit_code: int) -> Summary:
@@ -373,12 +365,36 @@ def output_for_json(json: bool) -> Iterator[None]:
         yield
 
 
-def _exit_code(leaving: SystemExit) -> int:
-    if leaving.code is None:
-        return exit_codes.OK
-    if isinstance(leaving.code, int):
-        return leaving.code
-    tell(str(leaving.code))
+_REFUSED: Mapping[type[TenutoError], int] = {
+    InvalidOption: exit_codes.USAGE,
+    ExperimentLocked: exit_codes.LOCKED,
+    DirectoryUnusable: exit_codes.FAILED,
+}
+"""Errors that the script gets from us, which a sentence explains; and their exit codes."""
+
+
+def _problem_of(error: BaseException) -> str | None:
+    """Why a script stopped, in one line; None if it left with a number."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, SystemExit):
+        return None if error.code is None or isinstance(error.code, int) else str(error.code)
+    return f"{type(error).__name__}: {error}"
+
+
+def script_stopped(error: BaseException, script: str, *, as_json: bool) -> int:
+    """Tells why a script stopped before its end, as Python would; the exit code.
+
+    `as_json`: and once more for programs, in the last line.
+    """
+    message = _problem_of(error)
+    if isinstance(error, KeyboardInterrupt):
+        return exit_codes.INTERRUPTED
+    if message is None:
+        return getattr(error, "code", None) or exit_codes.OK
+    tell(message if isinstance(error, SystemExit) else safe_lines(_trace(error, script)))
+    if as_json:
+        tell_problem("ScriptStopped", message, exit_codes.FAILED, None)
     return exit_codes.FAILED
 
 

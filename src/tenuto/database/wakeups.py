@@ -62,8 +62,8 @@ class Wakeups:
         self._listeners: dict[str, list[Callable[[], None]]] = {}
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-        self._poke, self._poked = socket.socketpair()
-        self._poke.setblocking(False)
+        self._poke: socket.socket | None = None
+        """Wakes the thread that receives; both are made for the first listener of PostgreSQL."""
 
     def listen(self, channel: str, listener: Callable[[], None]) -> Callable[[], None]:
         """Calls the listener, from any thread, when the channel was announced; returns how to stop that.
@@ -74,7 +74,11 @@ class Wakeups:
             self._listeners.setdefault(channel, []).append(listener)
             self._wake_receiver()
             if self._url is not None and self._thread is None:
-                self._thread = threading.Thread(target=self._receive, name="wakeups", daemon=True)
+                self._poke, poked = socket.socketpair()
+                self._poke.setblocking(False)
+                self._thread = threading.Thread(
+                    target=self._receive, args=(self._url, poked), name="wakeups", daemon=True
+                )
                 self._thread.start()
 
         def stop() -> None:
@@ -97,42 +101,42 @@ class Wakeups:
     def close(self) -> None:
         self._closed.set()
         self._wake_receiver()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(_CLOSE_S)
-        if thread is None or not thread.is_alive():
-            self._poke.close()
-            self._poked.close()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_CLOSE_S)
+        with self._guard:
+            if self._poke is not None:
+                self._poke.close()
 
     # -- other processes ---------------------------------------------------------------------------
 
     def _wake_receiver(self) -> None:
-        with suppress(BlockingIOError, OSError):  # full: it is woken already; closed: it has ended
-            self._poke.send(b"x")
+        if self._poke is not None:
+            with suppress(BlockingIOError, OSError):  # full: it is woken already; closed: it has ended
+                self._poke.send(b"x")
 
-    def _receive(self) -> None:
+    def _receive(self, url: URL, poked: socket.socket) -> None:
         import psycopg  # noqa: PLC0415  an extra
 
-        assert self._url is not None
-        conninfo = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
-        while not self._closed.is_set():
-            try:
-                with psycopg.connect(conninfo, autocommit=True, connect_timeout=5) as connection:
-                    self._follow(connection)
-            except (psycopg.Error, OSError):
-                # Not logged: the callers of `read` and `write` learn it, and listeners look by themselves.
-                self._closed.wait(_RECONNECT_S)
+        conninfo = url.set(drivername="postgresql").render_as_string(hide_password=False)
+        with poked:
+            while not self._closed.is_set():
+                try:
+                    with psycopg.connect(conninfo, autocommit=True, connect_timeout=5) as connection:
+                        self._follow(connection, poked)
+                except (psycopg.Error, OSError):
+                    # Not logged: callers of `read` and `write` learn it, and listeners look by themselves.
+                    self._closed.wait(_RECONNECT_S)
 
-    def _follow(self, connection: Any) -> None:
+    def _follow(self, connection: Any, poked: socket.socket) -> None:
         heard: set[str] = set()
         while not self._closed.is_set():
             for channel in self._channels() - heard:
                 connection.execute(f'LISTEN "{channel}"')
                 heard.add(channel)
                 self.tell(channel)  # announcements before LISTEN were lost
-            readable, _, _ = select.select([connection.fileno(), self._poked], [], [])
-            if self._poked in readable:
-                self._poked.recv(4096)
+            readable, _, _ = select.select([connection.fileno(), poked], [], [])
+            if poked in readable:
+                poked.recv(4096)
             for notice in connection.notifies(timeout=0):
                 if notice.payload != self._sender:
                     self.tell(notice.channel)

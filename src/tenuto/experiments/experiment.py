@@ -57,7 +57,7 @@ from tenuto.tasks.base import caller
 from tenuto.tasks.ports import SubmitOptions, open_submitters
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.stored_configs import save
-from tenuto.tasks.task import Task
+from tenuto.tasks.task import TaskClass
 
 if TYPE_CHECKING:
     from tenuto.experiments import run_info
@@ -257,7 +257,7 @@ class experiment:
             place = run_info.newest_saved(self._scheduler.machine, layout, experiment, name)
         return run_info.load_submitted(place)
 
-    def results(self, task: type[Task[Any]] | None = None, *, provenance: bool = False) -> list[Cells]:
+    def results(self, task: TaskClass | None = None, *, provenance: bool = False) -> list[Cells]:
         """One row for each finished job (of one class of tasks, if given): task, state, tags and result.
 
         `provenance`: also what each was made of, as in ``provenance.commit``; see docs/valid.md.
@@ -265,9 +265,7 @@ class experiment:
         """
         flag(provenance, "results(provenance=)")
         given: Any = task
-        if given is not None and not (isinstance(given, type) and issubclass(given, Task)):
-            raise refused("results(task)", "a class of tasks, such as Train", given)
-        task_id = schema_of(task).id if task is not None else None
+        task_id = None if given is None else schema_of(given).id
         files = self._scheduler.machine.files
         finished = [
             Finished(

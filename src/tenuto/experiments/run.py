@@ -112,7 +112,7 @@ class Run:
         return self.layout.run(self.experiment_id, str(max(others))) if others else None
 
     def _take_cancellations(self) -> None:
-        """Cancels waiting jobs that people want cancelled, in the loop; a job that began is left alone."""
+        """Cancels jobs that people wanted cancelled while they waited, in the loop; some began since."""
         if self._is_over:
             return
         self._scheduler.loop.call_later(CANCELLATIONS_S, self._take_cancellations)
@@ -122,7 +122,7 @@ class Run:
                 message = self._machine.files.read(path, _LONGEST_MESSAGE).decode(errors="replace")
                 self._machine.files.remove(path)
                 for job in self.jobs.values():
-                    if job.job_id == job_id and job.state in (JobState.WAITING, JobState.READY):
+                    if job.job_id == job_id and not job.state.finished():
                         self._scheduler.cancel(job, message)
 
     # What the scheduler tells its owner

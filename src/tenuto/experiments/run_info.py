@@ -20,8 +20,9 @@ from tenuto.light import late
 from tenuto.settings import load_settings
 from tenuto.tasks.arguments import guarded, text
 from tenuto.tasks.graph import configs_in, postorder
+from tenuto.tasks.schema import schema_of
 from tenuto.tasks.stored_configs import load
-from tenuto.tasks.task import Task
+from tenuto.tasks.task import Task, TaskClass
 from tenuto.workspace.journal import Cursor, EventReader, JournalEntry, Position
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
@@ -70,11 +71,14 @@ class ExperimentInfo(NamedTuple):
         """The directory of a job."""
         return Path(self.view.layout.job(*job.job_key).directory)
 
-    def results(self, *, provenance: bool = False) -> list[Cells]:
-        """The rows that `xp.results()` gives.
+    @guarded
+    def results(self, task: TaskClass | None = None, *, provenance: bool = False) -> list[Cells]:
+        """The rows that `xp.results()` gives: of one class of tasks, if given.
 
         `provenance`: also what each was made of.
         """
+        given: Any = task
+        task_id = None if given is None else schema_of(given).id
         files, layout = self.view.machine.files, self.view.layout
 
         def made_of(job: Row) -> Mapping[str, Any]:
@@ -91,7 +95,7 @@ class ExperimentInfo(NamedTuple):
                 made_of(job),
             )
             for job in self.jobs
-            if job.state.finished()
+            if job.state.finished() and task_id in (None, job.task)
         )
 
 

@@ -156,9 +156,15 @@ class Submissions:
             check_classes(self._scheduler.machine.files, layout, task, really=is_real)
             self._checked |= classes
         if mode is not RunMode.GENERATE_ONLY:
-            if any(map(is_shared, classes)):
-                self._shared.check(task, layout, really=is_real)
-            self.preparations.prepare(task, layout, really=is_real)
+            try:
+                if any(map(is_shared, classes)):
+                    self._shared.check(task, layout, really=is_real)
+                self.preparations.prepare(task, layout, really=is_real)
+            except DefaultChanged as refusal:
+                if is_real:
+                    raise
+                self.plan.append(PlannedJob(job, Intent.REFUSE, str(refusal)))
+                return job
         if mode is RunMode.DRY_RUN:
             return self._planned(job)
         if mode is RunMode.NORMAL:
@@ -234,12 +240,20 @@ class Submissions:
         return job
 
     def _generate(self, job: Job) -> None:
-        """Write the directory of a job, ready to be run by hand, unless a runner has it."""
+        """Write the directory of a job, ready to be run by hand, unless a runner has it.
+
+        The parameters that a result was made with stay; `DefaultChanged` if the task has others.
+        """
         machine = self._scheduler.machine
+        planned = plan_job(machine, job, self.validity, self._inquiry)
+        if planned.intent is Intent.REFUSE:
+            raise DefaultChanged(planned.why)
         lock = job_directory.take_lock(machine, job.paths)
         if lock is not None:
             with contextlib.closing(lock):
-                job_directory.write_params(machine.files, job.paths, job.work.params(job.layout, job.paths))
+                if planned.intent not in (Intent.REUSE, Intent.RERUN):
+                    params = job.work.params(job.layout, job.paths)
+                    job_directory.write_params(machine.files, job.paths, params)
                 job_directory.write_script(machine.files, job.paths, job_script(job.paths.script_name))
 
 

@@ -55,9 +55,13 @@ def read_stored(files: Files, paths: JobPaths) -> Stored:
 def stored_in(content: bytes) -> Stored:
     """The parameters in the bytes of a `params.json`; `problem` says why there are none."""
     try:
-        document = loads(content, PARAMS_FILE)
+        return stored_of(loads(content, PARAMS_FILE))
     except SerializationError as error:
         return Stored(problem=str(error))
+
+
+def stored_of(document: Mapping[str, Any]) -> Stored:
+    """The parameters in a document that was read."""
     reader = _Reader(document["objects"])
     reader.read("", document["value"], 0)
     return Stored(reader.parameters, reader.upstream, frozenset(reader.uncounted))

@@ -15,7 +15,6 @@ from tenuto.launchers.nodes import NODES, TASKS
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.requirements import Alternative, Requirement
 from tenuto.launchers.selection import Finder, limits_with, thread_variables
-from tenuto.scheduler.decisions import Allowance
 from tenuto.scheduler.tokens import GpuToken, TokenDependency
 from tenuto.settings import process_environment
 from tenuto.tasks.base import class_name
@@ -58,12 +57,12 @@ class Placer(NamedTuple):
             raise LauncherNotFound(f"{class_name(task)}: {error}") from None
         if chosen.external:
             limits = limits_with(self.limits, alternative)
-            asked = chosen.limits.memory_bytes if chosen.limits is not None else None
-            memory_bytes = asked or limits.memory_bytes
-            needs = Allowance(memory_bytes, limits.walltime_s)
-            held = self.limits._replace(memory_bytes=memory_bytes)
+            if (asked := chosen.limits) is not None:  # it asks for what the alternative says, or wins over it
+                limits = limits._replace(memory_bytes=asked.memory_bytes or limits.memory_bytes)
+                if alternative.duration_s is not None:
+                    limits = limits._replace(walltime_s=asked.walltime_s)
             variables = thread_variables(alternative.cores, set_) | variables_of(alternative)
-            return Placement(chosen, held, variables, needs=needs, asked=str(alternative))
+            return Placement(chosen, limits, variables, asked=str(alternative))
         variables = thread_variables(alternative.cores or 1, set_, process_environment())
         return Placement(
             chosen,

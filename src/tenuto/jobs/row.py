@@ -159,6 +159,8 @@ class Group(NamedTuple):
     """What the jobs used, as plain JSON values."""
     take_up: str | None = None
     """The command that takes the group up again, if its driver is gone."""
+    less: tuple[str, ...] = ()
+    """The results of which it declares that smaller ones are better."""
 
 
 class RowId(NamedTuple):

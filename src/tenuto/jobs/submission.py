@@ -22,7 +22,7 @@ from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
 from tenuto.scheduler.decisions import NO_RULES, Allowance, RetryLimits, RetryRules
 from tenuto.scheduler.entries import JobDependency
-from tenuto.scheduler.jobs import Job, Reuse, TaskWork
+from tenuto.scheduler.jobs import Job, Reuse, TaskWork, limits_under
 from tenuto.scheduler.tokens import CounterToken, GpuToken, TokenDependency
 from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import ConfigBase, caller, class_name, is_config, state_of
@@ -169,8 +169,6 @@ class Placement(NamedTuple):
     """Variables for the job, unless the experiment sets them."""
     slots: int = 1
     tokens: tuple[TokenDependency, ...] = ()
-    needs: Allowance | None = None
-    """What its first attempt may use; None: what its limits say."""
     asked: str = ""
     """The alternative of the requirement that it satisfies."""
 
@@ -232,10 +230,7 @@ def make_job(
     if defaults.place is None or not has_requirement:
         launcher = submission.launcher or defaults.launcher
         is_free = launcher.external or "OMP_NUM_THREADS" in environment
-        limits = defaults.limits
-        if launcher.external and launcher.limits is not None and limits.memory_bytes is None:
-            limits = limits._replace(memory_bytes=launcher.limits.memory_bytes)
-        placed = Placement(launcher, limits, {} if is_free else defaults.threads)
+        placed = Placement(launcher, defaults.limits, {} if is_free else defaults.threads)
     else:
         placed = defaults.place(task, submission, environment)
     rules = _rules(task, submission, defaults, placed)
@@ -291,14 +286,14 @@ def _rules(task: Any, submission: SubmitOptions, defaults: Defaults, placed: Pla
             f"{class_name(task)}: {said} says what follows a timeout, and submit(max_retries=) does too: "
             "leave one of them out"
         )
-    needs = _needs(placed)
-    retry_rules.check_growth(rules, needs, said)
+    retry_rules.check_growth(rules, _needs(placed), said)
     return retry_rules.held_rules(rules, placed.launcher, class_name(task))
 
 
 def _needs(placed: Placement) -> Allowance:
     """What the first attempt of a placed job may use."""
-    return placed.needs or Allowance(placed.limits.memory_bytes, placed.limits.walltime_s)
+    limits = limits_under(placed.launcher, placed.limits)
+    return Allowance(limits.memory_bytes, limits.walltime_s)
 
 
 def _sources(task: ConfigBase) -> tuple[str, ...]:

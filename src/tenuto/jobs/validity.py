@@ -17,7 +17,7 @@ from tenuto.errors import ClassNotFound, DefaultChanged, TenutoError, WorkspaceE
 from tenuto.jobs.directories import MovedJobs
 from tenuto.jobs.key import JobKey
 from tenuto.lifecycle.states import JobState, TransientMode
-from tenuto.light import sha256
+from tenuto.light import late, sha256
 from tenuto.scheduler.jobs import Job, TaskWork
 from tenuto.tasks.base import caller, class_name
 from tenuto.tasks.code import changed_files, classes_of, file_digests, inside
@@ -30,13 +30,22 @@ from tenuto.tasks.methods import caches
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.seeds import seed_of
 from tenuto.tasks.serialization import PARAMS_FILE, document, loads
-from tenuto.tasks.stored_values import ChangedValue, compared, defaults_digest, have_same_values
+from tenuto.tasks.stored_values import (
+    ChangedValue,
+    changed_defaults,
+    compared,
+    defaults_digest,
+    defaults_shown,
+    have_same_values,
+)
 from tenuto.workspace.attempt_files import led_to, read_made_of
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.markers import Marker, read_markers, write_marker
 from tenuto.workspace.ports import FileKind, Files, Machine
 from tenuto.workspace.records import Fields, LaunchRecord
+
+inspect: Any = late("inspect")
 
 _LARGEST_PARAMS = 4 << 20
 _LARGEST_RECORD = 8 << 20
@@ -54,6 +63,7 @@ class Validness(Enum):
 
     VALID = "valid"
     VALUE = "a counted value differs"
+    ABOVE = "made from another value"
     CODE = "code changed"
     NEWER = "made from something newer"
     OUTPUTS = "an output is gone"
@@ -97,6 +107,8 @@ class MadeOf(NamedTuple):
     """The config, as the script has it now."""
     excluded: frozenset[str] = frozenset()
     """Groups of parameters that do not count."""
+    above: Mapping[str, Mapping[str, str]] = {}
+    """The values at defaults of the tasks that it was made from, by class."""
     present: Callable[[str], str] = str
     """The key that a source has now, by a key that it had before its class was renamed."""
 
@@ -104,6 +116,7 @@ class MadeOf(NamedTuple):
     def of(cls, record: Mapping[str, Any], values: Callable[[], Mapping[str, Any] | None]) -> MadeOf:
         """What a record says; parts that it does not have, or that are torn, say nothing."""
         code, defaults, files = record.get("code"), record.get("defaults"), record.get("files")
+        above = record.get("above")
         sources: dict[str, MadeFrom | None] = {}
         for one in record.get("made_from") or ():
             if isinstance(one, list) and len(one) == 4 and all(isinstance(part, str) for part in one):
@@ -114,6 +127,7 @@ class MadeOf(NamedTuple):
             sources,
             defaults if isinstance(defaults, str) else None,
             values,
+            above=above if isinstance(above, dict) else {},
         )
 
 
@@ -147,6 +161,10 @@ def check(stored: MadeOf, wanted: MadeOf) -> CheckedReuse:
         changed = () if written is None else compared(wanted.task, written, {}, wanted.excluded).changed
         if changed:
             return CheckedReuse(Validness.VALUE, changed=changed)
+    if stored.above and stored.above != wanted.above:
+        changed = changed_defaults(stored.above, wanted.above)
+        if changed:
+            return CheckedReuse(Validness.ABOVE, changed=changed)
     newer: list[str] = []
     other_code: list[str] = []
     for key, source in stored.sources.items():
@@ -211,6 +229,8 @@ class Validity:
         """Commit, packages and the like, for the records of jobs."""
         self._judged: dict[tuple[type, str, str], tuple[ChangedValue, ...]] = {}
         """Which values differ, by class and by the digests of the defaults then and now: they tell all."""
+        self._shown: dict[tuple[type, str], Mapping[str, Mapping[str, str]]] = {}
+        """The values at defaults of tasks, by class and by the digest of them."""
         self._asked: set[str] = set()
         """The jobs that were run again since a person wants it: once is enough."""
         self._again: set[str] = set()
@@ -236,9 +256,10 @@ class Validity:
         Raises `DefaultChanged` if it was run with other values than the task has.
         """
         found = self.judged(job, marker)
-        if found.finding is Validness.VALUE:
-            self._refuse(job, "was done", found.changed)
-        if self._is_asked(job) or found.newer & self._again:
+        is_asked = self._is_asked(job)
+        if not is_asked:
+            self._refuse(job, "was done", found)
+        if is_asked or found.newer & self._again:
             is_again = True
             self._anew.add(job.key)
         elif found.finding is Validness.OUTPUTS:
@@ -279,11 +300,11 @@ class Validity:
         if not isinstance(record, dict) or not isinstance(job.work, TaskWork):
             return False
         found = check(MadeOf.of(record, lambda: self._values(job)), self.wanted(job, defaults=True))
-        if found.finding is Validness.VALUE:
-            if runs:
-                self._refuse(job, "runs", found.changed)
+        if found.changed and runs:
+            self._refuse(job, "runs", found)
+        elif found.changed:
             if job.retry.resumable and not self._is_asked(job):
-                self._refuse(job, "was begun, and would continue,", found.changed)
+                self._refuse(job, "was begun, and would continue,", found)
             return True
         if runs:
             if found.finding is not Validness.VALID:
@@ -299,7 +320,8 @@ class Validity:
         if isinstance(job.work, TaskWork) and isinstance(known.work, TaskWork):
             then, now = known.work.task, job.work.task
             if then is not now and defaults_digest(then) != defaults_digest(now):
-                self._refuse(job, "runs", compared(now, document(then), {}).changed)
+                changed = compared(now, document(then), {}).changed
+                self._refuse(job, "runs", CheckedReuse(Validness.VALUE, changed=changed))
 
     def other_values(self, job: Job, record: Mapping[str, Any]) -> str | None:
         """Why what another process made of a job meanwhile is not of its values; None if it is."""
@@ -343,6 +365,8 @@ class Validity:
         record["defaults"] = defaults_digest(job.work.task)
         if sources:
             record["made_from"] = sources
+        if made.above:
+            record["above"] = made.above
         if (seed := seed_of(job.work.task)) is not None:
             record["seed"] = seed  # a program tells nothing of the one that it was given
         return {**record, **self.where, "run": job.owners[0].id if job.owners else None}
@@ -353,13 +377,17 @@ class Validity:
         task = job.work.task
         code = file_digests.code(classes_of(task))
         sources: dict[str, MadeFrom | None] = {}
+        above: list[Mapping[str, Mapping[str, str]]] = []
         for origin in _upstream(job):
             sources[_key(origin)] = _source(origin)
+            if isinstance(origin.work, TaskWork):
+                above.append(self._defaults_of(origin.work.task))
         for config in inside(task):
             origin = config._state.origin
             if origin is not None and config._state.is_there and isinstance(origin._state.job, Job):
                 made_by = origin._state.job  # it runs, perhaps: the files it handed over stay
                 sources[_key(made_by)] = MadeFrom(_key(made_by), made_by.life or "", "")
+                above.append(self._defaults_of(origin))
             for key in shared_keys(config):
                 if key in self._shared:
                     sources[key] = self._shared[key]
@@ -369,8 +397,15 @@ class Validity:
             sources,
             defaults_digest(task) if defaults else None,
             task=task,
+            above=_united(above),
             present=partial(self._present, job),
         )
+
+    def _defaults_of(self, task: Any) -> Mapping[str, Mapping[str, str]]:
+        key = type(task), defaults_digest(task)
+        if key not in self._shown:
+            self._shown[key] = defaults_shown(task)
+        return self._shown[key]
 
     def be_at(self, where: Mapping[str, Any]) -> None:
         """Have the records of jobs tell where they are made: commit, packages and the like."""
@@ -443,11 +478,13 @@ class Validity:
         except (OSError, TenutoError):
             return None  # its parameters are gone: nothing speaks against it
 
-    def _refuse(self, job: Job, did: str, changed: tuple[ChangedValue, ...]) -> None:
-        if changed:
+    def _refuse(self, job: Job, did: str, found: CheckedReuse) -> None:
+        """Raise `DefaultChanged` for other values; what a rerun makes anew may be made from others."""
+        if found.changed and not (found.finding is Validness.ABOVE and self.rerun_changed):
             assert isinstance(job.work, TaskWork)
             name = f"{class_name(job.work.task)} {job.job_id[:8]}"
-            refuse(name, f"{did} with another value", changed)
+            of = "from a job of" if found.finding is Validness.ABOVE else "with"
+            refuse(name, f"{did} {of} another value", found.changed, ", or run it with --rerun")
 
     # -- notes
 
@@ -508,17 +545,20 @@ class Validity:
         return found if isinstance(found, Marker) else job.marker
 
 
-def refuse(name: str, did: str, changed: tuple[ChangedValue, ...]) -> None:
+def refuse(name: str, did: str, changed: tuple[ChangedValue, ...], more: str = "") -> None:
     """Raise `DefaultChanged` for a result of other values than are asked for."""
-    raise DefaultChanged(refusal(name, did, changed, f", at {caller()}"))
+    raise DefaultChanged(refusal(name, did, changed, f", at {caller()}", more))
 
 
-def refusal(name: str, did: str, changed: tuple[ChangedValue, ...], place: str = "") -> str:
-    """Why what was made with other values than are asked for is not used, and the remedy."""
+def refusal(name: str, did: str, changed: tuple[ChangedValue, ...], place: str = "", more: str = "") -> str:
+    """Why what was made with other values than are asked for is not used, and the remedy.
+
+    `more`: another way to have it made anew.
+    """
     return (
         f"{name} {did}, which was a default then: {'; '.join(map(str, changed[:5]))}{place}. The old "
         f"results stay those of the old value if you write {changed[0].remedy()}; to run all anew, add a "
-        f"Constant to the class. See docs/valid.md"
+        f"Constant to the class{more}. See docs/valid.md"
     )
 
 
@@ -532,6 +572,15 @@ def _upstream(job: Job) -> Iterator[Job]:
         yield needed.origin
         if needed.origin.transient is not TransientMode.NONE:
             yield from _upstream(needed.origin)
+
+
+def _united(parts: Iterable[Mapping[str, Mapping[str, str]]]) -> Mapping[str, Mapping[str, str]]:
+    """What several tasks have at defaults, by class."""
+    first, *others = {id(part): part for part in parts if part}.values() or ({},)
+    united = dict(first)
+    for part in others:
+        united |= {of: {**united.get(of, {}), **names} for of, names in part.items()}
+    return united
 
 
 def _source(job: Job) -> MadeFrom | None:
@@ -670,7 +719,9 @@ def renewed_record(files: Files, layout: Layout, record: Mapping[str, Any]) -> M
             task_id, _, job_id = one.key.rpartition("/")
             marker = read_markers(files, layout.job(task_id, job_id)).done
         made.append(list(source_of(one.key, marker) if isinstance(marker, Marker) else one))
-    return {**record, "made_from": made} if made else record
+    return (
+        {**{name: record[name] for name in record if name != "above"}, "made_from": made} if made else record
+    )
 
 
 _MOST_DROPPED = 20
@@ -724,7 +775,11 @@ def check_classes(files: Files, layout: Layout, task: Any, *, really: bool = Tru
 
 
 def _check_own_id(files: Files, layout: Layout, cls: type, *, really: bool) -> None:
-    """Refuse a class with the ``__xpmid__`` of a class of another name, in a file that is still there."""
+    """Refuse a class with the ``__xpmid__`` of another one, in a file that is still there.
+
+    It is another one by its name, or in a file of another name by its source: in a second checkout of a
+    project it is the same class at another time.
+    """
     try:
         if nameless_source(cls) is not None or "-packages/" in (file := known_file(cls)):
             return
@@ -735,8 +790,10 @@ def _check_own_id(files: Files, layout: Layout, cls: type, *, really: bool) -> N
     try:
         known = from_json(files.read(path, _LARGEST_PARAMS))
         other, other_name = known.get("script"), known.get("name")
-        is_there = (
-            other != file and other_name != name and own_id.encode() in files.read(other, _LARGEST_CODE)
+        content = files.read(other, _LARGEST_CODE) if other != file else b""
+        is_there = own_id.encode() in content and (
+            other_name != name
+            or (os.path.basename(other) != os.path.basename(file) and _text_of(cls) not in content)
         )
     except (OSError, WorkspaceError, ValueError, AttributeError, TypeError):
         other = other_name = None
@@ -749,6 +806,15 @@ def _check_own_id(files: Files, layout: Layout, cls: type, *, really: bool) -> N
     if really and (other, other_name) != (file, name):
         files.make_directory(path.rpartition("/")[0])
         files.replace(path, to_json({"script": file, "name": name, "sha256": ""}), durable=False)
+
+
+def _text_of(cls: Any) -> bytes:
+    """The source of a class, or of the function it was made of; empty if it cannot be told."""
+    try:
+        text: str = inspect.getsource(getattr(cls, "__wrapped__", cls))
+        return text.encode()
+    except (OSError, TypeError):
+        return b""
 
 
 _NAMELESS = "a notebook without a name"
@@ -920,11 +986,11 @@ class SharedThings:
         path = f"{folder}/made.json"
         if path in self._seen:
             return
-        self._seen.add(path)
         known = SharedRecord.read(self._files, path)
         held = self._held(folder)
-        if known is not None and held:
-            found = self.judged(config, known)
+        found = self.judged(config, known) if known is not None and held else None
+        self._seen.add(path)
+        if known is not None and found is not None:
             if found.finding is Validness.VALID or not self._validity.rerun_changed:
                 self.remembered(config, CACHED, known.life)
                 return
@@ -962,12 +1028,14 @@ class SharedThings:
             path = f"{folder}.json"
             if path in self._seen:
                 continue
-            self._seen.add(path)
             is_there = self._files.stat(folder) is not None
             known = SharedRecord.read(self._files, path)
+            found = None
             if known is not None and is_there:
                 assert generator.partial is not None
                 found = self.judged(config, known, generator.partial.excluded_groups)
+            self._seen.add(path)
+            if found is not None:
                 if found.finding is Validness.VALID:
                     continue
                 if PREPARED in _kinds(live_class(type(config))):

@@ -356,9 +356,12 @@ class JobsView:
         """What the result of a job was made of, as far as its marker tells."""
         if marker is None:
             return {}
-        seed = marker.provenance.get("seed")
-        made = read_made_of(self._files, paths, marker)
-        return {**made, **({} if seed is None else {"seed": int(seed) if seed.isdigit() else seed})}
+        made = dict(read_made_of(self._files, paths, marker))
+        if (seed := marker.provenance.get("seed")) is not None:
+            made["seed"] = int(seed) if seed.isdigit() else seed
+        if (adopted := marker.provenance.get("adopted")) is not None:
+            made["adopted"] = adopted  # the directory of the other system that it was taken over from
+        return made
 
     def earlier_logs(self, paths: JobPaths) -> int:
         """How many earlier attempts left a log."""

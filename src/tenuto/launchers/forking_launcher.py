@@ -35,6 +35,7 @@ from tenuto.launchers.warm.parent import (
 )
 from tenuto.launchers.warm.remedies import Reasons
 from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS, MessageTooLong
+from tenuto.tasks.arguments import guarded, whole_number
 from tenuto.workspace.job_directory import read_pid
 from tenuto.workspace.json_bytes import to_json
 from tenuto.workspace.layout import JobPaths
@@ -66,7 +67,7 @@ class DirectLauncher:
         """`python`: by default this interpreter. `slots`: by default the cores this process may use."""
         self._machine = machine or this_machine()
         self._python = python or sys.executable
-        self.slots = slots or len(os.sched_getaffinity(0))
+        self.slots = len(os.sched_getaffinity(0)) if slots is None else whole_number(slots, "slots", least=1)
 
     @property
     def pool(self) -> object:
@@ -206,6 +207,7 @@ class _Unfit(NamedTuple):
 class ForkingLauncher(DirectLauncher):
     """Starts each runner by a fork; by an interpreter of its own where that cannot be."""
 
+    @guarded
     def __init__(
         self,
         machine: Machine | None = None,

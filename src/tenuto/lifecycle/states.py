@@ -98,7 +98,7 @@ class TransientMode(IntEnum):
         return _TRANSIENT_MEANINGS[self]
 
     def merge(self, other: "TransientMode") -> "TransientMode":
-        """The more conservative of two wishes for one job: rather run than not, rather keep than not."""
+        """The more conservative of two requests for one job: rather run than not, rather keep than not."""
         return min(self, other)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
@@ -180,8 +180,11 @@ def _plain(value: Any) -> Any:
     return value if number is None else number
 
 
-def table(results: Iterable[Result], task: str | None = None) -> Table:
-    """The results of jobs, of one task if given. A tag that looks like a number is one."""
+def table(results: Iterable[Result], task: str | None = None, less: Collection[str] = ()) -> Table:
+    """The results of jobs, of one task if given. A tag that looks like a number is one.
+
+    `less`: the columns of which smaller values are better.
+    """
     chosen = [one for one in results if task is None or one.task == task]
     rows = [_row(one) for one in chosen]
     names = dict.fromkeys(name for row in rows for name in row)
@@ -191,6 +194,9 @@ def table(results: Iterable[Result], task: str | None = None) -> Table:
                 if name in row:
                     row[name] = _number(row[name])
     columns = [_column(name, [row[name] for row in rows if name in row]) for name in names]
+    for column in columns:
+        if column["name"] in less:
+            column["less"] = True
     return Table(columns, [{name: row.get(name) for name in names} for row in rows])
 
 

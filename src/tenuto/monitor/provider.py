@@ -263,9 +263,9 @@ class LocalProvider:
         importance: str | None = None,
     ) -> shapes.Results:
         with self._lock:
-            door = self._group(group).door.value
-        given = list(self._sources[door].results(group))
-        found = table(given, task)
+            about = self._group(group)
+        given = list(self._sources[about.door.value].results(group))
+        found = table(given, task, about.less)
         return {
             **self._stamp(),
             "columns": found.columns,

@@ -245,6 +245,8 @@ class ColumnJson(TypedDict):
     kind: str
     min: float | None
     max: float | None
+    less: NotRequired[bool]
+    """True for an objective of which smaller values are better."""
 
 
 class Results(Stamp):

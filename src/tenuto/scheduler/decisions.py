@@ -99,7 +99,7 @@ class Look(NamedTuple):
     found: Derived
     arrival: Arrival
     stop: StopRecord | None = None
-    """The wish to end the attempt that is to be waited for."""
+    """The request to end the attempt that is to be waited for."""
 
 
 def known_end(found: Derived) -> int:

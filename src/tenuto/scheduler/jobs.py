@@ -176,7 +176,7 @@ class Job(Entry):
     kept_record: Callable[[], Mapping[str, Any]] = dict
     """What the record of the next attempt says, without a `reuse`."""
     spent_stop: StopRecord | None = None
-    """The wish to end an attempt that was said to have failed before the job was submitted again."""
+    """The request to end an attempt that was said to have failed before the job was submitted again."""
     uses: tuple[str, ...] = ()
     """The ids of the jobs whose outputs, handed over while they ran, it uses: it does not wait for them."""
     asked: str = ""
@@ -220,7 +220,7 @@ class Job(Entry):
         self.paths = layout.job(task_id, job_id)
         self.work = work
         self.tokens = tuple(tokens)
-        self.limits = limits or launcher.limits or Limits()
+        self.limits = limits_under(launcher, limits or launcher.limits or Limits())
         retry = retry or NO_RETRY
         self.retry = retry if retry.once is once else retry._replace(once=once)
         self.durability = durability
@@ -239,7 +239,7 @@ class Job(Entry):
         self.marker: Marker | None = None
         """The gist of the marker that ended the last attempt, when there is one."""
         self.stop: StopRecord | None = None
-        """The wish to end the attempt that runs, or is about to."""
+        """The request to end the attempt that runs, or is about to."""
         self._final_state: dict[PendingAnswer[JobState], None] | None = None
         """Answers that wait for it, in the order in which they were asked for."""
 
@@ -513,6 +513,17 @@ class Job(Entry):
 
 def _asked(needs: Allowance) -> Alternative:
     return requirements.Alternative(duration_s=needs.duration_s, memory_bytes=needs.memory_bytes)
+
+
+def limits_under(launcher: Launcher, limits: Limits) -> Limits:
+    """Limits; where they leave something open, what the launcher asks of its cluster for each job."""
+    asked = launcher.limits if launcher.external else None
+    if asked is None:
+        return limits
+    return limits._replace(
+        walltime_s=asked.walltime_s if limits.walltime_s is None else limits.walltime_s,
+        memory_bytes=asked.memory_bytes if limits.memory_bytes is None else limits.memory_bytes,
+    )
 
 
 def held(launcher: Launcher, needs: Allowance) -> Allowance:

@@ -13,6 +13,7 @@ from tenuto.lifecycle.base_job import CounterChange
 from tenuto.lifecycle.events import Event
 from tenuto.lifecycle.owner_names import OwnerName
 from tenuto.scheduler.listeners import Subscriber
+from tenuto.tasks.arguments import guarded
 
 if TYPE_CHECKING:
     from tenuto.scheduler.jobs import Job
@@ -34,6 +35,7 @@ class Owner(Protocol):
         ...
 
 
+@guarded
 class PlainOwner:
     """An owner that passes its events to one subscriber.
 

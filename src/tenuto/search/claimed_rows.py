@@ -16,7 +16,8 @@ from tenuto.search.candidate_rows import ROWS, WORK, CandidateMove, bump, record
 from tenuto.search.programs import PROGRAM_TASK
 from tenuto.search.rows import Claimed, End
 from tenuto.search.tables import DISPATCH_ORDER, evolution_jobs, is_status, jobs, searches
-from tenuto.workspace.ports import Liveness, Processes, ProcessIdentity
+from tenuto.workspace.ports import Liveness, Processes
+from tenuto.workspace.processes import liveness_of
 
 S = EvolutionStatus
 LOST = "LOST"
@@ -186,15 +187,6 @@ def moved(connection: Connection, moves: Sequence[CandidateMove]) -> int:
     return len(moves)
 
 
-def process_text(identity: ProcessIdentity) -> str:
-    """A process as the list of members keeps it."""
-    return json.dumps(identity._asdict())
-
-
 def is_dead(processes: Processes, member: Member) -> bool:
     """Whether the process of a member of this machine is certainly gone."""
-    try:
-        identity = ProcessIdentity(**json.loads(member.process))
-    except (ValueError, TypeError):
-        return False
-    return processes.liveness(identity) in (Liveness.DEAD, Liveness.REBOOTED)
+    return liveness_of(processes, member.process) in (Liveness.DEAD, Liveness.REBOOTED)

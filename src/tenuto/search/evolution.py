@@ -152,7 +152,9 @@ class Evolution:
 
     @property
     def settings(self) -> "Settings":
-        """The settings, with the arguments of this search."""
+        """The settings, with the arguments of this search; once it was opened, those that it has."""
+        if self._opened is not None:
+            return self._opened.settings  # a program may have gone to another directory since
         with missing_extra():
             settings_of = open_search.settings_of
         return settings_of(self)

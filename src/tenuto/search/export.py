@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import select
 
 from tenuto.database import Database
+from tenuto.jobs.parameters import stored_of
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.archive import ParetoFront
 from tenuto.search.git import Git
@@ -22,6 +23,7 @@ from tenuto.search.points import PRUNED
 from tenuto.search.spaces import IS
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, is_status, jobs, searches
+from tenuto.tasks.serialization import FORMAT
 
 _CAUSE = 100
 _TIMES = {
@@ -52,7 +54,7 @@ def flat_rows(store: Store, name: str) -> list[dict[str, Any]]:
         for found in parts:
             for key in found[kind]:
                 if (kind, key) not in columns:
-                    columns[kind, key] = key if key not in taken else f"{kind}.{key}"
+                    columns[kind, key] = column_of(kind, key, taken)
                     taken.add(columns[kind, key])
     return [
         {**row, **{column: found[kind].get(key) for (kind, key), column in columns.items()}}
@@ -66,11 +68,36 @@ _NESTED = ("values", "measures", "metrics", "more")
 def _parts(row: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The nested values of a candidate by the names of their columns."""
     spread = spread_values(row)
-    named = named_measures(row["measures"] or (), names)
+    more = {key: row[key] for key in MORE if key in row}
+    return {"values": spread, **_found(row, names), "more": more}
+
+
+def _found(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The measures and metrics of a candidate; of one name, the measure."""
     metrics = row["metrics"] if isinstance(row["metrics"], dict) else {}
     kept = {key: value for key, value in metrics.items() if key not in names}
-    more = {key: row[key] for key in MORE if key in row}
-    return {"values": spread, "measures": named, "metrics": kept, "more": more}
+    return {"measures": named_measures(row["measures"] or (), names), "metrics": kept}
+
+
+def column_of(kind: str, key: str, taken: Collection[str]) -> str:
+    """The column of a value, whose name another column may have."""
+    return key if key not in taken else f"{kind}.{key}"
+
+
+def minimized(directions: Sequence[bool]) -> tuple[str, ...]:
+    """The columns of the objectives of which smaller values are better; of the others, larger ones."""
+    names = ["objective"] if len(directions) == 1 else [f"objective {at}" for at in range(len(directions))]
+    return tuple(name for name, maximize in zip(names, directions, strict=True) if not maximize)
+
+
+def result_of(row: Mapping[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:
+    """What a candidate is worth, by column; `names`: of the measures of its search."""
+    worth = {f"objective {place}": value for place, value in enumerate(row.get("objectives", ()))}
+    result = worth or {"objective": row["objective"]}
+    for kind, found in _found(row, names).items():
+        taken = {*result, "cost"}
+        result |= {column_of(kind, key, taken): value for key, value in found.items()}
+    return {**result, "cost": row["cost"]}
 
 
 def measure_names(database: Database, name: str) -> Sequence[str]:
@@ -88,16 +115,30 @@ def named_measures(measures: Sequence[float], names: Sequence[str]) -> dict[str,
 
 
 def spread_values(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a candidate by column."""
-    values = row["values"] if isinstance(row["values"], dict) else {}
-    return {column: one for key, value in values.items() for column, one in _spread(key, value).items()}
+    """The parameters of a candidate by column; a list has one for each entry."""
+    return {
+        column: one
+        for key, value in parameters_of(row["values"]).items()
+        for column, one in _entries(key, value).items()
+    }
 
 
-def _spread(key: str, value: Any) -> dict[str, Any]:
-    """A parameter by column: a list has one for each number, a chosen class the columns of its parameters."""
-    if isinstance(value, dict) and IS in value:
-        inner = [_spread(f"{key}.{name}", one) for name, one in value.items() if name != IS]
-        return {key: value[IS], **{column: one for part in inner for column, one in part.items()}}
+def parameters_of(values: Any) -> dict[str, Any]:
+    """The parameters of a candidate by column; a chosen class has the columns of its parameters."""
+    values = values if isinstance(values, dict) else {}
+    if values.get("format") == FORMAT:  # a config that a function made
+        return dict(stored_of(values).parameters)
+    return {column: one for key, value in values.items() for column, one in _inner(key, value)}
+
+
+def _inner(key: str, value: Any) -> list[tuple[str, Any]]:
+    if not isinstance(value, dict) or IS not in value:
+        return [(key, value)]
+    named = [pair for name, one in value.items() if name != IS for pair in _inner(f"{key}.{name}", one)]
+    return [(key, value[IS]), *named]
+
+
+def _entries(key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, list):
         return {key: value}
     entries: list[Any] = [value]

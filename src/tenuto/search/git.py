@@ -107,7 +107,10 @@ class Git:
 
     def marked_files(self, commit: str, mark: str) -> list[str]:
         """The files of a commit that contain a mark."""
-        found = self.ask("grep", "-z", "-l", "-I", "--fixed-strings", "-e", mark, commit, "--") or ""
+        found = (
+            self.ask("grep", "--no-color", "-z", "-l", "-I", "--fixed-strings", "-e", mark, commit, "--")
+            or ""
+        )
         return [name.partition(":")[2] for name in found.split("\0") if name]
 
     def borrow(self, git_dir: Path, files: Path) -> Git:

@@ -115,11 +115,14 @@ def check_repository(repository: Repository) -> None:
     if not os.path.isdir(repository.path):
         raise SearchError(f"Repository({repository.path!r}): there is no such directory")
     git = Git(repository.path)
-    if git.ask("rev-parse", "--git-dir") is None:
-        git("version")  # says so if git itself is missing
+    try:
+        git("rev-parse", "--git-dir")
+    except GitError as error:
+        if "not a git repository" not in str(error):  # of another owner, broken, or git is missing
+            raise SearchError(f"Repository({repository.path!r}): {error}") from None
         above = next((top for top in Path(repository.path).parents if (top / ".git").exists()), None)
         remedy = "git init, and commit" if above is None else f"give {above}, of which it is a part"
-        raise SearchError(f"Repository({repository.path!r}) is no git repository: {remedy}")
+        raise SearchError(f"Repository({repository.path!r}) is no git repository: {remedy}") from None
     try:
         root = root_of(repository)
     except GitError:

@@ -37,15 +37,17 @@ from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.search.candidate_rows import SEARCH
-from tenuto.search.claimed_rows import is_dead
 from tenuto.search.export import (
     candidate_of,
     change_of,
     lineage,
     measure_names,
-    named_measures,
+    minimized,
+    parameters_of,
+    result_of,
     spread_values,
 )
+from tenuto.search.outcome import directions_in
 from tenuto.search.points import PRUNED
 from tenuto.search.programs import PROGRAM_TASK
 from tenuto.search.search_overview import archive_panel, overview
@@ -54,6 +56,8 @@ from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.points import Points
+from tenuto.workspace.ports import Liveness
+from tenuto.workspace.processes import liveness_of
 
 S = EvolutionStatus
 STATES: Mapping[EvolutionStatus, tuple[JobState, JobFailureStatus | None]] = {
@@ -87,14 +91,6 @@ def counted_states(statuses: Mapping[EvolutionStatus, int]) -> dict[JobState, in
 def chosen_of(kept: Mapping[str, Any]) -> dict[str, Any]:
     """The plain parameters that a candidate was proposed with, by column."""
     return {name: value for name, value in spread_values(kept).items() if not isinstance(value, dict | list)}
-
-
-def result_of(kept: Mapping[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:
-    """What a candidate is worth, by column; `names`: of the measures of its search."""
-    measures = named_measures(kept["measures"] or (), names)
-    metrics = kept["metrics"] if isinstance(kept["metrics"], dict) else {}
-    objectives = {f"objective {place}": value for place, value in enumerate(kept.get("objectives", ()))}
-    return {**(objectives or {"objective": kept["objective"]}), **measures, **metrics, "cost": kept["cost"]}
 
 
 def attempt_of(row: Any) -> dict[str, Any]:
@@ -150,6 +146,7 @@ def group_of(row: Any) -> Group:
         ended=instant_or_none(row.ended_at),
         total=row.scheduled,
         message=row.message,
+        less=minimized(directions_in(json.loads(row.definition))),
     )
 
 
@@ -327,12 +324,12 @@ class SearchSource:
         ][: -MOST_ANCESTORS - 1 : -1]
 
     def parameters(self, key: str) -> Mapping[str, Any]:
-        values = json.loads(self._candidate(key).proposal)["values"]
-        return values if isinstance(values, dict) else {}
+        return parameters_of(json.loads(self._candidate(key).proposal)["values"])
 
     def why(self, key: str) -> Why:
         row = self._candidate(key)
-        sentences = [f"{row.status}: {MEANINGS[S(row.status)]}"]
+        meant = f"{row.status}: {MEANINGS[S(row.status)]}"
+        sentences = [f"{PRUNED}: its pruner stopped it" if row.failure == PRUNED else meant]
         if row.reused:
             sentences.append("its outcome was known from before, so it was not run")
         if row.message:
@@ -497,9 +494,11 @@ def _is_attended(connection: Connection, name: str) -> bool:
     """Whether a scheduler of the search, or a worker of the database, is at work."""
     now = connection.execute(select(now_ms())).scalar_one()
     processes = this_machine().processes
-    workers = [one for one in listed(connection, MemberKind.WORKER) if not is_dead(processes, one)]
-    if any(abs(now - one.seen_at) < UNSEEN_MS for one in workers):
-        return True
+    for worker in listed(connection, MemberKind.WORKER):
+        here = liveness_of(processes, worker.process)
+        # Of a process of this machine the clock says nothing: it may have been set meanwhile.
+        if here is Liveness.ALIVE or (here is Liveness.UNKNOWN and abs(now - worker.seen_at) < UNSEEN_MS):
+            return True
     active = connection.execute(select(searches.c.active_at).where(searches.c.id == name)).scalar()
     return active is not None and abs(now - active) < UNTICKED_MS
 

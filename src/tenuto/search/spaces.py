@@ -13,6 +13,7 @@ from tenuto.search.outcome import plain
 from tenuto.search.programs import Programs
 from tenuto.tasks.arguments import guarded_by
 from tenuto.tasks.base import ConfigBase
+from tenuto.tasks.identity import identity
 from tenuto.tasks.schema import schema_of
 
 if TYPE_CHECKING:
@@ -209,8 +210,11 @@ class Sub:
         return {IS: self.name, **(self.space.checked(given) if self.space is not None else {})}
 
     def plain(self, config: Any) -> dict[str, Any]:
-        """A config of this class as plain values."""
-        return self.checked({name: getattr(config, name) for name in self.dimensions})
+        """A config of this class as plain values; `SearchError` if it sets what does not vary."""
+        values = self.checked({name: getattr(config, name) for name in self.dimensions})
+        if identity(self.realized(values)) != identity(config):
+            raise SearchError(f"{config!r:.80} is not in {self!r:.200}: what does not vary has its default")
+        return values
 
     def realized(self, value: Mapping[str, Any]) -> Any:
         """The config of plain values."""
@@ -263,7 +267,8 @@ class Choice:
         """An option that a person gave; `SearchError` if it is none."""
         found = plain(value)
         if isinstance(found, ConfigBase):
-            sub = next((one for one in self.subs.values() if isinstance(found, one.kind)), None)
+            given = schema_of(type(found)).id
+            sub = next((one for one in self.subs.values() if schema_of(one.kind).id == given), None)
             if sub is not None:
                 return sub.plain(found)
         elif isinstance(found, Mapping) and found.get(IS) in self.subs:

@@ -32,7 +32,7 @@ from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import GpuToken
 from tenuto.search.candidate_jobs import LEASE_FILE, AgentChange, CandidateJobs, change_of
 from tenuto.search.candidate_rows import WORK
-from tenuto.search.claimed_rows import LOST, SURROUNDINGS, Wish, process_text
+from tenuto.search.claimed_rows import LOST, SURROUNDINGS, Wish
 from tenuto.search.commits import SurroundingsFailed
 from tenuto.search.kept_outcomes import as_given, doubted, judge, mean_of, read_kept
 from tenuto.search.outcome import Outcome, as_outcome, plain
@@ -44,6 +44,7 @@ from tenuto.settings import Settings
 from tenuto.workspace.attempt_files import read_result
 from tenuto.workspace.flags import RESULT_NOT_KEPT
 from tenuto.workspace.ports import Files, Machine
+from tenuto.workspace.processes import process_text
 
 # How a job of the heart ended, as the end of a candidate's row.
 # Reads the job's result; writes nothing.

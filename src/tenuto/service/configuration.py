@@ -43,7 +43,7 @@ from tenuto.service.uploads import LONGEST_FIELD, UploadLimits
 from tenuto.settings import Settings, Url
 from tenuto.settings.service import NodeSettings, OfferedSettings, ServiceSettings
 from tenuto.settings.tree import ValueSource
-from tenuto.web import is_loopback
+from tenuto.web import host_of, is_loopback
 from tenuto.workspace.markers import Durability
 
 EMBEDDED = "local"
@@ -247,7 +247,15 @@ def _host_name() -> str:
 def address_of(
     section: ServiceSettings | NodeSettings, service: ServiceSettings, tls: tuple[Path | None, Path | None]
 ) -> ListenAddress:
-    """Where a server or node listens; the limits of connections are the server's."""
+    """Where a server or node listens; the limits of connections are the server's.
+
+    Refuses `service.hosts` that no request could ever name.
+    """
+    for host in service.hosts:
+        if host_of(host) is None and host_of(f"[{host}]") is None:
+            raise InvalidSetting(
+                f"service.hosts: {host!r} is no host: give names and addresses, without a scheme or path"
+            )
     return ListenAddress(
         section.host, section.port, service.header_s, service.write_s, service.connections, *tls
     )

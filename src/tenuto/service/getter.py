@@ -163,6 +163,8 @@ class Getter:
     def follow(self, row: JobRow, *, taken_over: bool = False) -> None:
         """Sees an active job through; one that was taken over may already be at its node."""
         if row.id in self._tasks:
+            if row.terminate_at is not None:
+                self.terminate(row.id)
             return
         follower = _Follower(row)
         follower.may_be_there = taken_over
@@ -222,7 +224,13 @@ class Getter:
             message = LOST if isinstance(error, PayloadGone) else f"{ErrorCode.NOT_OURS.value}: {error}"
             return await self._parts.move(row, ServiceState.FAILED, message)
         except NodeError as error:
-            return await self._trouble(follower, error)
+            if row.node in self._parts.book.nodes:
+                self._parts.book.failed(str(row.node), str(error))
+            return await self._trouble(follower, f"node {row.node} does not answer: {error}")
+        except OSError as error:  # of the disk of this server, which may have room again later
+            return await self._trouble(
+                follower, f"the server cannot keep its files: {error.strerror or error}"
+            )
         follower.failures, follower.silent_since = 0, None
         if row.node is not None and moved is not None:
             self._parts.book.answered(row.node)
@@ -327,8 +335,10 @@ class Getter:
         moved = self._parts.requests.move(row, *end, **values)
         return moved, place.is_tidy()
 
-    async def _trouble(self, follower: _Follower, error: NodeError) -> JobRow | None:
-        """The node could not be asked: the job is Unknown for now, and asked for again after a while."""
+    async def _trouble(self, follower: _Follower, message: str) -> JobRow | None:
+        """The node could not be asked, or its answer not be kept: the job is Unknown for now, and asked for
+        again after a while.
+        """
         parts, row = self._parts, follower.row
         now = parts.clock.monotonic()
         follower.failures += 1
@@ -336,11 +346,8 @@ class Getter:
         follower.may_be_there = True
         follower.known = None
         silent_s = now - follower.silent_since
-        if row.node is not None and row.node in parts.book.nodes:
-            parts.book.failed(row.node, str(error))
-        log("retrieve_failed", 30, job=row.id, node=row.node or "", why=str(error))
+        log("retrieve_failed", 30, job=row.id, node=row.node or "", why=message)
         moved: JobRow | None = row
-        message = f"node {row.node} does not answer: {error}"
         if silent_s > parts.settings.retrieve_for_s:
             return await parts.move(row, ServiceState.FAILED, message)
         patience_s = parts.settings.send_for_s if row.payload_id is None else 0.0

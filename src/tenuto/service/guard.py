@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -33,7 +33,7 @@ AT_END = "tenuto.at_end"
 """Where a request keeps the calls for after the answer."""
 OWN_HEAD = "/download/"
 """Begins the only path that has a HEAD of its own, which does not wait for the job."""
-_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+_PREFIX = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+")
 INTERNAL = "Something went wrong here; the log has it under {}"
 
 
@@ -73,7 +73,8 @@ def complaint(
 def _is_foreign(headers: dict[bytes, list[str]], host: str) -> bool:
     if any(site.lower() == "cross-site" for site in headers.get(b"sec-fetch-site", [])):
         return True
-    return any(urlsplit(origin).netloc.lower() != host.lower() for origin in headers.get(b"origin", []))
+    # Compared as text: an Origin that is no URL is a foreign one, too.
+    return any(origin.partition("://")[2].lower() != host.lower() for origin in headers.get(b"origin", []))
 
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -110,6 +110,8 @@ def log_to_stderr(form: str) -> None:
     """Sends the lines of this program to its standard error, in one of the two forms."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    logging.lastResort = handler  # of every library: a line in another form is no line for a program
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # `upload_refused` has its words
     levels = {"tenuto": logging.WARNING, "tenuto.service": logging.INFO, "uvicorn.error": logging.WARNING}
     for name, level in levels.items():
         one = logging.getLogger(name)

@@ -26,9 +26,12 @@ def described(api: FastAPI) -> dict[str, Any]:
 
 
 def application(title: str, version: str, description: str, **more: Any) -> FastAPI:
-    """An application without FastAPI's own pages, which load a script from elsewhere."""
+    """An application without FastAPI's own pages, which load a script from elsewhere.
+
+    Nor its redirects from `/jobs/` to `/jobs`, which are no JSON and name the Host of the request.
+    """
     plain: dict[str, Any] = dict.fromkeys(("openapi_url", "docs_url", "redoc_url"))
-    named = {"generate_unique_id_function": operation_id, **plain, **more}
+    named = {"generate_unique_id_function": operation_id, "redirect_slashes": False, **plain, **more}
     return FastAPI(title=title, version=version, description=description, **named)
 
 

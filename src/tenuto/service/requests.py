@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -47,6 +46,9 @@ from tenuto.service.fair_share import (
 )
 from tenuto.service.rows import NO_LIMITS, JobRow, Move, NewJob, Page, UserLimits, instant, job_of, move_of
 from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, callbacks, jobs, moves, nodes
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.ports import Liveness
+from tenuto.workspace.processes import liveness_of, process_text
 
 QUEUE_CHANNEL = "service_queue"
 """Announced when a job may be claimed: one came in, or a place became free."""
@@ -131,7 +133,8 @@ class Requests:
     def __init__(self, database: Database, server_id: str) -> None:
         self.database = database
         self.server_id = server_id
-        self._member = Member(server_id, MemberKind.SERVER, socket.gethostname(), str(os.getpid()))
+        own = this_machine().processes.own()
+        self._member = Member(server_id, MemberKind.SERVER, socket.gethostname(), process_text(own))
 
     def now(self) -> int:
         """The database's clock."""
@@ -163,6 +166,16 @@ class Requests:
             return shown, [server.id for server in unseen(connection, MemberKind.SERVER, for_ms)]
 
         return self.database.read(once)
+
+    def is_served(self, for_ms: int) -> bool:
+        """Whether a server was seen lately, and its process is not known to be gone."""
+
+        def once(connection: Connection) -> list[Member]:
+            late = {server.id for server in unseen(connection, MemberKind.SERVER, for_ms)}
+            return [one for one in listed(connection, MemberKind.SERVER) if one.id not in late]
+
+        processes, gone = this_machine().processes, (Liveness.DEAD, Liveness.REBOOTED)
+        return any(liveness_of(processes, one.process) not in gone for one in self.database.read(once))
 
     def dismiss(self, beats: Mapping[str, int]) -> None:
         """Takes servers off the list of members that have shown no other beat since."""

@@ -49,6 +49,8 @@ from tenuto.settings.service import ServiceSettings
 from tenuto.workspace.ports import Machine
 
 SEEN_EVERY_S = 5.0
+FILE_EVERY_S = 0.5
+"""How often a server looks at its SQLite file; other writers, such as `tenuto kill`, announce nothing."""
 UNSEEN_MS = 15_000
 STILL_S = UNSEEN_MS / 1000 - SEEN_EVERY_S
 """A server that was not seen for `UNSEEN_MS` has shown the same beat at least for so long."""
@@ -123,7 +125,10 @@ class Server:
         self._sender = JobSender(self.parts, self._getter.follow)
         self._cleaner = Cleaner(self.parts)
         self._member = Stage("member", self._be_seen, SEEN_EVERY_S, self.parts.metrics.stage_failed)
-        self._news = Stage("news", self._tell_news, SEEN_EVERY_S, self.parts.metrics.stage_failed)
+        news_every_s = FILE_EVERY_S if self.database.is_sqlite else SEEN_EVERY_S
+        self._news = Stage("news", self._tell_news, news_every_s, self.parts.metrics.stage_failed)
+        self._stamp: object = None
+        """Of the SQLite file when its news were read last."""
         self._asking = Stage("nodes", self._learn_slots, NODES_EVERY_S, self.parts.metrics.stage_failed)
         self._last_move = 0
         self._asked = 0
@@ -191,7 +196,8 @@ class Server:
         self._last_move = await parts.sql(parts.requests.last_move)
         listen = self.database.wakeups.listen
         listen(QUEUE_CHANNEL, self._sender.stage.wake_soon)
-        listen(MOVES_CHANNEL, self._news.wake_soon)
+        if not self.database.is_sqlite:  # of a file, the own moves are all that would be told
+            listen(MOVES_CHANNEL, self._news.wake_soon)
         await self._learn_slots()
         for stage in (self._member, self._news, self._asking, self._sender.stage, self._cleaner.stage):
             stage.start()
@@ -321,10 +327,12 @@ class Server:
         return {server: shown[server] for server in late if self._beats.is_still(server, now, STILL_S)}
 
     async def _tell_news(self) -> None:
-        """Wakes the requests that wait for jobs which other servers moved, or were asked to end."""
+        """Wakes what waits for jobs that others moved or asked to end: servers, commands, the monitor."""
         parts = self.parts
-        if self.database.is_sqlite:
+        stamp = self.database.stamp()
+        if stamp is not None and stamp == self._stamp:
             return
+        self._stamp = stamp
         # Transactions may commit in another order than their moves were numbered: a few are read again.
         news = await parts.sql(parts.requests.moved_since, max(self._last_move - 50, 0))
         for move_id, job_id in news:

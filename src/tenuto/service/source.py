@@ -129,11 +129,8 @@ class ServiceSource:
         return next((one for one in self.groups() if one.group == group), None)
 
     def driver(self, group: str) -> Driver:
-        shown, late = self._requests.servers(UNSEEN_MS)
-        if not shown:  # an operator stopped the servers, and starts them again
-            return Driver(take_up=TAKE_UP)
         # Without a server no end is recorded: rows stay as it left them, whether nodes run on or not.
-        is_at_work = len(late) < len(shown)
+        is_at_work = self._requests.is_served(UNSEEN_MS)
         return Driver(is_at_work, TAKE_UP, has_payloads=None if is_at_work else False)
 
     def stamp(self, group: str) -> object:

@@ -169,6 +169,10 @@ def _take_paths(value: Any) -> tuple[Path, ...]:
 _URL = pattern(r"([a-z][a-z0-9+.-]*)://[!-~]+", re.ASCII)
 _NAME = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 _HTTP = ("http", "https")
+_HTTP_URL = pattern(
+    r"https?://(?:[^/?#]*@)?(\[[0-9A-Fa-f:.]+(?:%[\w.~-]+)?\]|[^][/?#:@]+)(?::([0-9]{1,5}))?(?:[/?#].*)?"
+)
+_LARGEST_PORT = 65535
 _SQL = ("postgresql", "postgres", "postgresql+psycopg", "sqlite")
 
 
@@ -194,10 +198,19 @@ def _take_nodes(value: Any) -> tuple[Url | str, ...]:
     return tuple(map(_take_node, value))
 
 
+def _take_server(value: Any) -> Url:
+    """The URL of a server, whose host and port can be asked: of any other only a later call would fail."""
+    taken = _take_url(value, _HTTP)
+    found = _HTTP_URL.fullmatch(taken.reveal())
+    if found is None or int(found[2] or 0) > _LARGEST_PORT:
+        raise Unfit
+    return taken
+
+
 def _take_node(value: Any) -> Url | str:
     if isinstance(value, str) and _NAME.fullmatch(value):
         return value
-    return Url(_take_url(value, _HTTP).reveal().rstrip("/"))
+    return Url(_take_server(value).reveal().rstrip("/"))
 
 
 def integer(at_least: int | None = None, at_most: int | None = None) -> Kind[int]:
@@ -273,7 +286,7 @@ TEXTS = Kind("a list of texts", _take_texts, _split)
 PATHS = Kind("a list of paths", _take_paths, _split)
 TABLE_OF_WORDS = Kind("a table of texts", _take_table_of_words)
 WORDS = Kind("words as in a shell, or a list of them", _take_words)
-NODE_URL = url(*_HTTP)
+NODE_URL = Kind(url(*_HTTP).name, _take_server)
 NODES = Kind("a list of URLs, http://... or https://..., and of names under `nodes`", _take_nodes, _split)
 HIDDEN_URL = Kind(NODE_URL.name, lambda value: HiddenUrl(_take_url(value, _HTTP).reveal()))
 DATABASE_URL = url(*_SQL)

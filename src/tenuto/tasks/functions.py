@@ -5,17 +5,21 @@ It makes the class; identity, checks and submission are every task's.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from tenuto.errors import DeclarationError
 from tenuto.tasks.arguments import refused, text
+from tenuto.tasks.base import is_config
 from tenuto.tasks.config import ConfigMeta
+from tenuto.tasks.hints import UNSET, Field
 from tenuto.tasks.schema import FUNCTION
 from tenuto.tasks.task import Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+Awaited = TypeVar("Awaited")
 _VARIABLE, _KEYWORDS, _GENERATOR, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x200
 """Flags of a function's code, as `inspect` names them."""
 
@@ -28,17 +32,23 @@ if TYPE_CHECKING:
             """What the job does: it calls the function."""
             ...
 
-    class TaskFunction(Generic[P, R]):
+    class TaskFunction(Generic[P, R_co]):
         """A function that is a task: called, it runs here and now; ``.C(...)`` makes its config."""
 
         __name__: str
-        __wrapped__: Callable[P, R]
+        __wrapped__: Callable[P, R_co]
 
-        def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
+        def __call__(self, *arguments: P.args, **named: P.kwargs) -> R_co:
             """Runs the function here and now."""
             ...
 
-        def C(self, *arguments: P.args, **named: P.kwargs) -> FunctionTask[R]:
+        @overload
+        def C(
+            self: TaskFunction[P, Coroutine[Any, Any, Awaited]], *arguments: P.args, **named: P.kwargs
+        ) -> FunctionTask[Awaited]: ...
+        @overload
+        def C(self, *arguments: P.args, **named: P.kwargs) -> FunctionTask[R_co]: ...
+        def C(self, *arguments: P.args, **named: P.kwargs) -> FunctionTask[Any]:
             """Makes a config, whose parameters are given by name."""
             ...
 
@@ -51,7 +61,21 @@ class _FunctionMeta(ConfigMeta):
         def __call__(cls, *arguments: Any, **given: Any) -> Any:
             if cls.__is_config__:
                 return super().__call__(*arguments, **given)
-            return cls.__wrapped__(*arguments, **given)
+            return cls.__wrapped__(*arguments, **_completed(cls, arguments, given))
+
+
+def _completed(cls: Any, arguments: Sequence[Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a plain call by name, with what the defaults stand for that are no plain values."""
+    made = {}
+    for name, default in cls.__stated__.items():
+        if name in given or name in cls.__positional__[: len(arguments)]:
+            continue
+        if isinstance(default, Field):
+            default = default.default if default.default_factory is None else default.default_factory()
+        if default is UNSET:
+            raise TypeError(f"{cls.__name__}() missing the argument {name!r}")
+        made[name] = default.instance() if is_config(default) else default
+    return {**given, **made}
 
 
 @overload
@@ -101,6 +125,10 @@ def _made(function: Any, id: str | None) -> Any:
         "__doc__": function.__doc__,
         "__annotations__": {one: notes[one] for one in parameters},
         "__wrapped__": staticmethod(function),
+        "__positional__": positional,
+        "__stated__": {
+            one: made for one, made in defaults.items() if isinstance(made, Field) or is_config(made)
+        },
         FUNCTION: True,
         **defaults,
     }

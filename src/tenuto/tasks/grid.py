@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tenuto.errors import ParameterError
 from tenuto.tasks.arguments import refused, whole_number
@@ -17,11 +17,37 @@ from tenuto.tasks.schema import schema_of
 from tenuto.tasks.seeds import SEED, give_seed
 from tenuto.tasks.tags import add_tag, plain
 
+if TYPE_CHECKING:
+    from tenuto.tasks.functions import FunctionTask, TaskFunction
+
 C = TypeVar("C", bound=Config)
+R = TypeVar("R")
 
 
+@overload
 def grid(
     template: type[C] | C,
+    vary: Mapping[str, Iterable[Any]] = ...,
+    *,
+    zip: bool | Sequence[str] | Sequence[Sequence[str]] = ...,
+    sample: int | None = ...,
+    sample_seed: int = ...,
+    seeds: int | Iterable[int] | None = ...,
+    **fixed: Any,
+) -> list[C]: ...
+@overload
+def grid(
+    template: TaskFunction[..., R],
+    vary: Mapping[str, Iterable[Any]] = ...,
+    *,
+    zip: bool | Sequence[str] | Sequence[Sequence[str]] = ...,
+    sample: int | None = ...,
+    sample_seed: int = ...,
+    seeds: int | Iterable[int] | None = ...,
+    **fixed: Any,
+) -> list[FunctionTask[R]]: ...
+def grid(
+    template: Any,
     vary: Mapping[str, Iterable[Any]] = {},
     *,
     zip: bool | Sequence[str] | Sequence[Sequence[str]] = False,
@@ -29,24 +55,25 @@ def grid(
     sample_seed: int = 0,
     seeds: int | Iterable[int] | None = None,
     **fixed: Any,
-) -> list[C]:
+) -> list[Any]:
     """The configs for all combinations of the values in `vary`, the last name varying fastest.
 
     Names may be dotted (``"model.layers"``) to vary a config inside the template, which is made where it has
     none yet. What varies is tagged by the last part of its name, or by all of it where two would be equal; a
     config by its class, and by what tells it from others of the class.
 
-    `template`: a class, or a config that is copied; `fixed`: values that all of them have. `zip`: True, or
-    the names that vary together: the first values of each, then the second. `sample`: so many of the
-    combinations, chosen by `sample_seed`, always the same. `seeds`: each combination with the seeds 0 to
-    ``seeds - 1``, or with these, tagged ``seed``. Raises `ParameterError` for a name without values, or one
-    that leads through no config.
+    `template`: a class, a function that is a task, or a config that is copied; `fixed`: values that all of
+    them have. `zip`: True, or the names that vary together: the first values of each, then the second.
+    `sample`: so many of the combinations, chosen by `sample_seed`, always the same. `seeds`: each combination
+    with the seeds 0 to ``seeds - 1``, or with these, tagged ``seed``. Raises `ParameterError` for a name
+    without values, or one that leads through no config.
     """
     _check(template, vary, fixed)
     if seeds is not None and (SEED in vary or SEED in fixed):
         raise ParameterError(f"grid: {SEED!r} is given, and seeds= too, at {caller()}: give one of the two")
     given = {name: _made(value) for name, value in fixed.items()}
-    base: C = template.C(**given) if isinstance(template, type) else copyconfig(template, **given)
+    cls: Any = template
+    base = cls.C(**given) if isinstance(template, type) else copyconfig(template, **given)
     choices = {name: _values(base, name, values) for name, values in vary.items()}
     labels, tags = _labels(choices), {name: _tag_values(values) for name, values in choices.items()}
     chosen_seeds = _seeds(base, seeds)

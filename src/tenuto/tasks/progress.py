@@ -88,6 +88,8 @@ def _number(name: str, value: Any) -> float:
     try:
         if isinstance(value, str | bytes | bytearray | complex):
             raise TypeError
+        if getattr(value, "ndim", 0):  # NumPy takes no array of one element for a number
+            value = value.item()
         return float(value)
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")

@@ -87,6 +87,42 @@ def _children(config: Any, schema: Schema) -> Iterator[Any]:
     yield from (child for _, child in edges(config) if not _is_task(child))
 
 
+_SHORT = 60
+
+
+def defaults_shown(task: ConfigBase) -> dict[str, dict[str, str]]:
+    """What the values that `defaults_digest` tells of are: by the id of a class, parameter -> value.
+
+    A value as a script writes it; of a long one, a digest.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for node in postorder(task, lambda node: node is not task and _is_task(node)):
+        schema = schema_of(type(node))
+        for name in _at_default(node, schema):
+            known = found.setdefault(schema.id, {})
+            if name not in known:
+                held: list[Any] = []
+                text = _shown(_form(node.__dict__[name], held), held)
+                if len(text) > _SHORT:
+                    text = f"{_CUT}{sha256(encode(node.__dict__[name])).hexdigest()[:12]}"
+                known[name] = text
+    return found
+
+
+def changed_defaults(
+    then: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]
+) -> tuple[ChangedValue, ...]:
+    """The parameters that both tell of, with different values."""
+    changed = []
+    for of, names in then.items():
+        for name in names.keys() & now.get(of, {}).keys():
+            if names[name] != now[of][name]:
+                own = f"{of.rpartition('.')[2]}.{name}"
+                both = now[of][name], names[name]
+                changed.append(ChangedValue(own, *both, ChangedDefault(own, *both)))
+    return tuple(changed)
+
+
 # Value by value
 
 
@@ -104,8 +140,11 @@ class ChangedValue(NamedTuple):
     def remedy(self) -> str:
         """The line by which the old results stay the old value's."""
         owner, _, name = self.default.of.rpartition(".")
-        keyword = "ignore_value" if self.default.now in ("True", "False") else "ignore_default"
-        return f"in {owner} `{name}: ... = field(default={self.default.now}, {keyword}={self.default.then})`"
+        now, then = self.default.now, self.default.then
+        keyword = "ignore_value" if now in ("True", "False") else "ignore_default"
+        if _CUT in now + then:
+            now, then = "<its value now>", "<its value then>"
+        return f"in {owner} `{name}: ... = field(default={now}, {keyword}={then})`"
 
 
 class ChangedDefault(NamedTuple):
@@ -325,7 +364,7 @@ def _shown(stored: Any, objects: Sequence[Any], depth: int = 0) -> str:
     if isinstance(stored, list):
         text = f"[{listed(stored)}]"
     elif not isinstance(stored, dict):
-        text = brief(stored)
+        text = brief(stored, _LONGEST)
     elif "$ref" in stored:
         text = _config_shown(objects[stored["$ref"]], objects, depth)
     elif "$enum" in stored:
@@ -338,15 +377,15 @@ def _shown(stored: Any, objects: Sequence[Any], depth: int = 0) -> str:
     elif "$float" in stored:
         text = f"float({stored['$float']!r})"
     elif "$int" in stored or "$str" in stored or "$path" in stored:
-        text = brief(from_json(next(iter(stored.values())) if "$path" in stored else stored, int))
+        text = brief(from_json(next(iter(stored.values())) if "$path" in stored else stored, int), _LONGEST)
     else:
         pairs = stored["$dict"] if "$dict" in stored else ([brief(key), stored[key]] for key in stored)
         names = ((key if "$dict" not in stored else _shown(key, objects, depth), one) for key, one in pairs)
         text = f"{{{', '.join(f'{key}: {_shown(one, objects, depth)}' for key, one in names)}}}"
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}{_CUT}"
 
 
-_LONGEST, _DEEPEST = 200, 4
+_LONGEST, _DEEPEST, _CUT = 200, 4, "…"
 
 
 def _config_shown(config: Any, objects: Sequence[Any], depth: int) -> str:

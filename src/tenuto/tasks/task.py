@@ -335,7 +335,7 @@ class Task(Config, Generic[Out_co]):
         return self
 
     checkpoint = _OF_TASK
-    """In `execute()`: ``self.checkpoint.save(state)`` and ``.load()``; see `checkpoints.Checkpoint`.
+    """In `execute()`: ``self.checkpoint.save(state)`` and ``.load()``; see `Checkpoint`.
 
     A class may have a parameter or method of this name instead.
     """
@@ -377,6 +377,17 @@ def _check_follower(template: Task[Any]) -> None:
         raise ParameterError(
             f"on(): {class_name(template)} {problem}, at {caller()}: give all but the one for the output"
         )
+
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from tenuto.tasks.functions import TaskFunction
+
+    TaskClass: TypeAlias = type[Task[Any]] | TaskFunction[..., Any]
+    """A class of tasks, or a function that is one."""
+else:
+    TaskClass = type[Task]
 
 
 class ResumableTask(Task[Out_co]):

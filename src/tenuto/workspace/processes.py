@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from tenuto.light import late
 from tenuto.light import signal as signals
-from tenuto.workspace.ports import Liveness, ProcessIdentity
+from tenuto.workspace.json_bytes import from_json, to_json
+from tenuto.workspace.ports import Liveness, Processes, ProcessIdentity
 
 if TYPE_CHECKING:
     import select
@@ -20,6 +21,20 @@ _STATE = 0
 _START_TIME = 19
 _GONE = (b"Z", b"X", b"x")
 _LONGEST_STAT = 4096
+
+
+def process_text(identity: ProcessIdentity) -> str:
+    """A process as a row of a database keeps it."""
+    return to_json(identity._asdict()).decode()
+
+
+def liveness_of(processes: Processes, text: str) -> Liveness:
+    """What is known of a process that a row of a database keeps."""
+    try:
+        identity = ProcessIdentity(**from_json(text.encode()))
+    except (ValueError, TypeError):
+        return Liveness.UNKNOWN
+    return processes.liveness(identity)
 
 
 class SystemProcesses:

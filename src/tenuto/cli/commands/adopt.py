@@ -5,6 +5,7 @@ Reads the other workspace and changes nothing there; it is known by the files th
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import re
@@ -22,13 +23,16 @@ import click
 
 from tenuto.cli.console import note, print_json, say
 from tenuto.cli.options import json_option
+from tenuto.cli.session import output_for_json
 from tenuto.compat.experimaestro import install
 from tenuto.errors import LaunchRefused, NotFound, TenutoError
 from tenuto.experiments.checked_arguments import RunMode
 from tenuto.experiments.experiment import experiment
 from tenuto.experiments.grids import shaped
+from tenuto.experiments.submissions import Intent
 from tenuto.jobs.text import counted, safe
 from tenuto.launchers.instructions import Instructions, Limits
+from tenuto.launchers.outputs import OutputsWriter, plain, way_to
 from tenuto.launchers.protocols import EndedProcess, StartOrder
 from tenuto.lifecycle.states import JobState, Standing
 from tenuto.tasks.base import is_config, state_of
@@ -39,7 +43,7 @@ from tenuto.tasks.live import partial_folder
 from tenuto.tasks.location import Location, find_class
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import tags
-from tenuto.tasks.task import Task
+from tenuto.tasks.task import Task, made_meanwhile
 from tenuto.workspace import job_directory
 from tenuto.workspace.attempt_files import keep_record
 from tenuto.workspace.layout import JobPaths
@@ -70,7 +74,8 @@ def command(path: Path, workspace: str, name: str, dry_run: bool, link: bool, as
     """
     install()
     sys.path.insert(0, os.getcwd())
-    ends = list(adopt(path.resolve(), workspace, name, dry_run=dry_run, link=link))
+    with output_for_json(as_json):
+        ends = list(adopt(path.resolve(), workspace, name, dry_run=dry_run, link=link))
     left = [end for end in ends if end.key is None]
     if as_json:
         print_json({"dry_run": dry_run, "jobs": [_plain(end) for end in ends]})
@@ -103,6 +108,8 @@ PARAMS = "params.json"
 _OWN_FOLDER = ".experimaestro"
 _OWN_ENDINGS = (".lock", ".pid", ".done", ".failed", ".py")
 _KNOWN = {"id", "module", "type", "typename", "identifier", "task", "file", "fields", "init-tasks", "meta"}
+_SURROUNDINGS = {"python", "packages", "commit", "dirty", "diff"}
+"""What a record tells of where a job ran: that was there, and not here."""
 _PLACE = re.compile(r",? at \S+:\d+")
 """Where a script made a config; here it is never a line of the user's."""
 
@@ -131,6 +138,17 @@ class AdoptedJob(NamedTuple):
     """As Tenuto calls it; None: it was not taken over."""
     reason: str = ""
     """Why it was not; or `there already`."""
+
+
+class RegisteredOutput(NamedTuple):
+    """What a task of the other workspace handed to the watchers of a method while it ran."""
+
+    config: Any
+    way: tuple[str | int, ...]
+    """From the task to the config whose method it is."""
+    method: str
+    arguments: list[Any]
+    named: dict[str, Any]
 
 
 class CannotAdopt(TenutoError):
@@ -179,10 +197,15 @@ def adopt(
                 ends.append((AdoptedJob(old, f"{job.task_id}/{job.job_id}"), job))
             except TenutoError as error:
                 ends.append((AdoptedJob(old, reason=str(error)), None))
-        xp.plan = []  # each job is told below
+        plan, xp.plan = {planned.job.job_id: planned for planned in xp.plan}, []  # each job is told below
     for end, job in ends:
-        if end.key is None or dry_run or end.old in launcher.copied:
+        planned = plan.pop(job.job_id, None) if dry_run and job is not None else None
+        if planned is not None and planned.intent is Intent.REFUSE:
+            yield end._replace(key=None, reason=planned.why)
+        elif end.key is None or end.old in launcher.copied or (planned is not None and planned.intent.runs):
             yield end
+        elif dry_run:
+            yield end._replace(reason="there already")
         elif end.old in launcher.failures or job.state is not JobState.DONE:
             reason = launcher.failures.get(end.old) or f"it cannot be submitted here: {job.standing.message}"
             yield end._replace(key=None, reason=reason)
@@ -216,6 +239,8 @@ class _Reader:
         self._launcher = launcher
         self._tags = given
         self._made: dict[OldJob, tuple[Any, Any] | str] = {}
+        self._parts: dict[tuple[OldJob, str], Any] = {}
+        """The configs of a job by their identifiers there: its outputs name them so."""
         self._pending: set[OldJob] = set()
         """The jobs that are being read: a job that uses itself through others is damaged."""
 
@@ -232,6 +257,8 @@ class _Reader:
                 self._made[old] = self._submit(old)
             except KeyError as error:
                 self._made[old] = f"its {PARAMS} has an object without {error}"
+            except SystemExit as error:
+                self._made[old] = f"its module ends the program when it is imported: SystemExit({error.code})"
             except Exception as error:  # noqa: BLE001  modules and classes of the user run here
                 self._made[old] = " ".join(_PLACE.sub("", str(error)).split())
         made = self._made[old]
@@ -248,7 +275,7 @@ class _Reader:
             last = next(reversed(objects.values()))
         except FileNotFoundError:
             raise CannotAdopt(f"it has no {PARAMS}") from None
-        except (OSError, ValueError, TypeError, StopIteration) as error:
+        except (OSError, ValueError, TypeError, StopIteration, RecursionError) as error:
             raise CannotAdopt(f"its {PARAMS} cannot be read: {error}") from None
         config = self._config(last, objects, old)
         if not isinstance(config, Task):
@@ -258,8 +285,35 @@ class _Reader:
                 config.tag(name, value)
         init_tasks = [self._object(number, objects, old) for number in last.get("init-tasks", ())]
         state_of(config).init_tasks = tuple(init_tasks)
+        self._launcher.outputs[old] = list(self._outputs(config, old))
         self._launcher.sources[identity(config)] = old
         return config, config.submit(init_tasks=init_tasks)
+
+    def _outputs(self, task: Any, old: OldJob) -> Iterator[RegisteredOutput]:
+        """What the job handed to its watchers while it ran: its watchers here are handed it again."""
+        try:
+            text = (old.path / _OWN_FOLDER / "task-outputs.jsonl").read_text("utf-8", errors="replace")
+        except FileNotFoundError:
+            return
+        for line in text.splitlines():
+            try:
+                written = json.loads(line)
+                identifier, _, method = written["key"].rpartition("/")
+                arguments, named = plain(written["args"]), plain(written["kwargs"])
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue  # the torn line of an attempt that was killed
+            config = self._parts.get((old, identifier))
+            way = None if config is None else way_to(config, task)
+            if way is None or not callable(getattr(config, method, None)):
+                raise CannotAdopt(f"it registered outputs of a {method}(), which it does not have any more")
+            yield RegisteredOutput(config, way, method, arguments, named)
+
+    def _given_out(self, config: Any, output: Any, old: OldJob) -> Iterator[Any]:
+        """The configs that a job gave out at its submission, then those it handed to watchers."""
+        yield from _inside(output)
+        for handed in self._launcher.outputs[old]:
+            method = getattr(handed.config, handed.method)
+            yield from _inside(method(made_meanwhile(config), *handed.arguments, **handed.named))
 
     def _object(self, number: Any, objects: Mapping[Any, Any], old: OldJob) -> Any:
         written = objects.get(number)
@@ -277,7 +331,7 @@ class _Reader:
             raise CannotAdopt(f"it uses {upstream}, which cannot be taken over: {error}") from None
         if written is task:
             return config if output is None else output
-        for made in _inside(output):
+        for made in self._given_out(config, output, upstream):
             if self._is_alike(made, written, objects):
                 return made
         raise CannotAdopt(
@@ -360,6 +414,7 @@ class _Reader:
         for generator, folder in partials:
             shared = self._launcher.partials.setdefault(old, {})
             shared[partial_folder(config, generator)] = old.path.parents[2] / folder
+        self._parts[old, str(written.get("identifier"))] = config
         return config if written.get("meta") is None else setmeta(config, bool(written["meta"]))
 
     def _value(self, value: Any, objects: Mapping[Any, Any], old: OldJob) -> Any:
@@ -430,6 +485,8 @@ class CopyLauncher:
         """By the id of a job, where it is copied from."""
         self.partials: dict[OldJob, dict[str, Path]] = {}
         """By job and folder of a partial, where that is copied from."""
+        self.outputs: dict[OldJob, list[RegisteredOutput]] = {}
+        """By job, what it handed to its watchers."""
         self._sharing = threading.Lock()
         self.copied: set[OldJob] = set()
         self.failures: dict[OldJob, str] = {}
@@ -448,7 +505,8 @@ class CopyLauncher:
         try:
             await asyncio.to_thread(self._copy, old, order, told)
         except OSError as error:
-            self.failures[old] = f"its files cannot be copied: {error}"
+            remedy = ": leave --link out" if self._link and error.errno in (errno.EXDEV, errno.EPERM) else ""
+            self.failures[old] = f"its files cannot be {'linked' if remedy else 'copied'}: {error}{remedy}"
             raise LaunchRefused(self.failures[old]) from error
         self.copied.add(old)
         return EndedProcess(self.name)
@@ -463,14 +521,18 @@ class CopyLauncher:
             self._put(entry, target, old.path, link=self._link and not is_log)
         for folder, source in self.partials.get(old, {}).items():
             self._share(source, Path(self.partials_folder, folder))
+        writer = OutputsWriter(files, paths, order.launch.attempt)
+        for output in self.outputs.get(old, ()):
+            writer.write(output.way, output.method, output.arguments, output.named)
         ended = datetime.fromtimestamp((old.path / f"{old.name}.done").stat().st_mtime, UTC)
+        record = {name: value for name, value in told.record.items() if name not in _SURROUNDINGS}
         marker = Marker(
             order.launch.attempt,
             order.launch.nonce,
             starttime=_began(old, ended),
             endtime=ended,
             provenance={"adopted": str(old.path)},
-            record={**told.record, "begun": order.launch.life, "launcher": self.name},
+            record={**record, "begun": order.launch.life, "launcher": self.name},
         )
         marker = keep_record(
             files, paths, job_directory.preserve(files, paths, marker, None, told.durability)

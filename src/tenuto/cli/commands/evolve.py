@@ -6,7 +6,6 @@ import os.path
 import re
 import shlex
 import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
@@ -19,15 +18,15 @@ import click
 from tenuto.cli import exit_codes
 from tenuto.cli.console import print_json
 from tenuto.cli.detach import Handshake, detach_option, handshake_option, start_detached
-from tenuto.cli.main_module import run_script
+from tenuto.cli.main_module import main_file, run_script
 from tenuto.cli.options import impose_notify, notify_option
 from tenuto.cli.program import called_as, short_path
 from tenuto.cli.search_screen import LiveReporter
-from tenuto.cli.session import let_go_of_closed_streams, output_for_json, tell
+from tenuto.cli.session import let_go_of_closed_streams, output_for_json, script_stopped, tell
 from tenuto.errors import TenutoError
 from tenuto.experiments.display import steers_terminal
 from tenuto.jobs.screen import Screen
-from tenuto.jobs.text import safe, safe_lines
+from tenuto.jobs.text import safe
 from tenuto.search.archive import AUTO
 from tenuto.search.evolution import Evolution
 from tenuto.search.map_elites import MapElites
@@ -383,34 +382,38 @@ def command(
     with output_for_json(as_json):
         if script is not None:
             path = script
-            code = run(lambda: run_script(path, arguments), options, reporter)
+            code = run(lambda: run_script(path, arguments), options, reporter, as_json=as_json)
             if not options.results and code == exit_codes.OK:
                 tell(safe(f"{short_path(path)} ran no search: call run() of the Evolution that it declares"))
             if demo is not None and options.results:
                 where = short_path(Path(path).with_name("workspace"))
                 tell(f"look at it: tenuto results {options.results[0].name} -w {where}")
         else:
-            code = run_program(programs, options, reporter)
+            code = run_program(programs, options, reporter, as_json=as_json)
     if as_json:
         print_json([summary(result) for result in options.results], None)
     let_go_of_closed_streams()
     ctx.exit(code)
 
 
-def run_program(programs: ProgramOptions, options: RunOptions, reporter: SearchReporter | None) -> int:
+def run_program(
+    programs: ProgramOptions, options: RunOptions, reporter: SearchReporter | None, *, as_json: bool
+) -> int:
     """Runs the search of programs that the options declare; the exit code."""
     declared = declare(programs)
     if declared.ignored:
         tell(safe(f"ignored of {programs.config}: {', '.join(declared.ignored)}"))
     evolution = declared.evolution
-    code = run(lambda: evolution.run(options.slots or declared.slots), options, reporter)
+    code = run(lambda: evolution.run(options.slots or declared.slots), options, reporter, as_json=as_json)
     if any(result.best is not None for result in options.results):
         branch = f"tenuto/{evolution.name}/best"
         tell(safe(f"the best program is the branch {branch} of {short_path(declared.repository)}"))
     return code
 
 
-def run(search: Callable[[], object], options: RunOptions, reporter: SearchReporter | None) -> int:
+def run(
+    search: Callable[[], object], options: RunOptions, reporter: SearchReporter | None, *, as_json: bool
+) -> int:
     """Runs a script of searches, which a reporter shows; the exit code."""
     _silence_loguru()
     reporting, optional = current_reporter.set(reporter), current_options.set(options)
@@ -418,19 +421,8 @@ def run(search: Callable[[], object], options: RunOptions, reporter: SearchRepor
         search()
     except TenutoError:
         raise
-    except KeyboardInterrupt:
-        return exit_codes.INTERRUPTED
-    except SystemExit as leaving:
-        return (
-            leaving.code
-            if isinstance(leaving.code, int)
-            else exit_codes.FAILED
-            if leaving.code
-            else exit_codes.OK
-        )
-    except Exception:  # noqa: BLE001  the script's own trouble, shown as Python would
-        tell(safe_lines(traceback.format_exc().rstrip()))
-        return exit_codes.FAILED
+    except BaseException as error:  # noqa: BLE001  the script's own trouble, shown as Python would
+        return script_stopped(error, main_file() or "", as_json=as_json)
     finally:
         current_reporter.reset(reporting)
         current_options.reset(optional)

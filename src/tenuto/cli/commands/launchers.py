@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import sys
 import tempfile
@@ -276,15 +277,16 @@ def _told(offer: Offer) -> str:
     return f"{offer.offers if offer.usable else offer.why}{chosen}"
 
 
+def _options(launcher: Launcher) -> list[str]:
+    """What the launcher would ask its cluster for."""
+    return launcher.arguments() if hasattr(launcher, "arguments") else []
+
+
 def _search_json(requirement: Requirement, found: Search) -> dict[str, Any]:
     chosen = None
     if found.chosen is not None:
         launcher, _, number = found.chosen
-        chosen = {
-            "launcher": launcher.name,
-            "alternative": number,
-            "options": launcher.arguments() if hasattr(launcher, "arguments") else [],
-        }
+        chosen = {"launcher": launcher.name, "alternative": number, "options": _options(launcher)}
     return {
         "requirement": str(requirement),
         "chosen": chosen,
@@ -300,3 +302,5 @@ def _show_search(requirement: Requirement, found: Search) -> None:
         click.echo(f"  {sign}  {safe(one.launcher)}  {safe(about)}{safe(why)}")
     if found.chosen is None:
         click.echo(f"no launcher satisfies {requirement}", err=True)
+    elif options := _options(found.chosen.launcher):
+        click.echo(f"       asks for {safe(shlex.join(options))}")

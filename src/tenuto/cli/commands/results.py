@@ -152,7 +152,7 @@ def command(
     if grouped is not None:
         _show_groups(rows, grouped, functions, columns, sort, limit, as_json=as_json, as_csv=as_csv)
         return
-    rows, by = _ordered(rows, sort)
+    rows, order = _ordered(catalogue, rows, sort)
     shown = rows[:limit]
     names = _chosen(columns, rows)
     if plot is not None:
@@ -163,7 +163,7 @@ def command(
         click.echo(_csv(shown, names), nl=False)
     else:
         _show(shown, names)
-        _tell(rows, shown, len(read), by)
+        _tell(rows, shown, len(read), order)
 
 
 def _show_usage(catalogue: Catalogue, jobs: Sequence[Row], *, as_json: bool, as_csv: bool) -> None:
@@ -278,18 +278,23 @@ def _no_metric(catalogue: Catalogue, jobs: Sequence[Row], name: str) -> str:
     return f"none of {len(jobs)} jobs logged {name!r}; there are: {', '.join(there) or 'none'}"
 
 
-def _ordered(rows: list[ResultRow], sort: str | None) -> tuple[list[ResultRow], str | None]:
-    """The rows in the order that was asked for, or the best first, and then by which column."""
+def _ordered(
+    catalogue: Catalogue, rows: list[ResultRow], sort: str | None
+) -> tuple[list[ResultRow], str | None]:
+    """The rows in the order that was asked for, or the best first, and then that order in words."""
     if sort is not None:
         name = sort.removeprefix("-")
         _known(name, rows)
         return sorted_rows(rows, name, largest_first=sort.startswith("-")), None
-    first, ordered, left = best_column(rows), list[ResultRow](), rows
+    declared = {(group.group, f"result.{name}") for group in catalogue.groups() for name in group.less}
+    order, ordered, left = None, list[ResultRow](), rows
     while (by := best_column(left)) is not None:  # tasks that return other things come below, each by its own
         here = [row for row in left if row.get(by) is not None]
-        ordered += sorted_rows(here, by, largest_first=not less_is_better(by))
+        is_less = less_is_better(by) or all((row.job.group, by) in declared for row in here)
+        ordered += sorted_rows(here, by, largest_first=not is_less)
+        order = order or f"{by}, the {'smallest' if is_less else 'largest'} first"
         left = [row for row in left if row.get(by) is None]
-    return ordered + left, first
+    return ordered + left, order
 
 
 def _chosen(columns: str | None, rows: Sequence[ResultRow]) -> list[str] | None:
@@ -329,14 +334,13 @@ def _show(rows: Sequence[ResultRow], chosen: list[str] | None) -> None:
     table(heads, lines)
 
 
-def _tell(rows: Sequence[ResultRow], shown: Sequence[ResultRow], done: int, by: str | None) -> None:
+def _tell(rows: Sequence[ResultRow], shown: Sequence[ResultRow], done: int, order: str | None) -> None:
     if len(shown) < len(rows):
         note(f"{len(rows) - len(shown)} more; raise --limit to see them")
     if done > len(rows):
         note(f"{done - len(rows)} other {'job' if done - len(rows) == 1 else 'jobs'} returned nothing")
-    if by is not None and len(rows) > 1:
-        end = "smallest" if less_is_better(by) else "largest"
-        note(f"sorted by {by}, the {end} first; --sort COLUMN for another")
+    if order is not None and len(rows) > 1:
+        note(f"sorted by {order}; --sort COLUMN for another")
 
 
 def _plain(row: ResultRow) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from tenuto.cli.completions import complete_files
 from tenuto.cli.console import print_json
 from tenuto.cli.detach import Handshake, detach_option, handshake_option, start_detached
 from tenuto.cli.options import given_without, impose_notify, notify_option
+from tenuto.cli.problems import remedy_of, tell_problem
 from tenuto.cli.program import called_as, short_path
 from tenuto.cli.session import (
     Request,
@@ -402,7 +403,7 @@ def run_request(
 ) -> int:
     """Runs a file, shows its progress, and tells its outcome."""
     program = called_as()  # before the script sees arguments of its own
-    session = Session(open_progress(sys.stderr))
+    session = Session(open_progress(sys.stderr), as_json=json)
     if handshake is not None:
         session.progress.on_opened = handshake.run_begun
     with output_for_json(json):
@@ -431,6 +432,8 @@ def show_plan(request: Request, *, json: bool, everything: bool) -> int:
     is_whole = bool(plans) and not any(xp.is_cut for xp in session.progress.plans)
     if json:
         print_json({"experiments": [plan.as_json() for plan in plans], "problem": session.problem}, None)
+        if session.problem and not is_whole:
+            tell_problem("ScriptStopped", session.problem, code, remedy_of(session.problem))
         return exit_codes.OK if is_whole else code
     for plan in plans:
         for line in plan.lines(everything=everything):

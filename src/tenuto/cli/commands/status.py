@@ -32,23 +32,24 @@ Counted = list[tuple[Group, Mapping[JobState, int]]]
 
 
 @click.command()
-@click.argument("word", metavar="[GROUP|JOB|FILTER]", required=False, shell_complete=complete_runs)
+@click.argument("words", metavar="[GROUP|JOB|FILTER]", nargs=-1, shell_complete=complete_runs)
 @kind_option
 @workspace_option
 @json_option
-def command(word: str | None, kind: str | None, workspace: str | None, as_json: bool) -> None:
+def command(words: tuple[str, ...], kind: str | None, workspace: str | None, as_json: bool) -> None:
     """Show the last runs of experiments, searches and services, and the jobs that run now.
 
     With GROUP: all that is known of one experiment's last run, run, search or service. With JOB: its row.
-    With FILTER, such as kind=search or owner=ada: the groups of the jobs that match, and these jobs alone.
+    With FILTER, such as kind=search or owner=ada, or with several names: the groups of these jobs, and these
+    jobs alone.
     """
     catalogue = open_catalogue(workspace)
     now = catalogue.now()
-    if word is not None and not is_filter(word):
-        _show_fields(_about(catalogue, word, kind, now), as_json)
+    if len(words) == 1 and not is_filter(words[0]):
+        _show_fields(_about(catalogue, words[0], kind, now), as_json)
         return
-    if word is not None:
-        rows = meant(catalogue, [word], kind=kind).rows
+    if words:
+        rows = meant(catalogue, words, kind=kind).rows
         counted = [(one, _counted(rows, one)) for one in groups_of(catalogue, rows, kind)] if rows else []
         running = [row for row in rows if row.state.running()]
     else:
@@ -66,7 +67,7 @@ def command(word: str | None, kind: str | None, workspace: str | None, as_json: 
         return
     say(f"workspace {safe(catalogue.view.layout.root)}")
     if not counted:
-        note("nothing was run here yet" if word is None else "no job matches")
+        note("no job matches" if words else "nothing was run here yet")
         return
     _show_groups(counted, now)
     for group, counts in counted:

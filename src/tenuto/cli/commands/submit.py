@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -21,7 +21,7 @@ from tenuto.settings import load_settings
 F = TypeVar("F", bound=Callable[..., Any])
 TAIL = 20
 """Lines of standard error that are shown of a job that failed."""
-_ID = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.-]*#)?([0-9]{1,19})", re.ASCII)
+_ID = re.compile(r"(?:([A-Za-z0-9][A-Za-z0-9_.-]*)#)?([0-9]{1,19})", re.ASCII)
 
 
 server_options = remote_options("your token", "The server; by default the one of the settings.")
@@ -38,13 +38,20 @@ def wait_options(command: F) -> F:
     )(command)
 
 
-def _job_id(ctx: click.Context, param: click.Parameter, value: str) -> int:
+class _Name(NamedTuple):
+    """A job as a person names it: `SERVICE#N`, or its number alone."""
+
+    service: str | None
+    id: int
+
+
+def _job_name(ctx: click.Context, param: click.Parameter, value: str) -> _Name:
     if (found := _ID.fullmatch(value)) is None:
         raise click.BadParameter(f"{value!r} is no id of a job: a number, or SERVICE#N")
-    return int(found[1])
+    return _Name(found[1], int(found[2]))
 
 
-job_argument = click.argument("id", callback=_job_id)
+job_argument = click.argument("name", metavar="ID", callback=_job_name)
 output_option = click.option(
     "-o",
     "--output",
@@ -70,6 +77,18 @@ def _client(url: str | None, token_file: Path | None) -> Client:
         raise InvalidValue(f"the token in {path} cannot be read: {error}") from None
     except ValueError as error:
         raise InvalidValue(str(error)) from None
+
+
+def _of_job(client: Client, name: _Name, act: Callable[[Remote], int]) -> int:
+    """The exit code of a question about a job; one of another service is not meant."""
+    job = client.job(name.id)
+
+    def once() -> int:
+        if name.service is not None and (known := str(job.job()["service"])) != name.service:
+            raise NotFound(f"job {job.id} is of another service: {safe_lines(known)}#{job.id}")
+        return act(job)
+
+    return _answered(once)
 
 
 def _answered(act: Callable[[], int]) -> int:
@@ -142,7 +161,7 @@ def submit(
 @output_option
 @json_option
 def fetch(
-    id: int,
+    name: _Name,
     url: str | None,
     token_file: Path | None,
     timeout_s: float | None,
@@ -150,8 +169,7 @@ def fetch(
     as_json: bool,
 ) -> int:
     """Wait for the job ID, and unpack its files. A download that was cut continues where it stopped."""
-    job = _client(url, token_file).job(id)
-    return _answered(lambda: _ended(job, timeout_s, output, as_json))
+    return _of_job(_client(url, token_file), name, lambda job: _ended(job, timeout_s, output, as_json))
 
 
 @click.command("follow")
@@ -159,14 +177,13 @@ def fetch(
 @server_options
 @click.option("--stderr", is_flag=True, help="Its standard error instead.")
 @json_option
-def follow(id: int, url: str | None, token_file: Path | None, stderr: bool, as_json: bool) -> int:
+def follow(name: _Name, url: str | None, token_file: Path | None, stderr: bool, as_json: bool) -> int:
     """Print what the job ID prints, until it ends; it may not have started yet.
 
     With --json: an object with its text for each piece, and the job at last, one a line.
     """
-    job = _client(url, token_file).job(id)
 
-    def act() -> int:
+    def act(job: Remote) -> int:
         for text in job.log(follow=True, stream="stderr" if stderr else "stdout"):
             click.echo(json_text({"text": text}) if as_json else text, nl=as_json)
         found = job.job()
@@ -174,25 +191,24 @@ def follow(id: int, url: str | None, token_file: Path | None, stderr: bool, as_j
             print_json(found, None)
         return _told(job, found, with_stderr=not stderr)
 
-    return _answered(act)
+    return _of_job(_client(url, token_file), name, act)
 
 
 @click.command("cancel")
 @job_argument
 @server_options
 @json_option
-def cancel(id: int, url: str | None, token_file: Path | None, as_json: bool) -> int:
+def cancel(name: _Name, url: str | None, token_file: Path | None, as_json: bool) -> int:
     """Stop the job ID. The exit code is 1 if it had ended by itself before, or does not stop yet."""
-    job = _client(url, token_file).job(id)
 
-    def act() -> int:
+    def act(job: Remote) -> int:
         status = job.cancel()
-        note(f"job {id} is {safe_lines(status)}")
+        note(f"job {job.id} is {safe_lines(status)}")
         if as_json:
-            print_json({"id": id, "status": status}, None)
+            print_json({"id": job.id, "status": status}, None)
         return exit_codes.OK if status == "Killed" else exit_codes.FAILED
 
-    return _answered(act)
+    return _of_job(_client(url, token_file), name, act)
 
 
 def _ended(job: Remote, timeout_s: float | None, output: Path | None, as_json: bool) -> int:

@@ -30,6 +30,10 @@ from tenuto.settings.service import SERVER_SECTIONS
 _DURATION = re.compile(r"([0-9]+)([smhd])")
 PATIENCE_S = 10.0
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+LONGEST_S = 36525 * 86400
+MOST = click.IntRange(1, 2**31 - 1)
+"""What a column for a number of jobs or requests holds."""
+MOST_BYTES = 2**63 - 1
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,14 +65,19 @@ def _milliseconds(context: click.Context, parameter: click.Parameter, text: str)
     found = _DURATION.fullmatch(text)
     if found is None:
         raise click.BadParameter(f"{text!r} is no duration: give a number and s, m, h or d, or none")
-    return int(found[1]) * _UNIT_S[found[2]] * 1000
+    seconds = int(found[1]) * _UNIT_S[found[2]]
+    if seconds > LONGEST_S:
+        raise click.BadParameter(f"{text!r} is more than a hundred years: give none")
+    return seconds * 1000
 
 
 def _size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        return BYTES.take(BYTES.read(text))
+        if (size := BYTES.take(BYTES.read(text))) <= MOST_BYTES:
+            return size
+        raise Unfit
     except Unfit:
         raise click.BadParameter(f"{text!r} is no size: give {BYTES.name}") from None
 
@@ -87,9 +96,9 @@ def command() -> None:
     "--expires", default="90d", show_default=True, callback=_milliseconds, help="30m, 12h, 90d, none."
 )
 @click.option("--services", metavar="A,B", help="The services that it may ask for; by default all.")
-@click.option("--queued", type=click.IntRange(1), help="Jobs of its user that may wait in the queue.")
+@click.option("--queued", type=MOST, help="Jobs of its user that may wait in the queue.")
 @click.option("--stored-bytes", metavar="SIZE", callback=_size, help="Size of its user's files, such as 20G.")
-@click.option("--connections", type=click.IntRange(1), help="Requests of its user at once.")
+@click.option("--connections", type=MOST, help="Requests of its user at once.")
 @click.option("--note", default="", help="Its purpose, a note for people.")
 @db_option
 @json_option

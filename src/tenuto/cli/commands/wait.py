@@ -35,6 +35,9 @@ LOOK_S = 1.0
 """Between two looks at what no source tells of: a driver that died, a change on another machine."""
 RETRIED_S = 1.0
 """How long a failed attempt of a job that may have more attempts is given to be followed by the next."""
+STILL_S = 6.0
+"""How long nothing is seen of a server or a scheduler that is gone: one that lives, or is started again,
+says so every 5 s, whatever a clock shows that was set."""
 _LIMIT = 100_000
 _ENDED_BADLY = ("FAILING", "STOPPED")
 
@@ -92,6 +95,8 @@ class Waiting:
         """Group -> key -> row."""
         self._groups = {one.group.group: one.group for one in awaited}
         self._failed_since: dict[str, float] = {}
+        self._unseen_since: dict[str, float] = {}
+        """Group -> since when nothing was seen of its driver."""
         self._stamps: dict[str, object] = {}
         self._feeds: list[tuple[Source, Feed, list[str]]] = []
         self.is_told = True
@@ -242,7 +247,11 @@ class Waiting:
         rows = list(self._rows_of(awaited))
         if group.door is Door.SEARCH and awaited.keys is None:
             return self._of_search(group, rows)
-        ended = [row for row in rows if self._has_ended(row)]
+        # A run that is done started all that it needed: a transient job that none needed stays unscheduled.
+        is_done = awaited.keys is None and not group.live and group.state.lower() == "done"
+        ended = [
+            row for row in rows if self._has_ended(row) or (is_done and row.state is JobState.UNSCHEDULED)
+        ]
         has_ended = len(ended) == len(rows) and (awaited.keys is not None or not group.live)
         if not has_ended:
             return self._unless_unattended(group, rows)
@@ -265,10 +274,15 @@ class Waiting:
         if group.door is Door.EXPERIMENTS and (group.live or is_running):
             return None  # their rows are what directories show
         driver = self._source_of(group.group).driver(group.group)
+        now = self._clock.monotonic()
         if driver.is_at_work is not False:
+            self._unseen_since.pop(group.group, None)
             return None
         has_payloads = is_running if driver.has_payloads is None else driver.has_payloads
-        return None if has_payloads else WaitState.UNATTENDED
+        if has_payloads:
+            return None
+        since = self._unseen_since.setdefault(group.group, now)
+        return WaitState.UNATTENDED if group.door is Door.EXPERIMENTS or now - since >= STILL_S else None
 
     def _came(self, state: WaitState, event: str, *, about: Iterable[Row] = (), message: str = "") -> Came:
         rows = self._every()

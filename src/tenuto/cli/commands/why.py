@@ -182,6 +182,8 @@ def _show_record(detail: StoredDetail) -> None:
     if not record:
         return
     _heading("made of")
+    if adopted := record.get("adopted"):
+        _bullet(f"taken over from {adopted}; the code is that of when it was taken over")
     commit = record.get("commit")
     if commit:
         _bullet(f"commit {str(commit)[:12]}{', with uncommitted changes' if record.get('dirty') else ''}")

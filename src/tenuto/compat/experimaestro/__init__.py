@@ -4,12 +4,14 @@ Found by that name too, once `install` has put the folder above on the import pa
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import functools
 import operator
 import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -22,24 +24,49 @@ from tenuto.errors import ParameterError
 
 _NAME = "experimaestro"
 _PAGE = "see docs/from-experimaestro.md"
-_ELSEWHERE = {
-    "Launcher": "tenuto.launchers.protocols",
-    "ExperimentInfo": "tenuto.experiments.run_info",
+_PLACES = {
+    "tenuto.experiments.run_info": "ExperimentInfo",
+    "tenuto.launchers.protocols": "Launcher",
+    "tenuto.lifecycle.base_job": "BaseJob",
+    "tenuto.lifecycle.events": "CarbonMetricsData CarbonMetricsEvent JobProgressEvent JobStateChangedEvent "
+    "JobSubmittedEvent ProcessStartedEvent ProcessStateEvent RunCompletedEvent ServiceAddedEvent "
+    "ServiceStateChangedEvent",
+    "tenuto.monitor.state_provider": "StateProvider",
+    "tenuto.scheduler.entries": "JobDependency",
+    "tenuto.scheduler.listeners": "StateListener",
+    "tenuto.scheduler.workers": "DoneHandlerWorker TaskOutputsWorker WatchedOutput",
+    "tenuto.workspace.event_writer": "EventWriter",
+    "tenuto.workspace.journal": "EventReader",
 }
+_ELSEWHERE = {name: module for module, names in _PLACES.items() for name in names.split()}
+"""Names that `tenuto` itself does not offer -> where they are."""
 _MODULES = frozenset(
     "annotations connectors connectors.local core core.arguments core.context core.identifier "
     "core.objects core.objects.config core.partial core.serialization core.types exceptions experiments "
     "experiments.cli experiments.configuration generators launcherfinder launcherfinder.parser "
     "launcherfinder.registry launcherfinder.specs launchers launchers.direct launchers.slurm "
-    "launchers.slurm.base notifications scheduler scheduler.base scheduler.experiment "
-    "scheduler.interfaces scheduler.jobs scheduler.services scheduler.transient scheduler.workspace "
-    "settings taskglobals tokens typingutils utils".split()
+    "launchers.slurm.base notifications scheduler scheduler.base scheduler.dependencies "
+    "scheduler.done_handler scheduler.dynamic_outputs scheduler.experiment scheduler.interfaces "
+    "scheduler.jobs scheduler.services scheduler.state_provider scheduler.state_status "
+    "scheduler.transient scheduler.workspace settings taskglobals tokens typingutils utils xpmutils".split()
 )
 """The modules of that package from which scripts import names; which name is in which is not checked."""
 
 
-configuration = dataclass(kw_only=True, eq=False)
-"""Makes a class the configuration of a YAML file: `tenuto run FILE` calls ``run(helper, configuration)``."""
+def configuration(cls: type | None = None, **options: Any) -> Any:
+    """Makes a class the configuration of a YAML file: `tenuto run FILE` calls ``run(helper, configuration)``.
+
+    With or without parentheses; `options` are those of a dataclass.
+    """
+
+    def made(cls: type) -> type:
+        for name, default in list(vars(cls).items()):
+            if type(default) in (list, dict, set) and name in cls.__annotations__:
+                fresh = functools.partial(copy.copy, default)
+                setattr(cls, name, dataclasses.field(default_factory=fresh))
+        return dataclasses.dataclass(**{"kw_only": True, "eq": False, **options})(cls)
+
+    return made if cls is None else made(cls)
 
 
 @configuration
@@ -196,7 +223,7 @@ _PLAIN: dict[str, Any] = {
     "Any": Any,
     "Path": Path,
     "DependentMarker": Callable[[Any], Any],
-    "DirectoryContext": Any,
+    "DirectoryContext": Path,
     "Identifier": str,
     "OptionalDataPath": tenuto.DataPath[Path | None],  # type: ignore[misc]
     "SerializationContext": Any,
@@ -236,17 +263,32 @@ def install() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([folder, *paths])
 
 
-def _found(name: str) -> Any:
+def _found(name: str, module: str = "") -> Any:
+    """What a module of theirs has under a name; `module`: its dotted name within the package, with a dot."""
     if name in _PLAIN:
         return _PLAIN[name]
+    if f"{module}{name}" in _MODULES and name not in tenuto.__all__:
+        return import_module(f"{_NAME}.{module}{name}")
     if name == "__all__" or not name.startswith("_"):
-        for module in ("tenuto", "tenuto.errors", _ELSEWHERE.get(name, "tenuto")):
-            found = getattr(import_module(module), name, None)
-            if found is not None:
+        for place in ("tenuto", "tenuto.errors", _ELSEWHERE.get(name, "tenuto")):
+            found = getattr(import_module(place), name, None)
+            if found is not None and not isinstance(found, ModuleType):
                 return found
-    if name.startswith("_") or name in _MODULES:
+    if name.startswith("_"):
         raise AttributeError(name)
     raise ImportError(f"Tenuto has no {name!r} of {_NAME}: {_PAGE}")
+
+
+class _Module(ModuleType):
+    """A module of theirs."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _found(name, f"{self.__name__.partition('.')[2]}.")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """An import of a module hides no function of the same name beside it."""
+        if not (isinstance(value, ModuleType) and (name in _PLAIN or name in tenuto.__all__)):
+            super().__setattr__(name, value)
 
 
 class _Modules(MetaPathFinder, Loader):
@@ -260,11 +302,11 @@ class _Modules(MetaPathFinder, Loader):
             raise ModuleNotFoundError(f"Tenuto has no module {fullname}: {_PAGE}", name=fullname)
         return ModuleSpec(fullname, self, is_package=True)
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return None
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__getattr__ = _found  # type: ignore[method-assign]
+        """Has nothing to run: a module finds its names as they are asked for."""
 
 
 if __name__ == _NAME:

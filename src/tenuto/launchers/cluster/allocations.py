@@ -28,8 +28,9 @@ from tenuto.launchers.cluster.follower import ClusterFollower, make_signals_file
 from tenuto.launchers.cluster.submission import Place, SubmittedAttempt
 from tenuto.launchers.cluster.tracked import Handed
 from tenuto.launchers.manifest import Header
-from tenuto.launchers.runner.terms import SETUP_FAILED, SPARE_S
-from tenuto.settings.clusters import ClusterSettings
+from tenuto.launchers.requirements import Gpu, Host, unfit
+from tenuto.launchers.runner.terms import LAST_WORDS_S, SETUP_FAILED, SPARE_S
+from tenuto.settings.clusters import ClusterSettings, PartitionSettings
 from tenuto.workspace.derive_table import ClusterSays
 from tenuto.workspace.layout import Layout
 
@@ -48,16 +49,32 @@ MOST_BARREN = 3
 """Pilots in a row that ended without having run anything, before it is given up."""
 
 
-def fits(options: ClusterOptions, settings: ClusterSettings) -> bool:
-    """True if a job with these options is one for a pilot; what wants more gets an allocation of its own."""
-    return (
-        settings.pilots > 0
-        and options.cpus <= settings.pilot_cpus
-        and not options.gpus
-        and options.memory_bytes is None
-        and options.nodes is options.tasks is None
-        and (options.time_s is None or options.time_s <= settings.pilot_time_s)
-    )
+def why_alone(name: str, options: ClusterOptions, settings: ClusterSettings, grace_s: float) -> str | None:
+    """Why a job with these options gets an allocation of its own; None if it is one for a pilot.
+
+    `name`: of the cluster, whose settings the answer names.
+    """
+    if not settings.pilots:
+        return f"{name}.pilots is 0"
+    for wanted in ("memory_bytes", "gpus", "nodes", "tasks"):
+        if getattr(options, wanted):
+            return f"{name}.{wanted} is asked for, which a pilot does not share out"
+    for wanted, most in (("time_s", "pilot_time_s"), ("cpus", "pilot_cpus")):
+        asked, has = getattr(options, wanted) or 0, getattr(settings, most)
+        if asked > has:
+            return f"{name}.{wanted} ({asked:g}) is more than {name}.{most} ({has:g})"
+    told = (settings.partitions or {}).items()
+    hosts = {one: host_of(has, grace_s) for one, has in told if options.partition in (None, one)}
+    needs = pilot_options(options, settings).needs()
+    small = [f"partition {one} has no room for a pilot: {unfit(needs, host)}" for one, host in hosts.items()]
+    return "; ".join(small) if small and all(unfit(needs, host) for host in hosts.values()) else None
+
+
+def host_of(told: PartitionSettings, grace_s: float) -> Host:
+    """A partition, as the settings tell of it; the request beside a duration must fit there, too."""
+    gpus = (Gpu(told.gpu_kind, told.gpu_memory_bytes, told.gpu_type),) * told.gpus
+    longest_s = None if told.time_s is None else max(told.time_s - grace_s - LAST_WORDS_S, 1.0)
+    return Host(told.cores, told.memory_bytes, gpus, longest_s, priority=told.priority, nodes=told.nodes)
 
 
 def pilot_slots(settings: ClusterSettings) -> int:

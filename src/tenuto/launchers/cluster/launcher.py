@@ -16,7 +16,14 @@ from typing import Any
 
 from tenuto.errors import LauncherNotFound, LaunchRefused
 from tenuto.launchers.cluster import submission
-from tenuto.launchers.cluster.allocations import Pilots, fits, pilot_options, pilot_slots, shared
+from tenuto.launchers.cluster.allocations import (
+    Pilots,
+    host_of,
+    pilot_options,
+    pilot_slots,
+    shared,
+    why_alone,
+)
 from tenuto.launchers.cluster.dialect import (
     ClusterError,
     ClusterOptions,
@@ -31,10 +38,10 @@ from tenuto.launchers.cluster.tracked import ClusterProcess, Handed
 from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.manifest import Header, Order
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Requirement, time_text, unfit
+from tenuto.launchers.requirements import Alternative, Gpus, Host, Requirement, time_text, unfit
 from tenuto.launchers.runner.terms import LAST_WORDS_S
 from tenuto.settings import load_settings
-from tenuto.settings.clusters import ClusterSettings, PartitionSettings
+from tenuto.settings.clusters import ClusterSettings
 from tenuto.tasks.arguments import guarded
 from tenuto.workspace.claims import is_claimed
 from tenuto.workspace.layout import JobPaths, Layout
@@ -111,12 +118,10 @@ class ClusterLauncher:
         self.cluster = cluster or this_follower(name)
         self.cluster.use(self.settings)
         self._most_jobs = min(self.settings.max_jobs, self.dialect.most_jobs())
-        self.slots = slots_of(self.options, self.settings, self._most_jobs)
         self.dialect.check(self.options)
         self.arguments()  # what the system has no word for is refused before any job is
         if self.settings.pilots:
             self.dialect.arguments(pilot_options(self.options, self.settings), self.grace_s)
-        self.limits: Limits | None = limits_of(self.options, self.grace_s)
         self._said: frozenset[str] = frozenset() if options is None else options.said()
         """The options that a script chose, by their names,"""
         self._kept: frozenset[str] = frozenset()
@@ -130,19 +135,10 @@ class ClusterLauncher:
         self._pilots: dict[tuple[str, ClusterOptions], Pilots] = {}
         self._gathering = Gathering(submitter.submit, self.settings.array_size)
         self._pools: tuple[object, object] = self, object()
-        if (
-            self.options.time_s
-            and fits(replace(self.options, time_s=None), self.settings)
-            and not self._is_piloted
-        ):
-            logger.warning(
-                "jobs get allocations of their own: %s.time_s (%g) is more than %s.pilot_time_s (%g)",
-                name,
-                self.options.time_s,
-                name,
-                self.settings.pilot_time_s,
-                extra={"action": "cluster_pilots_unused"},
-            )
+        self._settle()
+        if self._why_alone is not None and self.settings.pilots and (options is None or options.time_s):
+            told = {"action": "cluster_pilots_unused"}
+            logger.warning("jobs get allocations of their own: %s", self._why_alone, extra=told)
 
     @property
     def dialect(self) -> Dialect:
@@ -153,9 +149,19 @@ class ClusterLauncher:
         """Launchers that were adapted from one share its slots; jobs of pilots have slots of their own."""
         return self._pools[self._is_piloted]
 
+    def _settle(self) -> None:
+        """Derives from the options what schedulers ask for."""
+        self._why_alone = why_alone(self.name, self.options, self.settings, self.grace_s)
+        # A driver that hands over more than its pilots hold is busy with that while they have nothing to run.
+        self.slots: int = pilot_slots(self.settings) if self._is_piloted else self._most_jobs
+        # The runner sees to them: not every batch system does, and none sees the jobs of a pilot.
+        self.limits: Limits | None = Limits(
+            self.options.time_s, self.options.memory_bytes, grace_s=self.grace_s
+        )
+
     @property
     def _is_piloted(self) -> bool:
-        return fits(self.options, self.settings)
+        return self._why_alone is None
 
     def adapted(self, alternative: Alternative) -> ClusterLauncher:
         """This launcher, asking the system for what a requirement says; else `LauncherNotFound`."""
@@ -172,12 +178,8 @@ class ClusterLauncher:
             return self
         self.dialect.arguments(options, self.grace_s)
         said = self._said | options.said() - self.options.said()
-        slots = slots_of(options, self.settings, self._most_jobs)
-        limits = limits_of(options, self.grace_s)
         return self._copy(
             options=options,
-            slots=slots,
-            limits=limits,
             _said=said,
             _kept=frozenset(),
             _gpus=alternative.gpus or self._gpus,
@@ -223,6 +225,7 @@ class ClusterLauncher:
     def _copy(self, **changes: Any) -> ClusterLauncher:
         launcher = object.__new__(type(self))
         launcher.__dict__.update(self.__dict__, **changes)
+        launcher._settle()
         return launcher
 
     def _partition(self, alternative: Alternative, hosts: Mapping[str, Host]) -> str:
@@ -308,26 +311,6 @@ class SlurmLauncher(ClusterLauncher):
         `grace_s`: how long jobs may take to stop, by default as the settings say; asked for on top.
         """
         super().__init__("slurm", options, settings=settings, cluster=cluster, grace_s=grace_s)
-
-
-def limits_of(options: ClusterOptions, grace_s: float) -> Limits:
-    """What the runner holds a job to, whether the batch system does so or not."""
-    return Limits(memory_bytes=options.memory_bytes, grace_s=grace_s)
-
-
-def host_of(told: PartitionSettings, grace_s: float) -> Host:
-    """A partition, as the settings tell of it; the request beside a duration must fit there, too."""
-    gpus = (Gpu(told.gpu_kind, told.gpu_memory_bytes, told.gpu_type),) * told.gpus
-    longest_s = None if told.time_s is None else max(told.time_s - grace_s - LAST_WORDS_S, 1.0)
-    return Host(told.cores, told.memory_bytes, gpus, longest_s, priority=told.priority, nodes=told.nodes)
-
-
-def slots_of(options: ClusterOptions, settings: ClusterSettings, most_jobs: int) -> int:
-    """How many jobs are handed over at once: as many as the queue may have, or as pilots can hold.
-
-    A driver that hands over more than its pilots can hold is busy with that while they have nothing to run.
-    """
-    return pilot_slots(settings) if fits(options, settings) else most_jobs
 
 
 def _resolve(future: asyncio.Future[ClusterProcess], result: ClusterProcess | Exception) -> None:

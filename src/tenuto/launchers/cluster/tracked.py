@@ -263,8 +263,8 @@ class TrackedAttempt:
         return None if row.ended is None else self.machine.clock.now().timestamp() - row.ended
 
     def _text(self, row: QueueRow) -> str:
-        state = row.state.partition(" ")[0]
-        if self.dialect.meaning(state) is not EXITED:
+        if self.dialect.meaning(row.state) is not EXITED:
+            state = row.state.partition(" by ")[0]  # such as `CANCELLED by 1000`
             return f"{self.dialect.title} says {state} of job {self.shown_job}"
         ended = "" if row.exit_code is None else f" with exit code {row.exit_code}"
         told = f"job {self.shown_job} of {self.dialect.title} ended{ended} and left no marker"

@@ -132,7 +132,7 @@ class ResultsView(View):
             others = [name for name in names if name != self._y]
             self._x = max(others, key=lambda name: self._in_common(name, self._y), default=self._y)
         if not self._sort and self._y:
-            self._sort = self._y if less_is_better(self._y) else f"-{self._y}"
+            self._sort = self._y if self._is_less(self._y) else f"-{self._y}"
         self._arrange()
 
     def _in_common(self, one: str, other: str) -> int:
@@ -163,6 +163,12 @@ class ResultsView(View):
             if column["name"] not in _FIXED and any(row.get(column["name"]) is not None for row in rows)
         ]
 
+    def _is_less(self, name: str) -> bool:
+        """Whether smaller values of a column are better, by its search or as far as its name tells."""
+        columns = self._known.results["columns"] if self._known and self._known.results else []
+        declared = any(column["name"] == name and column.get("less") for column in columns)
+        return declared or less_is_better(name)
+
     def _numbers(self) -> list[str]:
         columns = self._known.results["columns"] if self._known and self._known.results else []
         numeric = {column["name"] for column in columns if column["kind"] == "number"}
@@ -181,7 +187,7 @@ class ResultsView(View):
             except TenutoError as error:
                 self.host.say(str(error))
         if self._only_best and self._y:
-            rows = _ordered(rows, self._y, descending=not less_is_better(self._y))[: max(len(rows) // 10, 1)]
+            rows = _ordered(rows, self._y, descending=not self._is_less(self._y))[: max(len(rows) // 10, 1)]
         if self._sort:
             rows = _ordered(rows, self._sort.removeprefix("-"), descending=self._sort.startswith("-"))
         self._listing.take(rows, len(rows))

@@ -158,7 +158,7 @@ class TimelineView(View):
     def _trail(self) -> Line:
         why = self._known.why if self._known else None
         if self._chosen is None or why is None or self.current() is None:
-            return [span(" why           Tab chooses a bar, whose story is told here", "soft")]
+            return [span(" why           Tab chooses a bar, which is explained here", "soft")]
         return [span(" why           ", "key"), span(" ← ".join(why["because"]), self._chosen.state)]
 
     # Acting

@@ -56,7 +56,10 @@ class PbsDialect(Dialect):
     kept_variables = ("PBS_CONF_FILE", "PBS_SERVER", "PBS_EXEC", "PBS_HOME", "PBS_DEFAULT")
 
     def _places(self, needs: Alternative) -> list[str]:
-        """Several nodes, or a type of GPU, are chunks, beside which PBS takes no other word for needs."""
+        """Several nodes, or a type of GPU, are chunks, beside which PBS takes no other word for needs.
+
+        PBS may else put two chunks on one host.
+        """
         has_type = needs.gpus is not None and needs.gpus.type is not None and "gpu_type" not in self.options
         is_wide = (needs.nodes or 1) > 1 or needs.tasks_per_node > 1
         if "nodes" in self.options or not (is_wide or has_type):
@@ -67,7 +70,7 @@ class PbsDialect(Dialect):
         if needs.gpus is not None:
             chunk += f":ngpus={needs.gpus.count}"
             chunk += f":gpu_model={needs.gpus.type}" if needs.gpus.type else ""
-        return ["-l", f"select={chunk}"]
+        return ["-l", f"select={chunk}", *(("-l", "place=scatter") if (needs.nodes or 1) > 1 else ())]
 
     def job_name(self, text: str) -> str:
         text = re.sub(r"[^\w.+-]", "_", text)

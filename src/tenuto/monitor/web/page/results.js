@@ -1,13 +1,13 @@
 // Results of jobs: table, scatter and parallel coordinates, brushed together; a brush is written as a filter.
 // Columns and their ranges come from the server; ranges chosen here live in this view only.
 
-import { get, getIfAny } from "./api.js";
+import { get } from "./api.js";
 import { h, put, say, svg } from "./dom.js";
 import { choice, csv, download, empty, groupChoice, plainTable, throttled } from "./parts.js";
 import { isLessBetter, scale as scaled, tick, wantsLog } from "./plot.js";
 import { address, filterValue, nameOfKey, short } from "./text.js";
 
-/** @import { Archive, Cell, Column, Groups, Place, Results, View } from "./types.js" */
+/** @import { Cell, Column, Groups, Place, Results, View } from "./types.js" */
 /** @typedef {Record<string, Cell>} Row */
 /** @typedef {Map<string, [low: number, high: number]>} Ranges */
 /** @typedef {{x: string, y: string, colour: string, logX: boolean, logY: boolean, top: number}} Chosen */
@@ -52,12 +52,8 @@ export async function results({ main, query }) {
   const count = h("span", { class: "soft", role: "status" });
 
   const numbers = () => found.columns.filter((column) => column.kind === "number" && column.min !== null && column.max !== null);
-  const archive = group.startsWith("search:") ? /** @type {Archive | null} */ (await getIfAny("archive", { group })) : null;
-  /** A search says by its best which way is better; of other columns the name tells. */
-  const isLess = () => {
-    const objective = found.columns.find((column) => column.name === "objective");
-    return chosen.y === "objective" && archive?.best !== undefined && archive.best !== null ? objective?.min === archive.best && objective.max !== archive.best : isLessBetter(chosen.y);
-  };
+  /** A search says of its objectives which way is better; of other columns the name tells. */
+  const isLess = () => found.columns.some((column) => column.name === chosen.y && column.less) || isLessBetter(chosen.y);
   const ordered = (/** @type {Row[]} */ rows) => rows.filter((row) => typeof row[chosen.y] === "number").sort((one, other) => (isLess() ? 1 : -1) * (Number(one[chosen.y]) - Number(other[chosen.y])));
   const brushed = () => {
     const inside = found.rows.filter((row) => [...ranges].every(([name, [low, high]]) => typeof row[name] === "number" && row[name] >= low && row[name] <= high));

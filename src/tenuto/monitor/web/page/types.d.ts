@@ -72,7 +72,7 @@ export interface Lane { group: string; label: string; lines: number; bars: Bar[]
 export interface TokenLane extends Token { steps: [from: number, to: number, held: number][] }
 export interface Timeline extends Stamp { from: number; to: number; lanes: Lane[]; tokens: TokenLane[] }
 export interface History extends Stamp { at: string[]; counts: Record<State, number[]> }
-export interface Column { name: string; kind: string; min: number | null; max: number | null }
+export interface Column { name: string; kind: string; min: number | null; max: number | null; less?: boolean }
 export type Cell = string | number | boolean | null;
 export interface Results extends Stamp { columns: Column[]; rows: Record<string, Cell>[]; total: number; offset: number; importance: Record<string, number> }
 export interface Curve {
