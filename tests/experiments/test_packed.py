@@ -248,6 +248,20 @@ class Held(Task):
     assert on_disk(place) == []
 
 
+def test_du_counts_what_packed_jobs_take_on_the_disk(place: Place) -> None:
+    started(place, SWEEP.replace("FACTOR", "3"))
+    before = asked(place, "du")
+    assert packed(place).returncode == 0
+    after = asked(place, "du")
+    assert isinstance(before, dict)
+    assert isinstance(after, dict)
+    real = [path for path in place.workspace.rglob("*") if path.is_file() or path.is_symlink()]
+    assert after["total"] == {"bytes": sum(path.lstat().st_size for path in real), "files": len(real)}
+    assert all(one["files"] == 0 for one in after["tasks"].values())
+    assert 0 < sum(one["bytes"] for one in after["tasks"].values()) < after["total"]["bytes"]
+    assert before["total"]["files"] > after["total"]["files"]
+
+
 @pytest.mark.slow
 def test_killed_packers_and_two_at_once_lose_no_job(place: Place) -> None:
     body = 'with experiment(HERE / "ws", "e"):\n    for n in range(60): Note.C(name=str(n)).submit()'
