@@ -396,7 +396,7 @@ def has_databases(settings: Settings) -> bool:
 def _has_service(settings: Settings) -> bool:
     database = settings.service.database
     is_declared = settings.service != ServiceSettings() or any(
-        key.startswith(("service.", "services.")) for key in settings.origins
+        key.partition(".")[0] in ("service", "services") for key in settings.origins
     )
     return is_declared and (isinstance(database, Url) or Path(database).exists())
 

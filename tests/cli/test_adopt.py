@@ -164,6 +164,14 @@ class Judge(Task):
     def execute(self):
         pass
 
+class After(Task):
+    # uses jobs that are removed at the end of their run
+    new: Param[New]
+    network: Param[Network]
+
+    def execute(self):
+        pass
+
 class Bad(Task):
     x: Param[int]
 
@@ -176,14 +184,15 @@ class AfterBad(Task):
     def execute(self):
         pass
 """
-JOBS = 17
+JOBS = 18
 """That script's jobs which end well."""
 SCRIPT = """
 import sys
 {first}
 from experimaestro import experiment
-from experimaestro import setmeta
+from experimaestro import TransientMode, setmeta
 from pathlib import Path
+from project import After, New
 from project import AfterBad, Bad, Data, Evaluate, Level, Model, Quiet, Train, Warm
 from project import Epochs, Former, Judge, Learn, Network, Read, Shared, Split, Use, Validation
 if __name__ == "__main__":
@@ -205,6 +214,12 @@ if __name__ == "__main__":
             epochs = Epochs.C(validation=Validation.C(every=1))
             epochs.watch_output(epochs.validation.saved, lambda step: Judge.C(step=step).submit())
             epochs.submit()
+            network = Network.C(data=Data.C(name="t", levels=[]))
+            removed = [
+                New.C(n=9).submit(transient=TransientMode.REMOVE),
+                Learn.C(network=network).submit(transient=TransientMode.REMOVE),
+            ]
+            After.C(new=removed[0], network=removed[1]).submit()
             {bad}
     except BaseException as error:
         print("ended", type(error).__name__, error)
@@ -464,6 +479,20 @@ def test_a_module_that_ends_the_program_keeps_only_its_own_jobs_back(tmp_path: P
     assert (code, [job["reason"] for job in said["jobs"] if job["job"]]) == (1, [None])
     (left,) = (job["reason"] for job in said["jobs"] if not job["job"])
     assert left == "its module ends the program when it is imported: SystemExit(2)"
+
+
+@pytest.mark.parametrize("mode", [(), ("--dry-run",)])
+def test_a_script_that_opens_its_experiment_as_it_is_imported_changes_nothing(
+    tmp_path: Path, mode: tuple[str, ...]
+) -> None:
+    opens = 'from experimaestro import experiment\nwith experiment("old", "x"):\n    Job.C(x=3).submit()\n'
+    (tmp_path / "project.py").write_text(f"{SMALL}\n{opens}")
+    old = old_workspace(tmp_path / "old", ("Job", {"x": 1}))
+    before = contents(old)
+    code, said = adopt(tmp_path, "old", "-w", "new", *mode)
+    assert (code, len(said["jobs"])) == (1, 1)
+    assert 'put it under `if __name__ == "__main__":`' in said["jobs"][0]["reason"]
+    assert contents(old) == before
 
 
 def test_a_job_says_where_it_came_from_and_nothing_of_where_it_did_not_run(tmp_path: Path) -> None:

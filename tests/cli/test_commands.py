@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from tenuto.cli.commands.doctor import CheckResult, check_machine
 from tenuto.cli.main import COMMANDS, loaded
@@ -48,6 +49,19 @@ def test_every_command_exists_and_says_what_it_does_and_how_it_exits(name: str) 
         "node",
         "worker",
     )  # servers say it in their log
+
+
+@pytest.mark.parametrize("name", "launchers node runs search token".split())
+def test_the_commands_of_a_command_are_listed_in_whole_sentences_and_guessed(name: str) -> None:
+    command = loaded(name)
+    assert isinstance(command, click.Group)
+    runner = CliRunner()
+    listed = runner.invoke(command, ["--help"]).output.partition("Commands:")[2]
+    assert listed
+    assert "..." not in listed
+    (one, *_) = sorted(command.commands)
+    mistyped = runner.invoke(command, [f"{one[:2]}x{one[2:]}"])
+    assert (mistyped.exit_code, f"Did you mean {one!r}?" in mistyped.output) == (2, True), mistyped.output
 
 
 def test_every_command_that_tells_or_does_something_has_json() -> None:

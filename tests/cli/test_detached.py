@@ -162,6 +162,40 @@ def test_a_run_that_a_shell_began_in_the_background_is_stopped_as_it_is_told(tmp
     assert json.loads(ended.stdout)["state"] != "working"
 
 
+LATE = """
+import time
+(HERE / "began").write_text(str(os.getpid()))
+while not (HERE / "go").exists():
+    time.sleep(0.01)
+with experiment("ws", "late"):
+    Note.C(name="a").submit()
+"""
+
+
+def test_a_driver_goes_on_if_the_command_that_started_it_is_killed(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.script(f"import os{LATE}")
+    starting = subprocess.Popen(tenuto("run", "--detach", "script.py"), cwd=tmp_path, env=environment())
+    eventually((tmp_path / "began").exists, "the driver")
+    starting.kill()
+    starting.wait()
+    (tmp_path / "go").touch()
+    eventually(lambda: "a" in place.ledger(), "the job")
+    ended = run(tenuto("wait", "--json", "late", "-w", "ws"), tmp_path)
+    assert (ended.returncode, json.loads(ended.stdout)["counts"]["done"]) == (0, 1)
+
+
+def test_a_start_that_is_interrupted_leaves_no_driver(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.script(f"import os{LATE}")
+    starting = subprocess.Popen(tenuto("run", "--detach", "script.py"), cwd=tmp_path, env=environment())
+    eventually((tmp_path / "began").exists, "the driver")
+    driver = Path("/proc", (tmp_path / "began").read_text())
+    starting.send_signal(signal.SIGINT)
+    assert starting.wait(60) == 5
+    eventually(lambda: not driver.exists(), "the end of the driver")
+
+
 @pytest.mark.parametrize("command", ["run", "evolve", "plan"])
 @pytest.mark.parametrize(
     ("script", "message"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import signal
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -330,3 +333,58 @@ def test_an_answer_of_another_shape_tells_nothing(
     recorded(command, answer)
     with pytest.raises(ClusterError, match="answered what cannot be read"):
         dialect(name).queue()
+
+
+def test_a_machine_without_ssh_refuses_jobs_and_one_without_a_process_asks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that the lists of hosts raised would else fail every job that waits."""
+    spoken = dialect_of("lab", ClusterSettings(dialect="ssh", hosts=("a:4", "b:4")))
+    job = JobScript("t-01234567", 1, [], "#!/bin/sh\n", str(tmp_path / "lab" / "0123"))
+    path = os.environ["PATH"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert spoken.submit(job) == (SubmissionOutcome.REFUSED, "ssh is not on the PATH")
+    with pytest.raises(ClusterError, match=r"^ssh cannot be run: No such file or directory$"):
+        spoken.queue()
+    monkeypatch.setenv("PATH", path)
+    begun: list[object] = []
+
+    def start(*arguments: object, **options: object) -> object:
+        if begun:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        begun.append(real(["sleep", "60"], stdout=subprocess.PIPE, text=True))
+        return begun[-1]
+
+    real = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(ClusterError, match=r"^ssh cannot be run: Resource temporarily unavailable$"):
+        spoken.queue()
+    (first,) = begun
+    assert isinstance(first, real)
+    assert first.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *("PartitionTimeLimit", "PartitionNodeLimit", "JobHeldUser", "JobHeldAdmin", "InvalidAccount"),
+        *("InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "QOSMinCpuNotSatisfied", "MaxMemPerLimit"),
+        *(
+            "QOSMaxWallDurationPerJobLimit",
+            "AssocMaxCpuPerJobLimit",
+            "QOSMaxMemoryPerJob",
+            "AssocMaxGRESPerJob",
+        ),
+    ],
+)
+def test_a_reason_that_no_waiting_cures_is_told_to_never_start(reason: str) -> None:
+    told = dialect("slurm").pending_text(reason)
+    assert told == f"it waits in Slurm's queue and will not start: {reason}"
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["Resources", "Priority", "QOSMaxJobsPerUserLimit", "QOSMaxCpuPerUserLimit", "AssocMaxJobsLimit"],
+)
+def test_a_job_that_waits_for_others_is_only_told_to_wait(reason: str) -> None:
+    assert dialect("slurm").pending_text(reason) == f"it waits in Slurm's queue: {reason}"

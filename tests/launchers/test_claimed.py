@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import os
 import re
 import signal
@@ -10,12 +12,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tenuto import Task
+from tenuto.errors import LaunchRefused
+from tenuto.launchers.cluster.allocation import AllocationJob, AllocationOrder
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, encode_manifest, read_order
+from tenuto.launchers.protocols import StartOrder
+from tenuto.launchers.runner import claimed
 from tenuto.launchers.runner.terms import BARE, ENTRY, PLAIN, STALE, UNMARKED
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import ENDLESS, FAILS_WITH_3, SUCCEEDS
@@ -27,6 +35,13 @@ from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import StopRecord
 
 Until = Callable[..., Any]
+
+
+class One(Task):
+    def execute(self) -> int:
+        return 1
+
+
 PATIENT_ENTRY = """
 import sys
 del sys.argv[0]
@@ -584,3 +599,24 @@ def has_pending(pid: int, number: int) -> bool:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     waiting = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd", "ShdPnd"))]
     return any(mask >> (number - 1) & 1 for mask in waiting)
+
+
+def test_a_pilot_waits_for_a_disk_that_shows_the_parameters_late(
+    bench: JobBench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    job = bench.task(One.C())
+    params, late = Path(job.paths.params), tmp_path / "late"
+    params.rename(late)
+    seen: list[bool] = []
+
+    class Refuses:
+        async def start(self, order: StartOrder) -> None:
+            seen.append(bench.machine.files.stat(str(params)) is not None)
+            raise LaunchRefused
+
+    monkeypatch.setattr(claimed, "time", SimpleNamespace(sleep=lambda _: late.rename(params)))
+    order = AllocationOrder(job.paths.directory, job.paths.script_name, job.launch.nonce, 1, None)
+    launcher: Any = Refuses()
+    asyncio.run(AllocationJob(bench.machine, launcher, order, None, "/dev/null").run("17", math.inf))
+    assert seen == [True]
+    assert job.marker().reason is JobFailureStatus.REJECTED

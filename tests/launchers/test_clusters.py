@@ -45,14 +45,15 @@ def test_a_known_cluster_answers_for_its_attempts_alone() -> None:
 
 
 def test_a_cluster_is_made_when_it_is_first_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clusters, "_LOADERS", {})
     made: list[Far] = []
 
-    def load() -> Far:
-        made.append(Far())
-        return made[-1]
+    class Plugin:
+        @staticmethod
+        def cluster() -> Far:
+            made.append(Far())
+            return made[-1]
 
-    clusters.plug_in("far", load)
+    monkeypatch.setattr(clusters, "load_plugin", lambda name: Plugin if name == LAUNCH.launcher else None)
     known = Clusters()
     assert made == []
     known.stop(JOB, LAUNCH)
@@ -63,10 +64,10 @@ def test_a_cluster_is_made_when_it_is_first_asked(monkeypatch: pytest.MonkeyPatc
 def test_a_cluster_that_cannot_be_had_says_nothing_and_ends_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def load() -> Far:
-        raise ImportError("no module named far")
+    def load(name: str) -> Far:
+        raise ImportError(f"no module named {name}")
 
-    monkeypatch.setattr(clusters, "_LOADERS", {"far": load})
+    monkeypatch.setattr(clusters, "load_plugin", load)
     known = Clusters()
     for launch in (LAUNCH, LAUNCH._replace(launcher="unheard-of")):
         report = known.report(JOB, launch)

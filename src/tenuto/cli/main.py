@@ -28,7 +28,7 @@ COMMANDS = {
     "graph": "Draw which job waits for which: as text, DOT or SVG.",
     "files": "List the files that a job left.",
     "logs": "Show what a job printed.",
-    "wait": "Sleep until runs, searches or jobs have ended.",
+    "wait": "Wait until runs, searches or jobs have ended.",
     "why": "Say why a job is in its state, and why it was not reused.",
     "kill": "Stop running jobs.",
     "retry": "Run failed jobs again, now.",
@@ -81,19 +81,39 @@ def loaded(name: str) -> click.Command:
     return command
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
+    """Commands of a command: each is listed by a whole sentence, and one that was mistyped is guessed."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        near = difflib.get_close_matches(args[0], known, 1) if args[0] not in known else []
+        if near:
+            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {near[0]!r}?", ctx)
+        return super().resolve_command(ctx, args)
+
+    def described(self) -> list[tuple[str, str]]:
+        """Each command and what it does: the first part of the first sentence of its help."""
+        helps = [(name, " ".join((self.commands[name].help or "").split())) for name in sorted(self.commands)]
+        return [(name, f"{_SENTENCE.split(text, maxsplit=1)[0]}.") for name, text in helps]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(self.described())
+
+
+_SENTENCE = re.compile(r"[.:;](?: |$)")
+
+
+class Commands(CommandGroup):
     """Loads a command's module only when that command is called: `--help` stays quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        near = difflib.get_close_matches(args[0], COMMANDS, 1) if args[0] not in COMMANDS else []
-        if near:
-            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {near[0]!r}?", ctx)
-        return super().resolve_command(ctx, args)
+    def described(self) -> list[tuple[str, str]]:
+        return list(COMMANDS.items())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -107,10 +127,6 @@ class Commands(click.Group):
             raise click.UsageError(
                 f"`tenuto {cmd_name}` needs an extra ({error.name} is missing): pip install 'tenuto[{extra}]'"
             ) from None
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

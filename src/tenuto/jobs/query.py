@@ -208,7 +208,7 @@ def _reader(
 def unknown_names(rows: Sequence[Row], question: Question, parameters: Parameters) -> list[str]:
     """The names in a question that no row has: no field, tag, parameter or result."""
     tree = read_question(question.filter, regex=question.regex)
-    asked = {*(names(tree) if tree is not None else ()), question.sort.removeprefix("-")} - {"", *FIELDS}
+    asked = {*(names(tree) if tree is not None else ()), question.sort.removeprefix("-")} - {"", ANY, *FIELDS}
     unsure = asked - {tag for row in rows for tag in row.tags}
     for row in rows:
         if not unsure:

@@ -159,9 +159,9 @@ def _nearest(view: JobsView, detail: StoredDetail) -> tuple[Nearest | None, str]
         began = detail.marker.starttime
 
     def was_there(key: JobKey) -> bool:
-        sight = view.look(key)
-        ended = sight.endtime
-        return sight.state is JobState.DONE and (began is None or (ended is not None and ended <= began))
+        reading = view.look(key)
+        ended = reading.endtime
+        return reading.state is JobState.DONE and (began is None or (ended is not None and ended <= began))
 
     files, key = view.machine.files, detail.job.job_key
     latest = began.timestamp() if began is not None else inf

@@ -48,18 +48,6 @@ class Cluster(Protocol):
         ...
 
 
-Loader = Callable[[], Cluster]
-
-
-_LOADERS: dict[str, Loader] = {}
-"""name of a launcher -> how its cluster is had, besides the clusters of the settings"""
-
-
-def plug_in(name: str, loader: Loader) -> None:
-    """Have the attempts of launchers of this name answered for by what `loader` returns when first asked."""
-    _LOADERS[name] = loader
-
-
 class Clusters:
     """All clusters that a process asks; each is made when its first attempt is asked for."""
 
@@ -125,8 +113,6 @@ class Clusters:
 
 def _loaded(name: str) -> Cluster | None:
     try:
-        if name in _LOADERS:
-            return _LOADERS[name]()
         if name == SLURM or name in load_settings().clusters:
             return follower.this_follower(name)
         cluster: Cluster = load_plugin(name).cluster()

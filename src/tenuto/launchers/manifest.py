@@ -4,6 +4,7 @@ Both sides of the format are here: a launcher writes it, a runner seeks its own 
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from tenuto.light import NamedTuple, pattern
 from tenuto.workspace.json_bytes import from_json, to_json
@@ -123,6 +124,10 @@ def setup_path(path: str, index: int | str) -> str:
     return f"{path.rpartition('/')[0]}/setup-{index}"
 
 
+SETUP_OVER = "tenuto: the setup is over"
+"""The last line that the script around a runner adds to what a setup said that ended well."""
+
+
 class SetupFailure(NamedTuple):
     """The facts about a setup that failed."""
 
@@ -133,18 +138,30 @@ class SetupFailure(NamedTuple):
 
 def setup_failure(files: Files, path: str) -> SetupFailure:
     """Why a setup failed; the script around it has added the exit code to its output, as the last line."""
-    try:
-        found = files.stat(path)
-        said = files.read_range(path, max(found.size - _MOST_SAID, 0), _MOST_SAID) if found else b""
-    except OSError:
-        said = b""
-    *lines, code = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()] or [
-        ""
-    ]
+    said, (*lines, code) = _setup_said(files, path) or (b"", [""])
     if not code:
         return SetupFailure("setup: it failed, and what it said could not be kept")
     last = _PLACE_IN_SCRIPT.sub("", lines[-1]) if lines and code != "0" else "it ended before the job began"
     return SetupFailure(f"setup: {last} (exit code {code})", said)
+
+
+def setup_killed(files: Files, path: str) -> str | None:
+    """How a setup ended whose shell was killed by a signal; None if it was not, or there was none."""
+    found = _setup_said(files, path)
+    if found is None or found[1][-1] == SETUP_OVER:
+        return None
+    last = next((line for line in reversed(found[1]) if line not in ("", "0")), "")  # its trap adds the 0
+    return "setup: it was killed before the job began" + (last and f", after it said: {last}")
+
+
+def _setup_said(files: Files, path: str) -> tuple[bytes, list[str]] | None:
+    """The end of what a setup said, and its lines, of which there is one at least."""
+    with suppress(OSError):
+        if (found := files.stat(path)) is not None:
+            said = files.read_range(path, max(found.size - _MOST_SAID, 0), _MOST_SAID)
+            lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
+            return said, lines or [""]
+    return None
 
 
 def _padded(text: bytes, size: int) -> bytes:

@@ -348,12 +348,10 @@ class SearchSource:
         return JobLog(this_machine().files, path, row.attempt, has_ended=has_ended)
 
     def metrics(self, key: str) -> Points:
-        row = self._candidate(key)
-        return self._metrics.of_job(self._layout.job(*self.job_of(key, row)))
+        return self._metrics.of_job(self._layout.job(*self.job_of(key)))
 
     def metrics_stamp(self, key: str) -> object:
-        row = self._candidate(key)
-        return self._metrics.stamp(self._layout.job(row.task_id, row.job_id))
+        return self._metrics.stamp(self._layout.job(*self.job_of(key)))
 
     def moments(self, group: str) -> Iterator[Moment]:
         after, name = 0, name_of(group)

@@ -57,7 +57,7 @@ from tenuto.search.claimed_rows import (
     LOST_VALUES,
     OVER,
     RETURNED,
-    Wish,
+    ClaimRequest,
     claim_rows,
     finish_row,
     moved,
@@ -523,7 +523,7 @@ class Store:
         self, worker: str, count: int, lease_ms: int, only: Collection[str] | None = None
     ) -> list[Claimed]:
         """Claims the best QUEUED rows of all running searches, or of `only` these, for one lease."""
-        wish = Wish(worker, count, lease_ms, only, count)
+        wish = ClaimRequest(worker, count, lease_ms, only, count)
         return self.finish_and_claim((), 0, wish)[1]
 
     def finish(self, ends: Sequence[End], max_attempts: int) -> set[tuple[str, int]]:
@@ -531,7 +531,7 @@ class Store:
         return self.finish_and_claim(ends, max_attempts, None)[0]
 
     def finish_and_claim(
-        self, ends: Sequence[End], max_attempts: int, wish: Wish | None
+        self, ends: Sequence[End], max_attempts: int, wish: ClaimRequest | None
     ) -> tuple[set[tuple[str, int]], list[Claimed]]:
         """`finish`, then `claim`, in one transaction: an agent does both for every candidate."""
 

@@ -17,6 +17,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import click
@@ -34,13 +35,14 @@ from tenuto.jobs.text import counted, safe
 from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.outputs import OutputsWriter, plain, way_to
 from tenuto.launchers.protocols import EndedProcess, StartOrder
-from tenuto.lifecycle.states import JobState, Standing
+from tenuto.lifecycle.states import JobState, Standing, TransientMode
 from tenuto.tasks.base import is_config, state_of
 from tenuto.tasks.grid import alternatives
 from tenuto.tasks.hints import UNSET, PathGenerator, Role
 from tenuto.tasks.identity import identity, setmeta
 from tenuto.tasks.live import partial_folder
 from tenuto.tasks.location import Location, find_class
+from tenuto.tasks.ports import current_job
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import tags
 from tenuto.tasks.task import Task, made_meanwhile
@@ -186,7 +188,7 @@ def adopt(
     target = Path(opened.workspace.layout.root).resolve()
     if target.is_relative_to(source):
         raise CannotAdopt(f"{target} lies in {source}, where nothing is changed: give another place with -w")
-    with opened as xp:
+    with TemporaryDirectory() as launcher.scratch, opened as xp:
         launcher.machine = xp._scheduler.machine
         launcher.partials_folder = xp.workspace.layout.partials
         reader = _Reader({old.identifier: old for old in olds}, launcher, given)
@@ -239,6 +241,8 @@ class _Reader:
         self._launcher = launcher
         self._tags = given
         self._made: dict[OldJob, tuple[Any, Any] | str] = {}
+        self._gone: dict[OldJob, tuple[Any, Any]] = {}
+        """The tasks that others used and whose jobs are no more."""
         self._parts: dict[tuple[OldJob, str], Any] = {}
         """The configs of a job by their identifiers there: its outputs name them so."""
         self._pending: set[OldJob] = set()
@@ -308,10 +312,18 @@ class _Reader:
                 raise CannotAdopt(f"it registered outputs of a {method}(), which it does not have any more")
             yield RegisteredOutput(config, way, method, arguments, named)
 
+    def _removed(self, gone: OldJob, task: Mapping[str, Any], objects: Mapping[Any, Any]) -> tuple[Any, Any]:
+        """A task whose job was removed there, as others used it; it leaves nothing here either."""
+        if gone not in self._gone:
+            config = self._config(task, objects, gone)
+            output = config.submit(workspace=self._launcher.scratch, transient=TransientMode.REMOVE)
+            self._gone[gone] = config, output
+        return self._gone[gone]
+
     def _given_out(self, config: Any, output: Any, old: OldJob) -> Iterator[Any]:
         """The configs that a job gave out at its submission, then those it handed to watchers."""
         yield from _inside(output)
-        for handed in self._launcher.outputs[old]:
+        for handed in self._launcher.outputs.get(old, ()):
             method = getattr(handed.config, handed.method)
             yield from _inside(method(made_meanwhile(config), *handed.arguments, **handed.named))
 
@@ -322,11 +334,14 @@ class _Reader:
         task = objects.get(written.get("task"))
         if task is None or task["identifier"] == old.identifier:
             return self._config(written, objects, old)  # a task may give out a config that it was given
-        upstream = self._olds.get(str(task["identifier"]))
-        if upstream is None:
-            raise CannotAdopt(f"the job of {task['typename']} that it uses is gone")
+        identifier = str(task["identifier"])
+        upstream = self._olds.get(identifier)
         try:
-            config, output = self._submission(upstream)
+            if upstream is None:
+                upstream = OldJob(str(task["typename"]), identifier, old.path.parents[1] / "-" / identifier)
+                config, output = self._removed(upstream, task, objects)
+            else:
+                config, output = self._submission(upstream)
         except CannotAdopt as error:
             raise CannotAdopt(f"it uses {upstream}, which cannot be taken over: {error}") from None
         if written is task:
@@ -378,7 +393,7 @@ class _Reader:
         file, module = str(written.get("file") or ""), str(written["module"])
         if module == "__main__":
             module = Path(file).stem
-        cls = find_class(Location(module, str(written["type"]), file))
+        cls = _imported(module, str(written["type"]), file)
         if not (isinstance(cls, type) and hasattr(cls, "C")):
             raise CannotAdopt(
                 f"{module}.{written['type']} is no config: does its module import them from tenuto?"
@@ -426,7 +441,7 @@ class _Reader:
             case "python":
                 return self._object(value.get("value"), objects, old)
             case "enum":
-                cls = find_class(Location(str(value["module"]), str(value["enum"]), ""))
+                cls = _imported(str(value["module"]), str(value["enum"]))
                 if not (
                     isinstance(cls, type) and issubclass(cls, Enum) and value["value"] in cls.__members__
                 ):
@@ -449,6 +464,16 @@ class _Reader:
                 with suppress(CannotAdopt):  # it stays where it is
                     return Path(self.submitted(upstream).job.path, *parts[3:])
         return {"job": old.path, "workspace": old.path.parents[2]}.get(str(base), Path()) / value
+
+
+def _imported(module: str, name: str, file: str = "") -> Any:
+    """A class; as in a job, a script that opens its experiment while it is imported is refused."""
+    stand_in: Any = object()
+    outside = current_job.set(stand_in)
+    try:
+        return find_class(Location(module, name, file))
+    finally:
+        current_job.reset(outside)
 
 
 def _typed(value: Any, annotation: Any, _place: str = "") -> Any:
@@ -479,6 +504,8 @@ class CopyLauncher:
     limits: Limits | None = None
     machine: Machine
     partials_folder: str
+    scratch: str
+    """Where jobs that were removed there are made, and removed."""
 
     def __init__(self, *, link: bool) -> None:
         self.sources: dict[str, OldJob] = {}
@@ -501,7 +528,10 @@ class CopyLauncher:
 
     async def start(self, order: StartOrder) -> EndedProcess:
         told = Instructions.decode(order.launch.instructions)
-        old = self.sources[told.job_id]
+        old = None if order.paths.directory.startswith(self.scratch) else self.sources[told.job_id]
+        if old is None:
+            self._end(order, told, datetime.now(UTC))
+            return EndedProcess(self.name)
         try:
             await asyncio.to_thread(self._copy, old, order, told)
         except OSError as error:
@@ -525,13 +555,18 @@ class CopyLauncher:
         for output in self.outputs.get(old, ()):
             writer.write(output.way, output.method, output.arguments, output.named)
         ended = datetime.fromtimestamp((old.path / f"{old.name}.done").stat().st_mtime, UTC)
+        self._end(order, told, ended, old)
+
+    def _end(self, order: StartOrder, told: Instructions, ended: datetime, old: OldJob | None = None) -> None:
+        """Write that a job is done; `old`: the job that it was."""
+        paths, files = order.paths, self.machine.files
         record = {name: value for name, value in told.record.items() if name not in _SURROUNDINGS}
         marker = Marker(
             order.launch.attempt,
             order.launch.nonce,
-            starttime=_began(old, ended),
+            starttime=ended if old is None else _began(old, ended),
             endtime=ended,
-            provenance={"adopted": str(old.path)},
+            provenance={} if old is None else {"adopted": str(old.path)},
             record={**record, "begun": order.launch.life, "launcher": self.name},
         )
         marker = keep_record(

@@ -11,7 +11,7 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import Meant, meant, need_one_of
+from tenuto.cli.chosen_jobs import Meant, kind_option, meant, need_one_of
 from tenuto.cli.commands.kill import wait_for_end
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, table
@@ -59,6 +59,7 @@ SPARED = (ActedAs.IN_USE, ActedAs.STALE, ActedAs.REFUSED)
 @click.option("--prepared", is_flag=True, help="Prepared data (downloads), and not jobs.")
 @click.option("--cache", is_flag=True, help="Cached results of methods, and not jobs.")
 @yes_option
+@kind_option
 @workspace_option
 @json_option
 @click.pass_context
@@ -76,6 +77,7 @@ def command(
     prepared: bool,
     cache: bool,
     yes: bool,
+    kind: str | None,
     workspace: str | None,
     as_json: bool,
 ) -> int:
@@ -95,7 +97,7 @@ def command(
         return _told(acted, yes, as_json, "moved")
     if prepared or cache:
         return _told(_shared_data(view, prepared, cache, least or 0, yes), yes, as_json, "deleted")
-    asked = _asked(catalogue, words, orphans, unowned)
+    asked = _asked(catalogue, words, orphans, unowned, kind)
     found = [job for job in asked.rows if _is_meant(view, job, older_s, least)]
     own = [job for job in found if job.door is Door.EXPERIMENTS]
     others = [job for job in found if job.door is not Door.EXPERIMENTS]
@@ -119,9 +121,11 @@ def command(
     return _told([*acted, *spared], yes, as_json, "emptied" if files else "deleted")
 
 
-def _asked(catalogue: Catalogue, words: tuple[str, ...], orphans: bool, unowned: bool) -> Meant:
+def _asked(
+    catalogue: Catalogue, words: tuple[str, ...], orphans: bool, unowned: bool, kind: str | None
+) -> Meant:
     """The jobs that words stand for; with a flag, those among them, or without words all, that it means."""
-    asked = meant(catalogue, words, every=True) if words or not (orphans or unowned) else Meant([])
+    asked = meant(catalogue, words, every=True, kind=kind) if words or not (orphans or unowned) else Meant([])
     if not (orphans or unowned):
         return asked
     known = {row.key for row in asked.rows}

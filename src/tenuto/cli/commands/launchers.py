@@ -18,6 +18,7 @@ import click
 import tenuto
 from tenuto.cli import exit_codes
 from tenuto.cli.console import print_json
+from tenuto.cli.main import CommandGroup
 from tenuto.cli.options import json_option
 from tenuto.experiments.environment import DirtyGitAction
 from tenuto.experiments.experiment import experiment
@@ -187,7 +188,7 @@ def _until(condition: Callable[[], bool], timeout_s: float) -> float | None:
     return time.monotonic() - began
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:

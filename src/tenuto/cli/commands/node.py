@@ -18,6 +18,7 @@ import click
 
 from tenuto import __version__
 from tenuto.cli.console import json_text, print_json
+from tenuto.cli.main import CommandGroup
 from tenuto.cli.options import json_option
 from tenuto.cli.service_options import (
     address_options,
@@ -44,7 +45,7 @@ from tenuto.settings.service import NODE_SECTIONS
 from tenuto.workspace.machine import this_machine
 
 
-@click.group("node", invoke_without_command=True)
+@click.group("node", cls=CommandGroup, invoke_without_command=True)
 @click.pass_context
 @address_options
 @click.option("--data", metavar="DIR", help="Where payloads are kept.")

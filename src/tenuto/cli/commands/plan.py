@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from tenuto.cli.commands.run import FileCommand, file_options, request_of, show_plan
@@ -12,19 +14,7 @@ from tenuto.cli.commands.run import FileCommand, file_options, request_of, show_
 @click.option("--all", "everything", is_flag=True, help="List every job, however many there are.")
 @click.option("--json", is_flag=True, help="Print the plan as JSON.")
 @click.pass_context
-def command(
-    ctx: click.Context,
-    file: str,
-    arguments: tuple[str, ...],
-    overrides: tuple[str, ...],
-    name: str | None,
-    workspace: str | None,
-    module: bool,
-    rerun_changed: bool | None,
-    rerun: str | None,
-    everything: bool,
-    json: bool,
-) -> None:
+def command(ctx: click.Context, /, everything: bool, json: bool, **given: Any) -> None:
     """Say which jobs `tenuto run FILE` would run, which it would reuse, and why; nothing is run or written.
 
     A job that would run is compared with the earlier jobs of its task, and the parameter that makes it new is
@@ -36,5 +26,4 @@ def command(
     Exit codes: 0 planned; 1 the script raised in an experiment, so that the plan may not be whole; 2 wrong
     usage. What a script does with results, after its experiments, does not matter to the plan.
     """
-    request = request_of(file, arguments, overrides, name, workspace, module, rerun_changed, rerun)
-    ctx.exit(show_plan(request, json=json, everything=everything))
+    ctx.exit(show_plan(request_of(**given), json=json, everything=everything))

@@ -277,7 +277,11 @@ def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]..."),
         click.argument("file", metavar="FILE", shell_complete=complete_files),
         click.option(
-            "-m", "--module", is_flag=True, help="FILE is the name of a module, such as package.module."
+            "-m",
+            "--module",
+            "is_module",
+            is_flag=True,
+            help="FILE is the name of a module, such as package.module.",
         ),
         click.option(
             "-w", "--workspace", metavar="DIR", help="Of a YAML file: the workspace, by name or path."
@@ -306,31 +310,24 @@ def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def request_of(
-    file: str,
-    arguments: tuple[str, ...],
-    overrides: tuple[str, ...],
-    name: str | None,
-    workspace: str | None,
-    module: bool = False,
-    rerun_changed: bool | None = None,
-    rerun: str | None = None,
-) -> Request:
+def request_of(**given: Any) -> Request:
     """The options given; refuses options that a script decides for itself."""
-    if not module:
-        click.Path(exists=True, dir_okay=False).convert(file, None, None)
-    if rerun is not None:
+    request = Request(**given)
+    if not request.is_module:
+        click.Path(exists=True, dir_okay=False).convert(request.file, None, None)
+    if request.rerun is not None:
         try:
-            read_question(text(rerun, "--rerun"))
+            read_question(text(request.rerun, "--rerun"))
         except TenutoError as error:
             raise click.UsageError(f"--rerun: {error}") from error
-    request = Request(file, arguments, overrides, name, workspace, module, rerun_changed, rerun)
-    if request.is_yaml and arguments:
-        raise click.UsageError(f"a YAML file takes no arguments: {' '.join(arguments)}; use -c key=value")
-    given = [option for option, value in {"--name": name, "-w": workspace}.items() if value]
-    if not request.is_yaml and given:
+    if request.is_yaml and request.arguments:
+        words = " ".join(request.arguments)
+        raise click.UsageError(f"a YAML file takes no arguments: {words}; use -c key=value")
+    of_yaml = {"--name": request.name, "-w": request.workspace}
+    wrong = [option for option, value in of_yaml.items() if value]
+    if not request.is_yaml and wrong:
         raise click.UsageError(
-            f"{', '.join(given)}: only for YAML files; a script says itself how it runs "
+            f"{', '.join(wrong)}: only for YAML files; a script says itself how it runs "
             f"(its own arguments come after its name)"
         )
     return request
@@ -349,14 +346,7 @@ def request_of(
 @click.pass_context
 def command(
     ctx: click.Context,
-    file: str,
-    arguments: tuple[str, ...],
-    overrides: tuple[str, ...],
-    name: str | None,
-    workspace: str | None,
-    module: bool,
-    rerun_changed: bool | None,
-    rerun: str | None,
+    /,
     dry_run: bool,
     generate_only: bool,
     prepare: bool,
@@ -365,6 +355,7 @@ def command(
     detach: bool,
     notify: str | None,
     handshake: int | None,
+    **given: Any,
 ) -> None:
     """Run an experiment: a Python script, or a YAML file.
 
@@ -374,7 +365,7 @@ def command(
     Exit codes: 0 all is done; 1 jobs failed, or the script raised; 2 wrong usage; 4 another run has the
     experiment; 5 interrupted, and jobs may continue.
     """
-    request = request_of(file, arguments, overrides, name, workspace, module, rerun_changed, rerun)
+    request = request_of(**given)
     if dry_run + generate_only + prepare > 1:
         raise click.UsageError("one of --dry-run, --generate-only and --prepare, not several")
     if detach and (dry_run or generate_only or prepare):
@@ -383,12 +374,12 @@ def command(
         )
     impose_notify(notify)
     if detach:
-        ctx.exit(start_detached("run", arguments, json))
+        ctx.exit(start_detached("run", request.arguments, json))
     if dry_run:
         ctx.exit(show_plan(request, json=json, everything=False))
     request = request._replace(fail_fast=fail_fast)
     mode = RunMode.GENERATE_ONLY if generate_only else RunMode.PREPARE if prepare else None
-    retry = given_without(arguments, options=("--notify", "--handshake"))
+    retry = given_without(request.arguments, options=("--notify", "--handshake"))
     imposed_command.set(("tenuto", *retry))
     ctx.exit(run_request(request, retry, json=json, mode=mode, handshake=Handshake(handshake)))
 

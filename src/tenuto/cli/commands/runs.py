@@ -8,6 +8,7 @@ from tenuto.cli import exit_codes
 from tenuto.cli.commands.jobs import show_jobs, varying_names
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import moment, note, print_json, say, table
+from tenuto.cli.main import CommandGroup
 from tenuto.cli.options import json_option, open_catalogue, open_workspace, workspace_option, yes_option
 from tenuto.cli.program import hint
 from tenuto.errors import ExperimentLocked, NotFound
@@ -24,7 +25,7 @@ from tenuto.settings import load_settings
 _COLOURS = {RunState.RUNNING: "cyan", RunState.DONE: "green", RunState.FAILED: "red"}
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @workspace_option
 @json_option
 @click.pass_context

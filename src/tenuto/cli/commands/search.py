@@ -15,6 +15,7 @@ import click
 
 from tenuto.cli import exit_codes
 from tenuto.cli.console import json_text, print_json
+from tenuto.cli.main import CommandGroup
 from tenuto.cli.options import json_option, looks_like_workspace, workspace_option
 from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SearchError, SettingsError
@@ -33,7 +34,7 @@ from tenuto.workspace.layout import Layout
 ARTIFACT_COLUMNS = 200
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """What only a search has: its best, its workers, candidates of your own, its end.
 

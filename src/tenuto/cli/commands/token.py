@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from tenuto.cli.console import json_text, print_json, table
+from tenuto.cli.main import CommandGroup
 from tenuto.cli.options import json_option
 from tenuto.database import SQLITE, Database, database_url
 from tenuto.errors import NotFound
@@ -82,7 +83,7 @@ def _size(context: click.Context, parameter: click.Parameter, text: str | None) 
         raise click.BadParameter(f"{text!r} is no size: give {BYTES.name}") from None
 
 
-@click.group("token")
+@click.group("token", cls=CommandGroup)
 def command() -> None:
     """Make, list and revoke the tokens of a server's users."""
 

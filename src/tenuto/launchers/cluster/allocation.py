@@ -10,21 +10,20 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import NamedTuple
 
 from tenuto.errors import LaunchRefused, TenutoError
 from tenuto.launchers.kernel import die_with_parent
-from tenuto.launchers.manifest import read_header
+from tenuto.launchers.manifest import Order, read_header
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
+from tenuto.launchers.runner.claimed import NotMine, await_launch, is_launched, locked
 from tenuto.launchers.runner.terms import SPARE_S
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace.attempt_files import finish, read_launch, read_pid, read_stop
 from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.inotify import watch_directory
-from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Marker, has_marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, Files, LockHandle, Machine
@@ -135,9 +134,6 @@ class PilotProcess:
             await asyncio.sleep(self._terms.beat_s)
 
 
-DISK_PATIENCE_S = 60.0
-"""How long the disk of this host may take to show files written elsewhere."""
-LOOK_S = 0.2
 REFUSED_S = 2.0
 """How long a pilot waits before it starts a job again that its machine refused."""
 
@@ -159,8 +155,9 @@ class AllocationJob:
         self._signals = signals
         self._vanished = vanished
         self._process: Process | None = None
+        self._order = Order(*order[:3])
         self.nonce = order.nonce
-        self.paths = JobPaths(order.directory, order.script_name)
+        self.paths = self._order.paths
 
     @property
     def is_running(self) -> bool:
@@ -178,17 +175,19 @@ class AllocationJob:
         `job`: the system's id of this allocation. `until`: when the pilot has no time left to start it.
         """
         try:
-            launch = await self._launched()
-            if launch is None or not claim(self._machine, self.paths, launch.nonce, Claimer.RUNNER, job):
+            if not is_launched(self._machine, self._order):
+                await asyncio.to_thread(await_launch, self._machine, self._order)
+            if not claim(self._machine, self.paths, self.nonce, Claimer.RUNNER, job):
                 return
-            if await self._launched() is None:
-                return
+            launch = read_launch(self._machine.files, self.paths)
+            if launch is None or launch.nonce != self.nonce:
+                return  # it was given up meanwhile
             while not await self._is_over(launch):
                 # The machine was short of something before the payload began: that is no try.
                 if self._machine.clock.monotonic() >= until:
                     return
                 await asyncio.sleep(REFUSED_S)
-        except (OSError, TenutoError) as error:
+        except (NotMine, OSError, TenutoError) as error:
             self._complain(str(error))
 
     async def _is_over(self, launch: LaunchRecord) -> bool:
@@ -223,29 +222,9 @@ class AllocationJob:
         self._ring("-")
         return True
 
-    async def _launched(self) -> LaunchRecord | None:
-        """The record of the attempt, once the disk of this host shows it; None if another is shown."""
-        async for _ in self._looks():
-            launch = read_launch(self._machine.files, self.paths)
-            if launch is not None and launch.nonce == self.nonce:
-                return launch
-        return None
-
     async def _locked(self, byte: int) -> LockHandle:
-        async for _ in self._looks():
-            lock = self._machine.locks.try_lock(self.paths.lock, byte)
-            if lock is not None:
-                return lock
-        raise OSError(f"byte {byte} of {self.paths.lock} is held")
-
-    async def _looks(self) -> AsyncIterator[None]:
-        """Moments at which to look, until the patience is over."""
-        give_up = self._machine.clock.monotonic() + DISK_PATIENCE_S
-        while True:
-            yield
-            if self._machine.clock.monotonic() > give_up:
-                return
-            await asyncio.sleep(LOOK_S)
+        lock = self._machine.locks.try_lock(self.paths.lock, byte)
+        return await asyncio.to_thread(locked, self._machine, self._order, byte) if lock is None else lock
 
     def _mark(self, launch: LaunchRecord, reason: JobFailureStatus, message: str) -> None:
         """Marks an attempt that has its claim and is not started here."""

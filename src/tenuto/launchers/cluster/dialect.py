@@ -39,27 +39,19 @@ ASK_S = 60.0
 IDS_A_CALL = 200
 NEVER = "will not start"
 _MIB = 1 << 20
-_OPTIONS = (
-    *("time", "cores", "memory", "nodes", "gpus", "gpu_type", "node_gpus", "node_gpu_type"),
-    *("partition", "account", "qos", "constraint"),
+_OPTIONS = tuple(
+    "time cores memory nodes gpus gpu_type node_gpus node_gpu_type partition account qos constraint".split()
 )
+_MENDED = {f"{key}_words": key for key in ("submit", "list", "end", "cancel", "signal")}
+_MENDED |= {key: key for key in ("submit_id", "later", "full", "refused", "limit_words")}
+_MENDED["largest"] = "largest_array"
+"""Word of a dialect -> the setting that stands in its place."""
 _VARIABLES = ("job", "array", "index", "first", "task")
 _IDS = ("{ids}", "{comma_ids}")
 _OF_SUBMISSION = ("{name}", "{out}", "{count}", "{last}", "{throttle}", "{options}", "{script}")
-_OF_OPTIONS = (
-    *(
-        "{n}",
-        "{value}",
-        "{minutes}",
-        "{seconds}",
-        "{hms}",
-        "{mib}",
-        "{bytes}",
-        "{type}",
-        "{tasks}",
-        "{cores}",
-    ),
-    *("{tasks_per_node}", "{cores_per_node}", "{all_cores}"),
+_OF_OPTIONS = tuple(
+    "{n} {value} {minutes} {seconds} {hms} {mib} {bytes} {type} {tasks} {cores} "
+    "{tasks_per_node} {cores_per_node} {all_cores}".split()
 )
 _BLANK = re.compile(r"\{\w+\}")
 _SIGNALLED = 128
@@ -279,14 +271,8 @@ class Dialect:
         self.name = name
         self.title = self.title or name
         self.settings = settings
-        for attribute, given in (
-            *(("submit_words", settings.submit), ("submit_id", settings.submit_id)),
-            *(("later", settings.later), ("full", settings.full), ("refused", settings.refused)),
-            *(("list_words", settings.list), ("end_words", settings.end), ("cancel_words", settings.cancel)),
-            *(("signal_words", settings.signal), ("largest", settings.largest_array)),
-            *(("limit_words", settings.limit_words),),
-        ):
-            if given is not None:
+        for attribute, key in _MENDED.items():
+            if (given := getattr(settings, key)) is not None:
                 setattr(self, attribute, given)
         self.options = {**self.options, **(settings.options or {})}
         self.variables = {**self.variables, **(settings.variables or {})}

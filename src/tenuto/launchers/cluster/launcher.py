@@ -306,10 +306,7 @@ class SlurmLauncher(ClusterLauncher):
         cluster: ClusterFollower | None = None,
         grace_s: float | None = None,
     ) -> None:
-        """`options`: what each job asks for, in place of what the settings say. `settings`: the rest.
-
-        `grace_s`: how long jobs may take to stop, by default as the settings say; asked for on top.
-        """
+        """As a `ClusterLauncher`, of the cluster `slurm`."""
         super().__init__("slurm", options, settings=settings, cluster=cluster, grace_s=grace_s)
 
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from tenuto.clock import Clock
 from tenuto.launchers.cluster.dialect import NAMED_BY, Dialect, QueueRow
 from tenuto.launchers.manifest import (
+    SETUP_OVER,
     Header,
     ManifestUnreadable,
     Order,
@@ -61,6 +62,7 @@ set -e
 eval {setup}
 trap - EXIT
 exec 1>&3 2>&4 3>&- 4>&-
+printf '\\n{over}\\n' >>"$tenuto_said" || :
 """
 """The lines before a runner. What a setup says is kept, and its failure ends the script: `trap` also sees an
 `exit`. A shell that is told to end has no failed setup (0 in bash; 138 and 143, of a command of the setup's):
@@ -213,7 +215,8 @@ def script_around(dialect: Dialect, place: Place, runner: str, index: str | None
     said = f"{shlex.quote(setup_path(place.manifest, ''))}{index or 0}"
     mark = f'{runner} "$tenuto_said" && {leave} 0' if index is not None else ":"
     setup = shlex.quote(settings.setup)
-    return begin + _SETUP.format(said=said, mark=mark, setup=setup, code=SETUP_FAILED, leave=leave) + start
+    words = {"said": said, "mark": mark, "setup": setup, "code": SETUP_FAILED, "leave": leave}
+    return begin + _SETUP.format(over=SETUP_OVER, **words) + start
 
 
 def places(files: Files, layout: Layout, cluster: str) -> list[Place]:

@@ -55,7 +55,7 @@ def run(python: str, manifest: str, index: str, time_s: str, failed_setup: str |
         header, order = _order(machine, manifest, int(index))
         limit_s = None if time_s == _UNKNOWN else float(time_s)
         allocation = Allocation(machine, python, manifest, header, began, limit_s, may_fork)
-        _await_launch(machine, order)
+        await_launch(machine, order)
         if not allocation.claim(order):
             if allocation.is_run_elsewhere(order):
                 return ENDED
@@ -108,8 +108,8 @@ class Allocation(NamedTuple):
         """What a local launcher would have passed on for an order whose claim was made; else `NotMine`."""
         if not is_launched(self.machine, order):
             raise NotMine("the attempt was given up meanwhile")
-        lock = _locked(self.machine, order, RUNNER_BYTE)
-        descendants = _locked(self.machine, order, DESCENDANTS_BYTE)
+        lock = locked(self.machine, order, RUNNER_BYTE)
+        descendants = locked(self.machine, order, DESCENDANTS_BYTE)
         return Inherited(
             order.directory,
             order.script_name,
@@ -155,7 +155,8 @@ def _order(machine: Machine, manifest: str, index: int) -> tuple[Header, Order]:
     raise NotMine(f"its manifest cannot be read: {problem}")
 
 
-def _await_launch(machine: Machine, order: Order) -> None:
+def await_launch(machine: Machine, order: Order) -> None:
+    """Return once the disk of this host shows what the attempt needs; `NotMine` if it is another runner's."""
     for _ in _tries(machine, DISK_PATIENCE_S):
         if is_launched(machine, order):
             return
@@ -177,7 +178,7 @@ def is_launched(machine: Machine, order: Order) -> bool:
         return False
 
 
-def _locked(machine: Machine, order: Order, byte: int) -> LockHandle:
+def locked(machine: Machine, order: Order, byte: int) -> LockHandle:
     """Byte 0 or 1 of the job's lock: a scheduler that looks at the job may have it for a moment."""
     path = order.paths.lock
     for _ in _tries(machine, LOCK_PATIENCE_S):

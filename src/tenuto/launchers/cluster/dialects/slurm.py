@@ -100,8 +100,23 @@ class SlurmDialect(Dialect):
         "--array -a --chdir --clusters -M -D --input -i --job-name -J --open-mode --output -o --parsable "
         "--requeue --no-requeue --signal --test-only --wait -W --wrap".split()
     )
-    never_starts = tuple(
-        "DependencyNeverSatisfied PartitionConfig BadConstraints PartitionTimeLimit JobHeld".split()
+    never_starts = (
+        *("DependencyNeverSatisfied", "PartitionConfig", "PartitionTimeLimit", "PartitionNodeLimit"),
+        *(
+            "BadConstraints",
+            "JobHeld",
+            "Invalid",
+            "AccountNotAllowed",
+            "QOSNotAllowed",
+            "QOSMin",
+            "MaxMemPerLimit",
+        ),
+        # Of the accounting: what one job may have, which is less than this one wants.
+        *(
+            f"{who}Max{what}PerJob"
+            for who in ("QOS", "Assoc")
+            for what in ("Cpu", "Node", "Mem", "Memory", "GRES", "WallDuration", "WallDur")
+        ),
     )
     foreign_variables = ("SLURM_",)
     kept_variables = ("SLURM_CONF", "SLURM_CLUSTERS")

@@ -129,6 +129,8 @@ class SshDialect(Dialect):
     # Starting
 
     def submit(self, job: JobScript) -> SubmissionAnswer:
+        if not (self._has_run or self.is_installed()):
+            return SubmissionAnswer(SubmissionOutcome.REFUSED, f"{self.submit_words[0]} is not on the PATH")
         cores = next((int(word[6:]) for word in job.options if word.startswith("cores=")), 1)
         problem = "every slot is taken"
         for host in self._wanted(job.options):
@@ -221,21 +223,25 @@ class SshDialect(Dialect):
 
     def queue(self) -> list[QueueRow]:
         """The running jobs on the hosts that answer; a host that is gone has nothing."""
-        asked = {
-            host.name: subprocess.Popen(
-                [*self.submit_words, host.name, _LIST],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                env=self.environment(),
-            )
-            for host in self.hosts
-        }
+        asked: dict[str, subprocess.Popen[str]] = {}
+        try:
+            for host in self.hosts:
+                asked[host.name] = subprocess.Popen(
+                    [*self.submit_words, host.name, _LIST],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                    env=self.environment(),
+                )
+        except OSError as error:  # this machine has no such program, or no process for it
+            for process in asked.values():
+                process.kill()
+                process.communicate()
+            raise ClusterError(f"{self.submit_words[0]} cannot be run: {error.strerror}") from error
         found: dict[str, QueueRow] = {}
-        for host, process in asked.items():
-            rows = self._rows(host, process)
-            found |= {row.job: row for row in rows}
+        for name, process in asked.items():
+            found |= {row.job: row for row in self._rows(name, process)}
         return list(found.values())
 
     def _rows(self, host: str, process: subprocess.Popen[str]) -> list[QueueRow]:
