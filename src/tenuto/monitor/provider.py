@@ -21,6 +21,7 @@ from tenuto.jobs.query import Answers, Question, find
 from tenuto.jobs.row import Group, PlainGroup, Result, Row, plain_group, plain_row
 from tenuto.jobs.source import Acted, Action, Source, Target
 from tenuto.lifecycle.events import Event
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor import graph, shapes
 from tenuto.monitor.logs import read_log
@@ -502,7 +503,9 @@ class LocalProvider:
 
     def _plain_group(self, group: Group) -> shapes.Group:
         name = group.group
-        is_at_work = group.live and group.take_up is None
+        is_at_work = (
+            group.live and group.take_up is None and group.door is Door.EXPERIMENTS
+        )  # others stay open
         eta_s = self._following.rates.left_s(self._model, name) if is_at_work else None
         known = self._model.size(name)
         return plain_group(group, self._model.states(name), known, eta_s, is_loaded=known > 0)
