@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -74,6 +75,10 @@ def test_runs_are_measured_compared_and_written_out(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "index.html").read_text()
     assert "&lt;i&gt;one" in page
     assert "<i>" not in page
+    for once in ("<h2>fit.Fit</h2>", "<th>result.loss</th>", "<th>lr</th>"):
+        assert page.count(once) == 1, once
+    (kept,) = re.findall("<details><summary>the same in all</summary>(.*?)</details>", page)
+    assert "lr" not in re.findall("<dt>(.*?)</dt>", kept), "it varies"
     with zipfile.ZipFile(tmp_path / "out.zip") as archive:
         names = sorted(archive.namelist())
         jobs = json.loads(archive.read("jobs.json"))

@@ -19,7 +19,7 @@ import json, sys
 import nbclient, nbformat
 cells = json.loads(open("cells.json").read())
 notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3", allow_errors=True).execute()
 print(json.dumps([cell.outputs for cell in notebook.cells]))
 """
 
@@ -94,6 +94,13 @@ def test_an_experiment_in_a_notebook(place: Place) -> None:
         "for late in (1,):\n    pass\n\nclass Bad(Task):\n    def execute(self):\n        return late",
         "try:\n    with experiment('ws', 'cells'):\n        Bad.C().submit()\n"
         "except ClassNotFound as error:\n    print(error)",
+        "with experiment('ws', 'cells'):\n    Note.C(name='b').submit()",
+        "for late in (1,):\n    class Looped(Task):\n        def execute(self):\n            return 1\n"
+        "try:\n    with experiment('ws', 'cells'):\n        Looped.C().submit()\n"
+        "except ClassNotFound as error:\n    print(error)",
+        "import os, signal\nwith experiment('ws', 'cells', register_signals=True):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n",
+        "print('the kernel stays')",
     )
     assert outputs[1][-1]["data"]["text/plain"] == "'<b>a</b>'"
     bars = [one["data"]["text/html"] for one in outputs[1] if one["output_type"] == "display_data"]
@@ -112,6 +119,13 @@ def test_an_experiment_in_a_notebook(place: Place) -> None:
     assert "1 job was reused, though lab-book.ipynb has changed since" in printed[4]
     assert printed[5] == "Grown(n=10)\n"
     assert "Bad uses late, which a cell makes in a way that a job cannot repeat" in printed[7]
+    (reused,) = [one["data"]["text/html"] for one in outputs[14] if one["output_type"] == "display_data"]
+    assert re.search(r" 1/1 100% .*\n1 reused", reused), "of an earlier cell"
+    assert "Looped is made by a cell in a way that a job cannot repeat" in printed[9]
+    ended = [one["ename"] for one in outputs[16] if one["output_type"] == "error"]
+    assert ended == ["KeyboardInterrupt"]
+    assert "Interrupt again to leave them running" in json.dumps(outputs[16])
+    assert printed[11] == "the kernel stays\n"
     kept = list(place.workspace.glob(".notebooks/lab_book-*.py"))
     assert len(kept) == 2, "one for each version of what Grow uses"
 

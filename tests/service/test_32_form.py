@@ -66,6 +66,7 @@ def test_a_person_submits_follows_and_downloads(
     page.select_option("#service", "upper")
     assert (page.text_content("#about") or "").startswith("Makes <b>letters</b> large")
     assert page.text_content("#needed") == "It takes: in.txt, *.cfg (optional)"
+    assert page.text_content("#user-label") == "Your number", "a name is refused"
     page.click("#submit")
     page.wait_for_selector("#problem:has-text('Missing \\'in.txt\\'')")
     chosen = {"name": "in.txt", "mimeType": "text/plain", "buffer": b"hello"}
@@ -126,6 +127,7 @@ def test_the_form_asks_for_the_user_where_the_token_acts_for_all(
     page.set_input_files("#files", [chosen])  # type: ignore[list-item]
     page.click("#submit")
     page.wait_for_selector("#problem:has-text('user_id')")
+    assert page.text_content("#user-label") == "User"
     page.fill("#user", "eve")
     page.click("#submit")
     page.wait_for_selector("#state:has-text('Completed')")

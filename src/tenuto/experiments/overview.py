@@ -122,6 +122,8 @@ class Overview:
             return None
         with self._lock:
             row = after_event(self._row(event), event)
+            if row.state is JobState.UNSCHEDULED and row.id in self._runs[event.owner].found_before:
+                row = row._replace(state=JobState.DONE)
             if not self._model.put(row):
                 return None  # two experiments may tell of the same job
             if isinstance(event, JobStateChangedEvent):

@@ -75,6 +75,8 @@ class Run:
         """Nothing more of this run is started."""
         self.jobs: dict[str, Job] = {}
         self.reused: set[str] = set()
+        self.found_before: set[str] = set()
+        """Ids of jobs that were done for an earlier experiment of this process: no event tells of that."""
         self.layout = layout
         self.experiment_id = experiment_id
         self.run_id = run_id
@@ -130,7 +132,8 @@ class Run:
     def _list_job(self, job: Job) -> None:
         """Lists a job, in the loop; the list is synced for a group of jobs at a time."""
         if job.state is JobState.DONE and job.key not in self.jobs:
-            self.reused.add(job.key)  # by an earlier experiment of this process; no event follows
+            self.reused.add(job.key)
+            self.found_before.add(job.job_id)
         self.jobs[job.key] = job
         self._list.append(
             JobLine(

@@ -45,6 +45,7 @@ from tenuto.scheduler.scheduler import Scheduler
 from tenuto.settings import Settings, process_environment
 from tenuto.settings.tree import imposed_notify
 from tenuto.tasks.identity import count_paths
+from tenuto.tasks.notebook import notebook_shell
 from tenuto.tasks.ports import Submitter, current_job, current_submitter, open_submitters
 from tenuto.workspace.run_paths import RunPaths
 
@@ -175,6 +176,8 @@ class RunContext:
             self._tell_plan(xp, is_cut=error is not None)
         is_interrupted = self._interrupts is not None and self._interrupts.is_interrupted
         if is_interrupted and (error is None or left):
+            if notebook_shell() is not None:
+                raise KeyboardInterrupt  # it ends the cell, and the kernel stays
             raise SystemExit(EXIT_INTERRUPTED)
         if error is None and self.run is not None and xp.raises_on_failure:
             raise_failure(self.run)
@@ -336,11 +339,14 @@ class Interrupts:
         self.is_interrupted = True
         if self.count == 1:
             running = self._stop()
+            again = "Ctrl-C" if notebook_shell() is None else "Interrupt"
             self._say(
-                f"Interrupted: nothing more is started, {running}. Ctrl-C again to leave them running, "
+                f"Interrupted: nothing more is started, {running}. {again} again to leave them running, "
                 f"a third time to quit at once."
             )
         elif self.count == 2:
             raise GracefulExperimentExit("interrupted twice")
+        elif notebook_shell() is not None:
+            raise KeyboardInterrupt
         else:
             os._exit(EXIT_QUIT)

@@ -122,8 +122,9 @@ def _collected(
 def _refuse_unknown(name: str, imported: frozenset[str], shell: Any, user: str) -> None:
     is_of_cells = name in shell.user_ns and name not in shell.user_ns_hidden
     if is_of_cells and not (hasattr(builtins, name) or name.startswith("_") or name in imported):
+        made = f"{user} is made by a cell" if name == user else f"{user} uses {name}, which a cell makes"
         raise ClassNotFound(
-            f"{user} uses {name}, which a cell makes in a way that a job cannot repeat: make it "
+            f"{made} in a way that a job cannot repeat: make it "
             f"by an import, a def, a class or an assignment outside of blocks, or move the class to a file"
         )
 

@@ -320,6 +320,20 @@ def test_a_curve_that_grows_is_drawn_on_and_not_anew(serve: Serve, visitor: Visi
     assert page.evaluate(painted) > 1_000
 
 
+def test_one_point_alone_is_drawn_in_the_middle_of_its_plot(serve: Serve, visitor: Visitor) -> None:
+    source = group_source()
+    row = running_job(source)
+    source.curves[row.key] = {"loss": [MetricPoint(0, 1e9, 0.5)]}
+    page = visitor.enter(serve(source), f"#/curves?group={GROUP}")
+    plot = page.locator(".plot")
+    expect(plot).to_have_attribute("data-drawn", "1")
+    box = plot.bounding_box()
+    assert box is not None
+    for right in (20, 24):
+        page.mouse.move(box["x"] + box["width"] / 2 + right, box["y"] + box["height"] / 2 - 20)
+    expect(plot.locator(".tip")).to_contain_text("step 0")
+
+
 def test_the_use_of_a_job_and_its_host_is_drawn_beside_its_metrics(serve: Serve, visitor: Visitor) -> None:
     source = group_source()
     row = running_job(source)

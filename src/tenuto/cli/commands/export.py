@@ -28,7 +28,9 @@ from tenuto.workspace.ports import Files
 LARGEST_LOG = 16 << 20
 """Of a longer log the end is written."""
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#222;background:#fff}
-table{border-collapse:collapse;font-size:13px}
+dl{display:grid;grid-template-columns:fit-content(40%) minmax(0,1fr);gap:.1rem 1.2rem}
+dt,dd{margin:0;overflow-wrap:anywhere}h1{overflow-wrap:anywhere}
+h2{font-size:18px}div{overflow-x:auto}table{border-collapse:collapse;font-size:13px}
 th,td{text-align:left;padding:.25rem .7rem;border-bottom:1px solid #ddd}
 th{position:sticky;top:0;background:#fff}td{font-variant-numeric:tabular-nums}
 .error{color:#b3261e}.done{color:#1f7a43}
@@ -156,22 +158,48 @@ def _json(value: Any) -> bytes:
 
 
 def _page(run: RunView, about: dict[str, Any], table: list[list[str]], logs: dict[str, list[str]]) -> str:
-    """A page with the results, and links to the logs and metrics beside it."""
+    """A page with the results of each task, and links to the logs and metrics beside it."""
     escape = html.escape
     facts = "".join(
         f"<dt>{escape(name)}</dt><dd>{escape(exact_text(value))}</dd>"
         for name, value in about.items()
         if value not in (None, "", {}, [])
     )
-    head = "".join(f"<th>{escape(name)}</th>" for name in (*table[0], "files"))
-    rows = []
-    for task, job_id, state, *cells in table[1:]:
-        links = (f'<a href="{escape(at)}">{escape(at.rpartition("/")[2])}</a>' for at in logs.get(job_id, ()))
-        more = "".join(f"<td>{cell}</td>" for cell in (*map(escape, cells), " ".join(links)))
-        name = f"<td>{escape(task)}<td>{escape(job_id[:8])}"
-        rows.append(f'<tr>{name}<td class="{escape(state)}">{escape(state)}{more}</tr>')
+    by_task: dict[str, list[list[str]]] = {}
+    for row in table[1:]:
+        by_task.setdefault(row[0], []).append(row)
+    sections = "".join(_section(table[0][3:], rows, logs) for rows in by_task.values())
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(run.name)}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{escape(run.name)}</h1><dl>{facts}</dl>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></body></html>\n"
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
+        f"<body><h1>{escape(run.name)}</h1><dl>{facts}</dl>{sections}</body></html>\n"
+    )
+
+
+def _section(names: list[str], rows: list[list[str]], logs: dict[str, list[str]]) -> str:
+    """The jobs of one task: results and what varies as a table, below it what all of them have in common."""
+    escape = html.escape
+    columns = {name: [row[at] for row in rows] for at, name in enumerate(names, 3)}
+    shown = {
+        name: cells
+        for name, cells in columns.items()
+        if any(cells) and (len(set(cells)) > 1 or name.partition(".")[0] == "result")
+    }
+    common = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(cells[0])}</dd>"
+        for name, cells in columns.items()
+        if any(cells) and name not in shown
+    )
+    lines = []
+    for at, (_, job_id, state, *_rest) in enumerate(rows):
+        links = (f'<a href="{escape(to)}">{escape(to.rpartition("/")[2])}</a>' for to in logs.get(job_id, ()))
+        cells = "".join(f"<td>{escape(column[at])}</td>" for column in shown.values())
+        marked = f'<td class="{escape(state)}">{escape(state)}</td>'
+        lines.append(f"<tr><td>{escape(job_id[:8])}</td>{marked}{cells}<td>{' '.join(links)}</td></tr>")
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("id", "state", *shown, "files"))
+    title = "the same in all" if len(rows) > 1 else "parameters"
+    return (
+        f"<h2>{escape(rows[0][0])}</h2><div><table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+        + (f"<details><summary>{title}</summary><dl>{common}</dl></details>" if common else "")
     )

@@ -175,10 +175,11 @@ export class CurvePlot {
     }
     if (left > right) [left, right, low, high] = [0, 1, 0, 1];
     [left, right, low, high] = this.roomy([left, right, low, high]);
-    if (this.look.name?.startsWith(SYSTEM) && !this.look.isLogY) [low, high] = [0, UNITS.get(this.look.name) === percent ? 1 : high];
+    if (this.look.name?.startsWith(SYSTEM) && !this.look.isLogY) [low, high] = [0, UNITS.get(this.look.name) === percent ? 1 : high * 1.05];
+    if (left === right) [left, right] = this.look.isLogX ? [left / 2, right * 2] : [left - 0.5, right + 0.5];
     if (low === high) [low, high] = this.look.isLogY ? [low / 2, high * 2] : [low - Math.abs(low || 1) / 2, high + Math.abs(high || 1) / 2];
     return [
-      scale(left, right > left ? right : left + 1, this.look.isLogX ?? false, LEFT, width - RIGHT, Math.max(2, Math.floor(width / 110))),
+      scale(left, right, this.look.isLogX ?? false, LEFT, width - RIGHT, Math.max(2, Math.floor(width / 110))),
       scale(low, high, this.look.isLogY ?? false, this.height - BOTTOM, TOP, Math.max(2, Math.floor(this.height / 45))),
     ];
   }
@@ -243,7 +244,7 @@ export class CurvePlot {
     for (let at = from; at < xs.length; at++) {
       const value = ys[at];
       if (value === null || value === undefined || (y.isLog && value <= 0) || (x.isLog && (xs[at] ?? 0) <= 0)) {
-        if (run === 1) pen.fillRect(lastX - 1.5, lastY - 1.5, 3, 3);
+        if (run === 1) pen.fillRect(lastX - 3, lastY - 3, 6, 6);
         [isOpen, run] = [false, 0];
         continue;
       }
@@ -253,7 +254,7 @@ export class CurvePlot {
       else pen.moveTo(px, py);
       [isOpen, lastX, lastY, run] = [true, px, py, run + 1];
     }
-    if (run === 1) pen.fillRect(lastX - 1.5, lastY - 1.5, 3, 3);
+    if (run === 1) pen.fillRect(lastX - 3, lastY - 3, 6, 6);
     pen.stroke();
     pen.globalAlpha = 1;
   }

@@ -186,7 +186,7 @@ function areas(history) {
     return svg("polygon", { points: [...upper, ...lower].join(" "), class: "fill", "data-state": state });
   });
   const [from, to] = [history.at[0], history.at[points - 1]];
-  const words = h("p", { class: "soft small spanned" }, h("span", {}, clock(from)), h("span", {}, `${short(most)} jobs, ${duration((Date.parse(to ?? "") - Date.parse(from ?? "")) / 1000)}`), h("span", {}, clock(to)));
+  const words = h("p", { class: "soft small spanned" }, h("span", {}, clock(from)), h("span", {}, `${short(most)} ${most === 1 ? "job" : "jobs"}, ${duration((Date.parse(to ?? "") - Date.parse(from ?? "")) / 1000)}`), h("span", {}, clock(to)));
   const picture = svg("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", "aria-label": `jobs by state from ${clock(from)} to ${clock(to)}` }, paths);
   const middle = words.children[1];
   picture.addEventListener("pointermove", (event) => {
