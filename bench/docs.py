@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from bench import age
 from bench.places import ROOT
 from bench.results import RESULTS, Result, read
 from bench.rows import FLOOR, OURS, Row
-from bench.table import columns, markdown, number_text, time_text
+from bench.table import NONE, columns, markdown, number_text, time_text, value_text, verdict
 from docs.generate import refreshed
 
 PAGE = ROOT.parent / "docs" / "performance.md"
@@ -24,7 +25,21 @@ WORKLOADS = {PAGE: "W1", SLURM_PAGE: "W12"}
 """Page -> a workload that a result has if the page can be drawn from it."""
 PART = "figures"
 NAMED = re.compile(r"\(\.\./bench/results/(?P<name>[\w-]+\.json)\)")
-COMPARED = {"W1": "no-op jobs", "W2": "a chain", "W3": "nothing to do"}
+COMPARED = {"W1": "A no-op job", "W2": "A job of a chain", "W3": "A job done before"}
+"""Workload -> the column of what one job costs."""
+JOINED = {
+    "chain, warm": "no-op task, warm",
+    "chain, spawn": "no-op task, spawn",
+    "all done before": "no-op task, warm",
+}
+"""Case of ours -> the case of W1 in whose line it is."""
+SHOWN = {
+    "W4": ("jobs waiting", "jobs run, warm"),
+    "W5": ("import",),
+    "W6": ("sleeping, warm: scheduler",),
+    "W10": ("adopt (10,000",),
+}
+"""Workload -> how the cases begin that a user meets; all others are in the page of all rows."""
 
 
 def kept(results: Path = RESULTS) -> list[Path]:
@@ -58,17 +73,32 @@ def largest(rows: Iterable[Row]) -> list[Row]:
 
 
 def compared(rows: Iterable[Row]) -> str:
-    """Ours and the peers', the cheapest first, at each one's largest size; who has no figure is last."""
-    header = ["Workload", "System", "Jobs", "One job", "x ref", "Note"]
+    """A line for each system, and for each case of ours, at the largest size; the cheapest first."""
+    found: dict[str, dict[str, Row]] = {}
+    for row in largest(row for row in rows if row.workload in COMPARED):
+        name = f"**{OURS}: {JOINED.get(row.case, row.case)}**" if row.system == OURS else row.system
+        found.setdefault(name, {})[row.workload] = row
     lines = []
-    for workload, title in COMPARED.items():
-        these = largest(row for row in rows if row.workload == workload)
-        for row in sorted(these, key=lambda row: float("inf") if row.x_wall is None else row.x_wall):
-            name = f"**{OURS}: {row.case}**" if row.system == OURS else row.system
-            each = "–" if row.each is None else time_text(row.each)
-            cells = [f"{workload}, {title}", name, f"{row.size:,}", each, number_text(row.x_wall), row.note]
-            lines.append(cells)
-    return markdown(header, lines, ("Jobs", "One job", "x ref"))
+    for name, of in found.items():
+        ratio = of["W1"].x_wall if "W1" in of else None
+        costs = [_each_text(of.get(workload)) for workload in COMPARED]
+        first = next(iter(of.values()))
+        lines.append((ratio or math.inf, [number_text(ratio), name, f"{first.size:,}", *costs, first.note]))
+    header = ["x ref", "System", "Jobs", *COMPARED.values(), "Note"]
+    cells = [line for _, line in sorted(lines, key=lambda line: line[0])]
+    return markdown(header, cells, ("x ref", "Jobs", *COMPARED.values()))
+
+
+def _each_text(row: Row | None) -> str:
+    return NONE if row is None or row.each is None else time_text(row.each)
+
+
+def judged(rows: Iterable[Row]) -> str:
+    """How many targets are hit, and other figures that a user meets."""
+    aimed = largest(row for row in rows if row.target)
+    shown = [row for row in aimed if row.case.startswith(SHOWN.get(row.workload, ()))]
+    told = [f"{value_text(row)} for {row.case}{f' at {row.size:,}' if row.size > 1 else ''}" for row in shown]
+    return f"{verdict(aimed)} Of the rest: {'; '.join(told)}." if told else verdict(aimed)
 
 
 def warning(result: Result) -> str:
@@ -105,11 +135,10 @@ def figures(result: Result) -> str:
         f"From [{stem}.json](../bench/results/{stem}.json) ([all rows](../bench/results/{stem}.md)).",
         warning(result),
         around(result),
-        "### Against the targets",
-        columns(largest(row for row in rows if row.target), "System", "Load", "Note"),
     ]
     if any(row.system not in {OURS, FLOOR} for row in rows):
         parts += ["### Beside others", compared(rows)]
+    parts += ["### Against the targets", judged(rows)]
     return "\n\n".join(part for part in parts if part)
 
 

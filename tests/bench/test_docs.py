@@ -9,7 +9,7 @@ import pytest
 from bench import age, docs
 from bench.measure import Cost, Measured, summarise
 from bench.results import RESULTS, Result, read
-from bench.rows import FLOOR, OURS, missing, refs_each, timed
+from bench.rows import FLOOR, OURS, missing, plain, refs_each, timed
 
 PAGE = docs.PAGE.read_text(encoding="utf-8")
 SLURM_PAGE = docs.SLURM_PAGE.read_text(encoding="utf-8")
@@ -67,6 +67,29 @@ def test_the_comparison_is_sorted_and_takes_the_largest_size_of_each() -> None:
     lines = docs.compared(rows).splitlines()[2:]
     assert [line.split(" | ")[1] for line in lines] == ["quick", "**tenuto: warm**", "slow", "gone"]
     assert "absent: no wheel" in lines[-1]
+
+
+def test_what_a_system_takes_for_each_workload_is_in_one_line() -> None:
+    rows = [
+        timed("W1", "no-op task, warm", OURS, 1_000, measured(1.2)),
+        timed("W2", "chain, warm", OURS, 100, measured(0.2)),
+        timed("W3", "all done before", OURS, 1_000, measured(0.3)),
+        timed("W2", "chain", "peer", 100, measured(0.4)),
+        timed("W1", "no-op job", "peer", 100, measured(0.6)),
+    ]
+    ours, peer = docs.compared(rows).splitlines()[2:]
+    assert "**tenuto: no-op task, warm** | 1,000 | 1.2 ms | 2 ms | 300 us |" in ours
+    assert "| peer | 100 | 6 ms | 4 ms | – |" in peer
+
+
+def test_the_page_names_the_targets_that_are_missed() -> None:
+    rows = [
+        timed("W1", "no-op task, warm", OURS, 1_000, measured(9.0), refs_each(0.4)),
+        plain("W4", "jobs waiting", OURS, 1_000, "MB", [30.0], 0.5, "<= 35 MB", 35.0),
+    ]
+    said = docs.judged(rows)
+    assert said.startswith("1 of 2 figures with a target hit it; missed: W1 no-op task, warm at 1,000.")
+    assert said.endswith("30 MB for jobs waiting at 1,000.")
 
 
 @pytest.mark.parametrize(
