@@ -14,6 +14,7 @@ from account import Account
 
 SLOTS = 2
 TICKS = 15
+FILLED = 50_000
 
 
 def evolution(name, count, url=None):
@@ -179,8 +180,8 @@ def tick(rows, url):
     first = evolution("w9", None, url)
     opened = first.open()
     database = opened.store.database
-    counter = f"WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {rows})"
-    series = f"generate_series(1, {rows}) AS g(n)" if url else f"({counter} SELECT n FROM c)"
+    counter = "WITH RECURSIVE c(n) AS (SELECT :first UNION ALL SELECT n + 1 FROM c WHERE n < :last)"
+    series = "generate_series(:first, :last) AS g(n)" if url else f"({counter} SELECT n FROM c)"
     fill = f"""
         INSERT INTO evolution_jobs (id, search_id, number, status, created_at, scheduled_at, task_id, job_id,
             params, proposal, asked_after, completed_at, told, outcome, objective, cost, verdict)
@@ -188,7 +189,10 @@ def tick(rows, url):
             CAST(n AS VARCHAR(32)), '{{}}', '{{"values": {{"number": 1}}, "inspirations": []}}', 0, n, n,
             '{{"objective": 1, "measures": []}}', 1, 0, 'worse' FROM {series}"""
     counted = f"UPDATE searches SET scheduled = {rows}, told = {rows} WHERE id = 'w9'"
-    database.write(lambda c: (c.execute(text(fill)), c.execute(text(counted))))
+    for start in range(1, rows + 1, FILLED):  # a server ends a statement that takes long
+        part = {"first": start, "last": min(start + FILLED - 1, rows)}
+        database.write(lambda c, part=part: c.execute(text(fill), part))
+    database.write(lambda c: c.execute(text(counted)))
     database.write(lambda c: c.execute(text("ANALYZE")))
     first.close()
     began, used = time.perf_counter(), time.process_time()

@@ -13,6 +13,7 @@ from tenuto.errors import FilterError, TenutoError
 from tenuto.experiments.run_record import RunState, RunStatus, lock_experiment, read_run_status
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.experiments.yaml_file import read_experiment
+from tenuto.jobs.directories import from_task_dir
 from tenuto.jobs.filters import parse_filter
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import JobComparison, newest
@@ -23,7 +24,7 @@ from tenuto.launchers.warm.needs import ProcessVariables, needs_of
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import load_settings
 from tenuto.tasks.serialization import document, dumps, job_document, loads, state_dict
-from tenuto.tasks.stored_configs import from_task_dir, load, no_upstream, read_value
+from tenuto.tasks.stored_configs import load, no_upstream, read_value
 
 
 def documents(bench: Bench) -> list[Target]:

@@ -15,7 +15,7 @@ from proof.matrix.cluster import JOB, TASK, Files
 from tenuto.launchers import observation
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, encode_manifest, read_order
-from tenuto.launchers.observation import Observer, Seen, Sighting
+from tenuto.launchers.observation import ClusterEntry, Observer, Seen
 from tenuto.launchers.protocols import Launcher, StartOrder
 from tenuto.launchers.requirements import Alternative
 from tenuto.lifecycle.states import JobFailureStatus
@@ -102,21 +102,21 @@ class View:
         self._known[manifest] = [first, *more]
         return self._known[manifest]
 
-    def _see(self, launch: LaunchRecord, job_id: str | None) -> Sighting:
+    def _see(self, launch: LaunchRecord, job_id: str | None) -> ClusterEntry:
         ids = self.tasks(launch.nonce) if job_id is None else [job_id]
         found = [self._entry(task_id) for given in ids for task_id in (given, f"{given}.again")]
         known = sorted((one for one in found if one is not None), key=lambda one: one.seen is Seen.ENDED)
-        return known[0] if known else Sighting(Seen.MISSING, message="unknown to the cluster")
+        return known[0] if known else ClusterEntry(Seen.MISSING, message="unknown to the cluster")
 
-    def _entry(self, task_id: str) -> Sighting | None:
+    def _entry(self, task_id: str) -> ClusterEntry | None:
         try:
             said = json.loads(self.files.entry(task_id).read_text())
         except FileNotFoundError:
             is_second = task_id.endswith(".again")
             is_submitted = self.files.submission(task_id.partition("_")[0]).exists()
-            return Sighting(Seen.PENDING) if is_submitted and not is_second else None
+            return ClusterEntry(Seen.PENDING) if is_submitted and not is_second else None
         reason = JobFailureStatus[said.pop("reason", "LOST")]
-        return Sighting(Seen[said.pop("seen")], reason=reason, **said)
+        return ClusterEntry(Seen[said.pop("seen")], reason=reason, **said)
 
 
 class MatrixProcess(FakeClusterProcess):

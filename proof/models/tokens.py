@@ -36,7 +36,7 @@ PLANTED = {
 Counts = tuple[int, ...]
 
 
-class Wish(NamedTuple):
+class ClaimRequest(NamedTuple):
     """What a job needs of each token, and whose job it is."""
 
     scheduler: int
@@ -44,8 +44,20 @@ class Wish(NamedTuple):
 
 
 CAPACITY = (3, 1)
-SMALL = (Wish(0, (1,)), Wish(0, (1,)), Wish(0, (1,)), Wish(1, (1,)), Wish(1, (3,)))
-LARGE = (Wish(0, (1, 0)), Wish(0, (1, 1)), Wish(0, (1, 0)), Wish(1, (1, 1)), Wish(1, (3, 0)))
+SMALL = (
+    ClaimRequest(0, (1,)),
+    ClaimRequest(0, (1,)),
+    ClaimRequest(0, (1,)),
+    ClaimRequest(1, (1,)),
+    ClaimRequest(1, (3,)),
+)
+LARGE = (
+    ClaimRequest(0, (1, 0)),
+    ClaimRequest(0, (1, 1)),
+    ClaimRequest(0, (1, 0)),
+    ClaimRequest(1, (1, 1)),
+    ClaimRequest(1, (3, 0)),
+)
 
 
 class Request(NamedTuple):

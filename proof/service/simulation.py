@@ -103,7 +103,6 @@ class World:
         settings = ServiceSettings(
             data=self._root / "data",
             max_age_s=MAX_AGE_S,
-            clean_every_s=60.0,
             terminate_wait_s=1.0,
             poll_s=5.0,
         )

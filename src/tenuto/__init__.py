@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from tenuto.experiments.submissions import SubmitHook
     from tenuto.experiments.web_service import WebService
     from tenuto.experiments.workspace import Workspace
+    from tenuto.jobs.directories import from_task_dir
     from tenuto.launchers.cluster.dialect import ClusterOptions
     from tenuto.launchers.cluster.dialects.slurm import SlurmOptions
     from tenuto.launchers.cluster.launcher import ClusterLauncher, SlurmLauncher
@@ -97,7 +98,7 @@ if TYPE_CHECKING:
     from tenuto.tasks.grid import grid
     from tenuto.tasks.progress import log_metrics, progress, tqdm
     from tenuto.tasks.serialization import state_dict
-    from tenuto.tasks.stored_configs import deserialize, from_state_dict, from_task_dir, load, save, serialize
+    from tenuto.tasks.stored_configs import deserialize, from_state_dict, load, save, serialize
     from tenuto.version import __version__ as __version__
 
 _ON_DEMAND = {
@@ -141,7 +142,7 @@ _ON_DEMAND = {
     "explain": "tenuto.tasks.explain",
     "find_launcher": "tenuto.launchers.selection",
     "from_state_dict": "tenuto.tasks.stored_configs",
-    "from_task_dir": "tenuto.tasks.stored_configs",
+    "from_task_dir": "tenuto.jobs.directories",
     "grid": "tenuto.tasks.grid",
     "keep_loops_free": "tenuto.scheduler.loop",
     "load": "tenuto.tasks.stored_configs",

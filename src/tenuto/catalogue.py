@@ -179,7 +179,19 @@ class Catalogue:
 
     def search(self, question: Question, rows: Sequence[Row]) -> Sequence[Row]:
         """Of these rows the ones that a question finds, in its order."""
-        return find(list(rows), question, self.now(), self.parameters).rows
+        return find(list(rows), question, self.now(), self._parameters_of(rows)).rows
+
+    def _parameters_of(self, rows: Sequence[Row]) -> Callable[[str], Mapping[str, Any]]:
+        """As `parameters`, of jobs whose rows are known: their markers are not read again."""
+        known: dict[str, Row] = {}
+
+        def read(key: str) -> Mapping[str, Any]:
+            if not known:
+                known.update((row.key, row) for row in rows)
+            of_experiment = key in known and known[key].door is Door.EXPERIMENTS
+            return self.view.parameters(known[key]) if of_experiment else self.parameters(key)
+
+        return read
 
     def unknown(self, question: Question, rows: Sequence[Row]) -> list[str]:
         """The names in a question that no row has."""
@@ -384,7 +396,7 @@ def has_databases(settings: Settings) -> bool:
 def _has_service(settings: Settings) -> bool:
     database = settings.service.database
     is_declared = settings.service != ServiceSettings() or any(
-        key.startswith(("service.", "services.")) for key in settings.origins
+        key.partition(".")[0] in ("service", "services") for key in settings.origins
     )
     return is_declared and (isinstance(database, Url) or Path(database).exists())
 

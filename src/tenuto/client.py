@@ -140,7 +140,7 @@ class Client:
                 "Idempotency-Key": key,
             }
             with self._asked("POST", "/upload", headers, form.pieces) as answer:
-                return Remote(self, int(_json(answer)["id"]))
+                return Remote(self, _json(answer, "id", int)["id"])
 
         return self._retried(once)
 
@@ -152,18 +152,24 @@ class Client:
 
     def services(self) -> list[dict[str, Any]]:
         """The services that may be asked for: name, description, inputs and limits of each."""
-        found: list[dict[str, Any]] = self._get("/services")["services"]
-        return found
 
-    def _get(self, path: str, wait_s: float = 0.0, until: float | None = None) -> dict[str, Any]:
-        """The JSON that the server gives for a `path`; it may take `wait_s` longer than any other answer.
+        def once() -> list[dict[str, Any]]:
+            with self._asked("GET", "/services") as answer:
+                found: list[dict[str, Any]] = _json(answer, "services", list)["services"]
+                return found
+
+        return self._retried(once)
+
+    def _job(self, id: int, wait_s: float = 0.0, until: float | None = None) -> dict[str, Any]:
+        """What the server knows of a job, once that has ended or `wait_s` are over.
 
         `until`: when to stop trying, by `time.monotonic`.
         """
 
         def once() -> dict[str, Any]:
+            path = f"/jobs/{id}" + (f"?wait={wait_s:.3f}" if wait_s else "")
             with self._asked("GET", path, silent_s=wait_s) as answer:
-                return _json(answer)
+                return _json(answer, "status", str)
 
         return self._retried(once, until)
 
@@ -266,7 +272,7 @@ class Remote:
 
     def job(self) -> dict[str, Any]:
         """Everything that the server knows of the job: `status`, `message`, `exit_code`, `progress` ..."""
-        return self._client._get(f"/jobs/{self.id}")
+        return self._client._job(self.id)
 
     def wait(
         self, timeout_s: float | None = None, seen: Callable[[dict[str, Any]], None] | None = None
@@ -280,7 +286,7 @@ class Remote:
         while True:
             left_s = _WAIT_S if until is None else min(_WAIT_S, max(0.0, until - time.monotonic()))
             try:
-                job = self._client._get(f"/jobs/{self.id}?wait={left_s:.3f}", left_s, until)
+                job = self._client._job(self.id, left_s, until)
             except ServerUnreachable:
                 if until is not None and time.monotonic() + _LONGEST_PAUSE_S >= until:
                     raise WaitTimeout(f"job {self.id} had not ended when the time was up") from None
@@ -356,7 +362,7 @@ class Remote:
         def once() -> str:
             try:
                 with self._client._asked("POST", f"/terminate/{self.id}", silent_s=60.0) as answer:
-                    return str(_json(answer)["status"])
+                    return str(_json(answer, "status", str)["status"])
             except RequestDenied as error:
                 if error.code == "already_ended":
                     return error.status
@@ -559,12 +565,13 @@ def _on_disk(name: str, path: Path) -> _Upload:
 # Answers
 
 
-def _json(answer: http.client.HTTPResponse) -> dict[str, Any]:
+def _json(answer: http.client.HTTPResponse, name: str = "", kind: type = object) -> dict[str, Any]:
+    """An answer in JSON, which has a value of this `kind` under this `name`."""
     try:
         said = json.loads(answer.read(LARGEST_BODY))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _Again("the server answered with something that is not JSON") from None
-    if not isinstance(said, dict):
+    if not isinstance(said, dict) or not isinstance(said.get(name), kind):
         raise _Again("the server answered with something else than was asked for")
     return said
 
@@ -576,7 +583,7 @@ def _refuse(answer: http.client.HTTPResponse) -> None:
         said = _json(answer)
     code = str(said.get("error", ""))
     message = str(said.get("message") or f"the server answered {answer.status} {answer.reason}")
-    if answer.status in _RETRIED or code == "rate_limited":
+    if (answer.status in _RETRIED and code != "quota_bytes") or code == "rate_limited":
         after = answer.headers.get("retry-after", "")
         raise _Again(message, float(after) if after.isdecimal() else None)
     if 300 <= answer.status < 400:
@@ -588,14 +595,17 @@ def _events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, dict[str, A
     """Name and data of each server-sent event."""
     name, data = "", ""
     while line := answer.readline(LARGEST_BODY):
-        field, _, value = line.decode("utf-8").rstrip("\r\n").partition(":")
+        field, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(":")
         value = value.removeprefix(" ")
         if field == "event":
             name = value
         elif field == "data":
             data += value
         elif not field and (value or data):  # a comment says that the server is there
-            yield name, json.loads(data or "{}")
+            try:
+                yield name, json.loads(data or "{}")
+            except ValueError:
+                raise _Again("the server answered with something that is not JSON") from None
             name, data = "", ""
 
 

@@ -15,8 +15,8 @@ from .statements import statements
 LONGEST_FUNCTION = 50
 """Lines after the docstring."""
 RATCHETS = {
-    "modules that one other module imports, and that are no seam: part of it": (lone_modules, 36),
-    "classes that only divide another into files": (divided_classes, 4),
+    "modules that one other module imports, and that are no seam: part of it": (lone_modules, 35),
+    "classes that only divide another into files": (divided_classes, 3),
     "names of classes that mean two things": (shared_class_names, 10),
     "names of files that mean two things": (shared_file_names, 44),
 }

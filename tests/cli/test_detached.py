@@ -150,16 +150,51 @@ def test_a_detached_script_without_a_run_is_one_json_object_for_programs(tmp_pat
 
 def test_a_run_that_a_shell_began_in_the_background_is_stopped_as_it_is_told(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    place.script(
-        'import time\nwith experiment("ws", "long"):\n    time.sleep(300)',
-        tasks="from tenuto import experiment",
-    )
+    held = 'with experiment("ws", "long"):\n    After.C(before=Hold.C(name="held").submit()).submit()'
+    place.script(held)
     command = shlex.join(tenuto("run", "--detach", "--json", "script.py"))
     begun = run(["sh", "-c", f"{command} & wait"], tmp_path)  # which has it ignore SIGINT
     told = json.loads(begun.stdout)
+    eventually(lambda: "held" in place.ledger(), "the job")
     assert run(shlex.split(told["stop"]), tmp_path).returncode == 0
-    ended = run(tenuto("wait", "--timeout", "60", "--json", "long"), tmp_path)
-    assert json.loads(ended.stdout)["state"] != "working"
+    eventually(lambda: "nothing more is started" in Path(told["log"]).read_text(), "the stop")
+    place.release.touch()
+    ended = json.loads(run(tenuto("wait", "--timeout", "60", "--json", "long"), tmp_path).stdout)
+    assert (ended["state"], ended["counts"]["done"], len(ended["left"])) == ("unattended", 1, 1)
+
+
+LATE = """
+import time
+(HERE / "began").write_text(str(os.getpid()))
+while not (HERE / "go").exists():
+    time.sleep(0.01)
+with experiment("ws", "late"):
+    Note.C(name="a").submit()
+"""
+
+
+def test_a_driver_goes_on_if_the_command_that_started_it_is_killed(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.script(f"import os{LATE}")
+    starting = subprocess.Popen(tenuto("run", "--detach", "script.py"), cwd=tmp_path, env=environment())
+    eventually((tmp_path / "began").exists, "the driver")
+    starting.kill()
+    starting.wait()
+    (tmp_path / "go").touch()
+    eventually(lambda: "a" in place.ledger(), "the job")
+    ended = run(tenuto("wait", "--json", "late", "-w", "ws"), tmp_path)
+    assert (ended.returncode, json.loads(ended.stdout)["counts"]["done"]) == (0, 1)
+
+
+def test_a_start_that_is_interrupted_leaves_no_driver(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.script(f"import os{LATE}")
+    starting = subprocess.Popen(tenuto("run", "--detach", "script.py"), cwd=tmp_path, env=environment())
+    eventually((tmp_path / "began").exists, "the driver")
+    driver = Path("/proc", (tmp_path / "began").read_text())
+    starting.send_signal(signal.SIGINT)
+    assert starting.wait(60) == 5
+    eventually(lambda: not driver.exists(), "the end of the driver")
 
 
 @pytest.mark.parametrize("command", ["run", "evolve", "plan"])
@@ -194,24 +229,17 @@ def test_a_run_of_a_locked_experiment_is_an_error_for_programs(tmp_path: Path) -
 
 def test_a_command_that_is_interrupted_is_an_error_for_programs(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    place.script(
-        'import time\nwith experiment("ws", "long"):\n    time.sleep(300)',
-        tasks="from tenuto import experiment",
-    )
-    told = json.loads(run(tenuto("run", "--detach", "--json", "script.py"), tmp_path).stdout)
+    place.script('with experiment("ws", "long"):\n    Hold.C(name="held").submit()')
+    run(tenuto("run", "--detach", "script.py"), tmp_path)
     waiting = subprocess.Popen(
         tenuto("wait", "--json", "long"), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
     )
-    eventually(
-        lambda: (
-            "eventpoll" in str(list(Path(f"/proc/{waiting.pid}/fd").iterdir()))
-            or any("eventfd" in os.readlink(one) for one in Path(f"/proc/{waiting.pid}/fd").iterdir())
-        ),
-        "the wait",
-    )
+    descriptors = Path(f"/proc/{waiting.pid}/fd")
+    eventually(lambda: any("eventfd" in os.path.realpath(one) for one in descriptors.iterdir()), "the wait")
     waiting.send_signal(signal.SIGINT)
     error = json.loads(waiting.communicate(timeout=60)[1])
-    run(shlex.split(told["stop"]), tmp_path)
+    place.release.touch()
+    assert run(tenuto("wait", "long"), tmp_path).returncode == 0
     assert (waiting.returncode, error["error"], error["exit"]) == (5, "Interrupted", 5)
 
 

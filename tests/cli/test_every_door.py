@@ -191,6 +191,11 @@ def test_status_takes_several_names_and_filters(made: Path) -> None:
     assert (found["name"], found["counts"]["error"], found["counts"]["done"]) == ("packing", 1, 0)
 
 
+def test_a_group_that_is_not_there_is_no_overview(made: Path) -> None:
+    assert plain(made, "top", "packing")["groups"]
+    assert "no run, service or search is called 'nothing'" in said(made, "top", "nothing", "--json", code=3)
+
+
 def test_results_of_a_search_have_its_parameters(made: Path) -> None:
     rows = plain(made, "results", "kind=search")
     assert sorted((row["parameters"]["n"], row["result"]["objective"]) for row in rows) == [
@@ -256,6 +261,16 @@ def test_a_name_of_two_kinds_needs_the_kind(folder: Path) -> None:
     upload_some(folder, "packing")
     assert "--kind search" in said(folder, "status", "packing", code=2)
     assert plain(folder, "status", "packing", "--kind", "search")["kind"] == "search"
+    assert plain(folder, "status", "packing", "kind=search")["kind"] == "search"
+    for command in ("jobs", "results", "graph", "kill", "clean", "wait", "metrics"):
+        assert "--kind search" in said(folder, command, "packing", code=2)
+    for kind in ("--kind=search", "kind=search"):
+        assert {job["kind"] for job in plain(folder, "jobs", "packing", kind)} == {"search"}
+        assert plain(folder, "results", "packing", kind)
+        assert plain(folder, "wait", "packing", kind)["groups"] == ["packing"]
+    assert {one["kind"] for one in plain(folder, "jobs", "--kind", "service")} == {"service"}
+    assert [one["name"] for one in plain(folder, "kill", "--kind", "service", "state=waiting")] != []
+    assert plain(folder, "kill", "--kind", "search", "state=waiting") == []
     with Catalogue(folder / "workspace") as catalogue, pytest.raises(NotFound):
         catalogue.group("nothing")
 
@@ -289,7 +304,9 @@ def test_retry_refuses_a_payload_and_hands_a_candidate_on(folder: Path) -> None:
         (("kind=search", "and", "state=error"), ["packing#2"]),
         (("packing#1", "owner=ada"), ["packing#1", "dock#3", "dock#2", "dock#1"]),
         (("kind=search", "state=error"), ["packing#2"]),
-        (("state=done", "packing#2", "kind=service"), ["packing#2", "dock#1"]),
+        (("state=done", "packing#2", "owner=ada"), ["packing#2", "dock#1"]),
+        (("packing", "kind=search"), ["packing#3", "packing#2", "packing#1"]),
+        (("--kind", "search", "state=error"), ["packing#2"]),
     ],
 )
 def test_jobs_are_listed_and_drawn_by_name_group_and_filter(
@@ -484,8 +501,9 @@ def test_a_service_alone_needs_no_workspace(tmp_path: Path) -> None:
     upload_some(tmp_path)
     found = tenuto(tmp_path, "jobs", "--json")
     assert [job["name"] for job in json.loads(found.stdout)] == ["dock#3", "dock#2", "dock#1"]
-    (tmp_path / "tenuto.toml").write_text("[service]\nport = 5000\n")  # as it is by default
-    assert len(json.loads(tenuto(tmp_path, "jobs", "--json").stdout)) == 3
+    for declared in ("[service]\nport = 5000\n", "[service]\n", "[services]\n", "service = {}\n"):
+        (tmp_path / "tenuto.toml").write_text(declared)  # as it is by default
+        assert len(json.loads(tenuto(tmp_path, "jobs", "--json").stdout)) == 3
     (tmp_path / "tenuto.toml").unlink()
     undeclared = tenuto(tmp_path, "jobs")
     assert undeclared.returncode == 3

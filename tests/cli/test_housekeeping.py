@@ -11,6 +11,7 @@ from tests.experiments.scripts import run, tenuto
 
 SCRIPT = """
 from pathlib import Path
+import numpy
 from tenuto import Meta, Output, Param, Prepare, Task, experiment, options
 
 class Download(Prepare):
@@ -26,7 +27,7 @@ class Fit(Task):
     def execute(self):
         print("fitting <b>", self.lr)
         self.model.write_text("m" * 10000)
-        return {"loss": self.lr * 2}
+        return {"loss": self.lr * 2, "curve": numpy.arange(3)}
 
 if __name__ == "__main__":
     given = options(lr=0.1)
@@ -87,6 +88,7 @@ def test_runs_are_measured_compared_and_written_out(tmp_path: Path) -> None:
     assert packages <= set(names), "what the records name is there"
     assert ">out.txt</a>" in page
     assert sum(name.endswith("/out.txt") for name in names) == 2
+    assert sum(name.endswith("/Fit.result-1.npy") for name in names) == 2, "a file of a result is a result"
     assert sorted(job["result"]["loss"] for job in jobs) == [0.4, 10.0]
     assert all(job["parameters"]["lr"] and job["marker"] for job in jobs)
     assert run(tenuto("export", "nothing", "-w", "ws"), tmp_path).returncode == 3
@@ -97,7 +99,8 @@ def test_runs_are_measured_compared_and_written_out(tmp_path: Path) -> None:
 
     assert clean("--older", "1d") == clean("--larger", "1G") == clean("--cache") == []
     assert clean("--older", "0s", "--larger", "10K") == ["would_delete"] * 3
-    assert clean("--prepared", "--larger", "1G") == []
+    assert clean("--prepared", "--larger", "1G") == clean("--prepared", "--older", "1d") == []
+    assert clean("--prepared", "--older", "0s") == ["would_delete"]
     assert clean("--prepared", "--yes") == ["deleted"]
     assert "prepared" not in run(tenuto("du", "-w", "ws"), tmp_path).stdout
     assert run(tenuto("run", "-c", "lr=0.3", script), tmp_path).returncode == 0, "it is prepared again"

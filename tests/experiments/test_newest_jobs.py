@@ -9,7 +9,7 @@ from tenuto import FailedExperiment, Param, Task, experiment
 from tenuto.catalogue import Catalogue
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.view import Depth, Sight
+from tenuto.jobs.view import JobReading, ReadDepth
 
 
 class Paged(Task):
@@ -87,7 +87,7 @@ def test_only_the_directories_of_the_page_are_looked_at(
     looked: set[JobKey] = set()
     look = WorkspaceView.look
 
-    def noted(view: WorkspaceView, key: JobKey, depth: Depth = Depth.ROW) -> Sight:
+    def noted(view: WorkspaceView, key: JobKey, depth: ReadDepth = ReadDepth.ROW) -> JobReading:
         looked.add(key)
         return look(view, key, depth)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -247,6 +248,20 @@ class Held(Task):
     assert on_disk(place) == []
 
 
+def test_du_counts_what_packed_jobs_take_on_the_disk(place: Place) -> None:
+    started(place, SWEEP.replace("FACTOR", "3"))
+    before = asked(place, "du")
+    assert packed(place).returncode == 0
+    after = asked(place, "du")
+    assert isinstance(before, dict)
+    assert isinstance(after, dict)
+    real = [path for path in place.workspace.rglob("*") if path.is_file() or path.is_symlink()]
+    assert after["total"] == {"bytes": sum(path.lstat().st_size for path in real), "files": len(real)}
+    assert all(one["files"] == 0 for one in after["tasks"].values())
+    assert 0 < sum(one["bytes"] for one in after["tasks"].values()) < after["total"]["bytes"]
+    assert before["total"]["files"] > after["total"]["files"]
+
+
 @pytest.mark.slow
 def test_killed_packers_and_two_at_once_lose_no_job(place: Place) -> None:
     body = 'with experiment(HERE / "ws", "e"):\n    for n in range(60): Note.C(name=str(n)).submit()'
@@ -320,3 +335,73 @@ def test_options_that_do_not_go_together_are_refused(place: Place, options: tupl
     refused = run(tenuto("clean", *options, "--yes", "-w", "ws"), place.directory)
     assert refused.returncode == 2
     assert "--pack" in refused.stderr
+
+
+def test_the_task_of_a_packed_job_is_had_with_its_files(place: Place) -> None:
+    started(place, SWEEP.replace("FACTOR", "3"))
+    assert packed(place).returncode == 0
+    jobs = asked(place, "jobs", "--all")
+    score = next(one for one in jobs if one["task"].endswith("Score"))
+    body = f"""
+score = from_task_dir({str(place.workspace)!r} + "/jobs/{score["task"]}/{score["id"]}", as_instance=True)
+print(score.model.file.read_text())
+"""
+    assert started(place, body).startswith("weights ")
+    assert len(on_disk(place)) == 2
+    shutil.rmtree(place.workspace / "jobs")  # a copy may lack directories that were empty
+    assert len(asked(place, "jobs", "--all")) == 2
+
+
+FLAKY = """
+class Flaky(Task):
+    score: Param[Score]
+    def execute(self):
+        if not (HERE / "good").exists(): raise ValueError("not yet")
+        return self.score.model.file.read_text()
+"""
+
+
+def test_what_a_retried_job_depends_on_is_put_back(place: Place) -> None:
+    body = """
+with experiment(HERE / "ws", "flaky"):
+    Flaky.C(score=Score.C(model=Model.C(seed=1).submit(), factor=3).submit()).submit()
+"""
+    assert run(python(place.script(body, tasks=MORE + FLAKY)), place.directory).returncode == 1
+    assert packed(place).returncode == 0
+    (place.directory / "good").touch()
+    again = run(tenuto("retry", "--failed", "-w", "ws"), place.directory)
+    assert again.returncode == 0, again.stderr
+    assert len(on_disk(place)) == 3
+
+
+def test_the_job_whose_output_an_evaluation_uses_is_put_back(place: Place) -> None:
+    tasks = """
+class Checkpoint(Config):
+    step: Param[int]
+    train: Param["Train"]
+
+class Train(Task):
+    size: Param[int]
+    def saved(self, dep, step): return dep(Checkpoint.C(step=step, train=self))
+    def execute(self):
+        Path("weights").write_text("w")
+        self.register_task_output(self.saved, 1)
+
+class Look(Task):
+    checkpoint: Param[Checkpoint]
+    factor: Param[int]
+    def execute(self):
+        train = HERE / "ws/jobs/script.Train"
+        return [(one / "weights").read_text() for one in train.iterdir()] + [self.checkpoint.train.size]
+"""
+    body = """
+with experiment(HERE / "ws", "train"):
+    train, looks = Train.C(size=1), []
+    train.watch_output(train.saved, lambda one: looks.append(Look.C(checkpoint=one, factor=FACTOR).submit()))
+    train.submit()
+print([look.job.result() for look in looks])
+"""
+    for factor in "12":
+        done = run(python(place.script(body.replace("FACTOR", factor), tasks=MORE + tasks)), place.directory)
+        assert done.stdout == "[['w', 1]]\n", done.stderr
+        assert packed(place).returncode == 0

@@ -657,8 +657,8 @@ def test_running_again_sets_partials_aside(place: Place, how: str) -> None:
         tenuto("run", "--rerun-changed", "-c", "epochs=4", place.directory / "script.py"), place.directory
     )
     assert last.stdout == "v2 4\n"
-    if how == "--rerun-changed":
-        assert place.ledger()[-1] == "4 from 2"
+    assert place.ledger()[-1] == "4 from 2"
+    assert out(place, "--rerun-changed", "-c", "epochs=3") == "v2 3\n", "it was run on from v1"
 
 
 RETRIED = """
@@ -799,6 +799,68 @@ def test_preparation_and_caches_follow_and_are_made_again_when_gone(place: Place
     assert out(place) == "bb\n"
 
 
+OLDER = """
+class Load(Prepare):
+    path: Meta[Path] = field(default_factory=PathGenerator("f"))
+    def execute(self):
+        self.path.write_text("v1")
+class Held(Config):
+    @cache("c")
+    def read(self, path):
+        if not path.exists():
+            path.write_text("v1")
+        return path.read_text()
+N = param_group("n")
+class UsePart(Task):
+    n: Param[int] = field(groups=[N])
+    p: Meta[Path] = Output("p", partial=partial(exclude_groups=[N]))
+    def execute(self):
+        if not self.p.exists():
+            self.p.parent.mkdir(parents=True, exist_ok=True)
+            self.p.write_text("v1")
+        return self.p.read_text()
+class UseLoad(Task):
+    load: Param[Load]
+    n: Param[int]
+    def execute(self):
+        return self.load.path.read_text()
+class UseHeld(Task):
+    held: Param[Held]
+    n: Param[int]
+    def execute(self):
+        return self.held.read()
+given = options(n=1)
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        print(ASKED.submit().result())
+"""
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["UseLoad.C(load=Load.C(), n=given.n)", "UseHeld.C(held=Held.C(), n=given.n)", "UsePart.C(n=given.n)"],
+)
+def test_a_job_that_began_with_older_files_is_doubted_and_run_again(place: Place, asked: str) -> None:
+    """It was stamped with the new code of what it read, so that its result of the old files held for ever."""
+    write(place, {"script.py": OLDER.replace("ASKED", asked)})
+    assert out(place) == "v1\n"
+    edit(place, "script.py", '"v1"', '"v2"')
+    new = place.directory / "script.py"
+    for n in (2, 2):
+        planned = run(tenuto("plan", "-c", f"n={n}", new), place.directory)
+        assert "script.py has changed since" in planned.stdout, "the files of the plan are older"
+        noted = run(tenuto("run", "-c", f"n={n}", new), place.directory)
+        assert noted.stdout == "v1\n"
+        assert "though script.py has changed since" in noted.stderr
+    planned = run(tenuto("plan", "--rerun-changed", "-c", "n=2", new), place.directory)
+    assert "1 to run once more" in planned.stdout
+    assert out(place, "--rerun-changed", "-c", "n=3") == "v2\n"
+    noted = run(tenuto("run", "-c", "n=2", new), place.directory)
+    assert "was made again since" in noted.stderr
+    assert out(place, "--rerun-changed", "-c", "n=2") == "v2\n"
+    assert "note" not in run(tenuto("run", "-c", "n=2", new), place.directory).stderr
+
+
 @pytest.mark.parametrize("what", ["--prepared", "--cache"])
 def test_work_prepared_or_cached_again_by_the_same_code_is_the_same(place: Place, what: str) -> None:
     """To free the disk of it made each job that had used it doubtful, and run again."""
@@ -865,8 +927,13 @@ def test_declared_outputs_are_checked(place: Place) -> None:
     (job / "model.pt").write_text("12")
     planned = run(tenuto("plan", place.directory / "script.py"), place.directory)
     assert "model.pt is gone, or has another size" in planned.stdout
+    why = run(tenuto("why", job.name, "-w", "ws"), place.directory)
+    assert "model.pt, which it made, is gone, or has another size" in why.stdout
     out(place)
     assert (job / "model.pt").read_text() == "1234"
+    run(tenuto("clean", "--pack", "--yes", "state=done", "-w", "ws"), place.directory)
+    assert "is gone" not in run(tenuto("why", job.name, "-w", "ws"), place.directory).stdout
+    run(tenuto("clean", "--unpack", "--yes", "state=done", "-w", "ws"), place.directory)
     (job / "parts").rmdir()
     out(place)
     assert (job / "parts").is_dir()

@@ -20,7 +20,7 @@ from tenuto.experiments.run_record import RunState, lock_experiment
 from tenuto.experiments.runs import CRASHED
 from tenuto.experiments.workspace_view import WorkspaceView, standings
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.view import Sight
+from tenuto.jobs.view import JobReading
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.workspace.jobslist import JobLine
 from tenuto.workspace.layout import directory_name, name_of_directory
@@ -64,9 +64,9 @@ def test_runs_of_one_second_have_one_order(workspace: Builder, names: str) -> No
 # -- within a run ------------------------------------------------------------------------------------
 
 
-def sights(**states: JobState) -> dict[str, Sight]:
+def readings(**states: JobState) -> dict[str, JobReading]:
     return {
-        job_id: Sight(state, reason=JobFailureStatus.FAILED if state is JobState.ERROR else None)
+        job_id: JobReading(state, reason=JobFailureStatus.FAILED if state is JobState.ERROR else None)
         for job_id, state in states.items()
     }
 
@@ -82,8 +82,8 @@ def test_the_dependencies_of_a_job_decide_whether_it_waits_is_ready_or_stranded(
         line("stranded", "bad"),
         line("further", "stranded"),
     ]
-    seen = sights(done=D, bad=E, busy=R, ready=U, waits=U, stranded=U, further=U)
-    alive = {name: sight.state.name for name, sight in standings(lines, seen, live=True).items()}
+    seen = readings(done=D, bad=E, busy=R, ready=U, waits=U, stranded=U, further=U)
+    alive = {name: reading.state.name for name, reading in standings(lines, seen, live=True).items()}
     assert alive == {
         "done": "DONE",
         "bad": "ERROR",
@@ -100,9 +100,9 @@ def test_the_dependencies_of_a_job_decide_whether_it_waits_is_ready_or_stranded(
 
 
 def test_a_failure_of_an_earlier_run_is_to_be_run_again_while_the_run_lives() -> None:
-    old = Sight(JobState.ERROR, JobFailureStatus.FAILED, endtime=NOW - timedelta(hours=1))
+    old = JobReading(JobState.ERROR, JobFailureStatus.FAILED, endtime=NOW - timedelta(hours=1))
     lines = [line("again"), line("after", "again")]
-    seen = {"again": old, "after": Sight(JobState.UNSCHEDULED)}
+    seen = {"again": old, "after": JobReading(JobState.UNSCHEDULED)}
     alive = standings(lines, seen, live=True)
     assert (alive["again"].state, alive["after"].state) == (JobState.READY, JobState.WAITING)
     assert standings(lines, seen, live=False)["again"].state is JobState.ERROR
@@ -116,7 +116,7 @@ def test_a_transient_job_waits_only_if_another_job_needs_it() -> None:
         line("used", transient=TransientMode.REMOVE),
         line("user", "used"),
     ]
-    seen = sights(idle=JobState.UNSCHEDULED, used=JobState.UNSCHEDULED, user=JobState.UNSCHEDULED)
+    seen = readings(idle=JobState.UNSCHEDULED, used=JobState.UNSCHEDULED, user=JobState.UNSCHEDULED)
     found = standings(lines, seen, live=True)
     assert found["idle"].state is JobState.UNSCHEDULED
     assert found["used"].state is JobState.READY
@@ -124,7 +124,7 @@ def test_a_transient_job_waits_only_if_another_job_needs_it() -> None:
 
 def test_dependencies_that_are_unknown_or_in_a_circle_do_no_harm() -> None:
     lines = [line("a", "b"), line("b", "a"), line("c", "never-heard-of")]
-    seen = sights(a=JobState.UNSCHEDULED, b=JobState.UNSCHEDULED, c=JobState.UNSCHEDULED)
+    seen = readings(a=JobState.UNSCHEDULED, b=JobState.UNSCHEDULED, c=JobState.UNSCHEDULED)
     assert len(standings(lines, seen, live=True)) == 3
 
 

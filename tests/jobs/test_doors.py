@@ -14,7 +14,7 @@ from tenuto.jobs.removal import delete, no_keeper
 from tenuto.jobs.retry import Retrying, StoredWork, prepare, submit
 from tenuto.jobs.source import ActedAs
 from tenuto.jobs.submission import Defaults, make_job
-from tenuto.jobs.view import Depth, JobsView
+from tenuto.jobs.view import JobsView, ReadDepth
 from tenuto.launchers.commands import command_of
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.spawn import SpawnLauncher
@@ -81,8 +81,8 @@ def test_a_command_is_made_a_job_run_looked_at_and_removed(door: Door) -> None:
     key = door.run(door.job("echo", "hello"))
     paths = door.layout.job(*key)
     assert door.view.find(key.job_id[:8]) == [key]
-    assert {door.view.look(key, depth).state for depth in Depth} == {JobState.DONE}
-    assert door.view.look(key, Depth.EVIDENCE).evidence is not None
+    assert {door.view.look(key, depth).state for depth in ReadDepth} == {JobState.DONE}
+    assert door.view.look(key, ReadDepth.EVIDENCE).evidence is not None
     tail = read_tail(door.machine.files, paths.out)
     assert tail is not None
     assert tail.text == "hello\n"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tenuto.launchers.observation import FENCE_BEATS, PATIENCE_S, TOLD_BEATS, Observer, Seen, Sighting
+from tenuto.launchers.observation import FENCE_BEATS, PATIENCE_S, TOLD_BEATS, ClusterEntry, Observer, Seen
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing import FakeHost
 from tenuto.workspace.attempt_files import request_stop
@@ -34,7 +34,7 @@ class Watched:
             assert claim(self.machine, JOB, LAUNCH.nonce, Claimer.RUNNER, "7")
 
     def report(self, seen: Seen) -> ClusterReport:
-        return self.observer.report(JOB, LAUNCH, lambda _: Sighting(seen, message="as its list says"))
+        return self.observer.report(JOB, LAUNCH, lambda _: ClusterEntry(seen, message="as its list says"))
 
     def pass_time(self, seconds: float, seen: Seen) -> ClusterReport:
         report = self.report(seen)

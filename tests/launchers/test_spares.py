@@ -17,8 +17,7 @@ import pytest
 
 from tenuto import experiment
 from tenuto.launchers.instructions import Limits
-from tenuto.launchers.warm.launcher import WarmLauncher
-from tenuto.launchers.warm.spares import Spare
+from tenuto.launchers.warm.launcher import Spare, WarmLauncher
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import finished, started, stopped
 from tenuto.testing.jobs import JobBench, ReadyJob

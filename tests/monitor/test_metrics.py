@@ -112,3 +112,25 @@ def test_the_stream_says_which_jobs_logged_more(
             break
     assert (event, data) == ("metrics", {"keys": [keys[0]]})
     stream.close()
+
+
+def test_results_are_read_once_for_a_picture(source: FakeSource, local: LocalProvider) -> None:
+    asked: list[str] = []
+    read = source.results
+
+    def results(group: str) -> object:
+        asked.append(group)
+        return read(group)
+
+    source.results = results  # type: ignore[method-assign,assignment]
+    local.results(GROUP)
+    while local.changes(f"{local.epoch}-0", 0.1).get("seq") != local.results(GROUP)["seq"]:
+        pass
+    before = len(asked)
+    assert local.results(GROUP)["rows"] == local.results(GROUP)["rows"]
+    assert len(asked) == before
+    source.put(fake_row(GROUP, "my.Train", "new", JobState.DONE, attempt=1))
+    while not local.jobs(GROUP, "id=new")["matched"]:
+        local.changes(f"{local.epoch}-{local.results(GROUP)['seq']}", 0.1)
+    local.results(GROUP)
+    assert len(asked) > before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from tenuto.jobs.row import Group, Row, plain_group
 from tenuto.lifecycle.owner_names import Door
@@ -67,3 +67,27 @@ def test_a_run_without_a_driver_asks_for_attention_if_jobs_are_left() -> None:
     plain = plain_group(group, {JobState.RUNNING: 1}, 1, None, is_loaded=True)
     assert (plain["live"], plain["take_up"]) == (False, "tenuto evolve")
     assert alarms == ["sweep/2: its driver is gone, and jobs are left: tenuto run sweep.py"]
+
+
+def test_what_stays_open_has_no_end_to_foretell() -> None:
+    sources, rows = [], []
+    for door, name in ((Door.EXPERIMENTS, "experiments:sweep/1"), (Door.SEARCH, "search:a")):
+        source = FakeSource(door)
+        source.put_group(Group(name, door, "a", "1", "running", live=True, started=NOW))
+        for number in ("1", "2"):
+            row = fake_row(name, "my.Train", number, JobState.RUNNING, attempt=1)._replace(started=NOW)
+            source.put(row)
+        sources.append(source)
+        rows.append(row)
+    provider = LocalProvider(sources)
+    try:
+        assert provider.wait_until_loaded(30)
+        for source, row in zip(sources, rows, strict=True):
+            source.put(row._replace(state=JobState.DONE, ended=NOW + timedelta(seconds=5)))
+        groups = provider.groups()["groups"]
+        while not all(group["counts"]["done"] for group in groups):
+            groups = provider.groups()["groups"]
+    finally:
+        provider.close()
+    foretold = {group["group"]: group["eta_s"] is not None for group in groups}
+    assert foretold == {"experiments:sweep/1": True, "search:a": False}

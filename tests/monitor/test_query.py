@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tenuto.errors import FilterError
 from tenuto.jobs.filters import parse_filter
-from tenuto.jobs.query import Answers, Question, find, order_key, read_question, row_fields
+from tenuto.jobs.query import Answers, Question, find, order_key, read_question, row_fields, unknown_names
 from tenuto.jobs.row import Row
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.fake_source import fake_row
@@ -78,6 +78,12 @@ def test_line_05_a_filter_points_at_the_character() -> None:
 def test_line_05_regular_expressions_are_refused() -> None:
     with pytest.raises(FilterError, match="regular expressions are not allowed"):
         read_question("task~/(a+)+b/")
+
+
+def test_a_word_of_any_text_is_no_unknown_field() -> None:
+    rows = [row(1, JobState.DONE, 0.1, 1)]
+    assert unknown_names(rows, Question(None, "*~train and colour=red", ""), parameters) == ["colour"]
+    assert [*find(rows, Question(None, f"*~{rows[0].task}", ""), NOW, parameters).rows] == rows
 
 
 def test_an_answer_is_kept_until_something_changes() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.instructions import Limits
-from tenuto.launchers.observation import Seen, Sighting
+from tenuto.launchers.observation import ClusterEntry, Seen
 from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import MAX_BLAMELESS, RetryLimits
@@ -94,13 +94,13 @@ def preempt(job: ClusterJob) -> None:
     """A more urgent job gets the node of a job, which is killed."""
     for runner in job.runners:
         runner.kill()
-    job.sighting = Sighting(Seen.ENDED, message="PREEMPTED", blameless=True)
+    job.sighting = ClusterEntry(Seen.ENDED, message="PREEMPTED", blameless=True)
 
 
 def _cancel(job: ClusterJob) -> None:
     """A person cancels a job with the cluster's own command, and it is killed."""
     preempt(job)
-    job.sighting = Sighting(Seen.ENDED, reason=JobFailureStatus.CANCELLED, message="CANCELLED")
+    job.sighting = ClusterEntry(Seen.ENDED, reason=JobFailureStatus.CANCELLED, message="CANCELLED")
 
 
 @pytest.fixture

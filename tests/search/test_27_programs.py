@@ -340,6 +340,32 @@ def test_27_two_searches_of_one_name_do_not_share_a_branch(tmp_path: Path) -> No
         programs(tmp_path, max_total_jobs=1).run(slots=1)
 
 
+def test_27_commits_of_another_search_stay_when_that_one_is_forgotten(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = repository(tmp_path)
+    first = programs(tmp_path, name="a", max_total_jobs=4).run(slots=1)
+    second = programs(tmp_path, name="b", max_total_jobs=4).run(slots=1)
+    assert (first.reused, second.reused) == (0, 4)
+    forget(path, "a")
+    for row in second.rows():
+        assert git(path, "cat-file", "-t", row["solution"]) == "commit"
+    assert programs(tmp_path, name="b", max_total_jobs=8).run(slots=1).failed == 0
+    forget(path, "b")
+    capfd.readouterr()
+    programs(tmp_path, name="c", max_total_jobs=4).run(slots=1)
+    assert "which another search made" in capfd.readouterr().err
+
+
+def forget(path: Path, name: str) -> None:
+    """Does what the documentation says, and has git drop what nothing refers to."""
+    for reference in git(path, "for-each-ref", "--format=%(refname)", f"refs/tenuto/{name}").splitlines():
+        git(path, "update-ref", "-d", reference)
+    git(path, "update-ref", "-d", f"refs/heads/tenuto/{name}/best")
+    git(path, "reflog", "expire", "--expire=now", "--all")
+    git(path, "gc", "-q", "--prune=now")
+
+
 def test_27_a_branch_of_the_users_is_not_moved(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = repository(tmp_path)
     git(path, "branch", "tenuto/mine/best")

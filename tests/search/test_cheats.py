@@ -24,6 +24,14 @@ found["artifacts"] = {"said": str(getattr(program, "SAID", ""))}
 print(json.dumps(found))
 """
 
+HELPED = """
+import json
+from helper import worth
+values = {}
+exec(open("program.py").read(), values)
+print(json.dumps({"objective": worth(values["A"]), "measures": {"a": 1, "b": 1}}))
+"""
+
 
 @pytest.fixture
 def confined(require: Callable[[str], None]) -> None:
@@ -75,6 +83,32 @@ Path({name!r}).write_text('print(1e9); import os; os._exit(0)')
     assert (row["status"], "would take the place of" in row["message"]) == ("FAILED", True), row
 
 
+@pytest.mark.parametrize("words", [["checks/evaluate.py"], ["-m", "checks.evaluate"]])
+def test_a_compiled_module_is_no_part_of_a_program(tmp_path: Path, words: list[str]) -> None:
+    path = repository(tmp_path)
+    (path / "checks").mkdir()
+    (path / "checks" / "evaluate.py").write_text("import os, sys\nsys.path.insert(0, 'checks')\n" + HELPED)
+    (path / "checks" / "helper.py").write_text("def worth(a):\n    return a\n")
+    git(path, "add", "checks")
+    git(path, "commit", "-q", "-m", "checks", "checks")
+    agent = """
+import py_compile
+from pathlib import Path
+Path("program.py").write_text("A = 2.0\\nB = 0.0\\n")
+Path("lie.py").write_text("def worth(a):\\n    return 1e9\\n")
+Path("other.py").write_text('print(\\'{\\"objective\\": 1e9, \\"measures\\": {\\"a\\": 1, \\"b\\": 1}}\\')')
+for source, name in (("lie", "helper"), ("other", "evaluate")):
+    target = f"checks/__pycache__/{name}.{__import__('sys').implementation.cache_tag}.pyc"
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(f"{source}.py", target, invalidation_mode=unchecked)
+    Path(f"{source}.py").unlink()
+"""
+    evaluate = [sys.executable, *words]
+    row = programs(tmp_path, agent, evaluate=evaluate, max_total_jobs=2).run(slots=1).rows()[1]
+    assert row["objective"] == 2.0, row
+    assert "pycache" not in git(path, "ls-tree", "-r", "--name-only", row["solution"])
+
+
 @pytest.mark.parametrize("name", ["re.py", "json.py", "json/__init__.py", "sitecustomize.py"])
 def test_a_module_that_takes_the_place_of_another_fails(tmp_path: Path, name: str) -> None:
     lie = 'print(\'{\\"objective\\": 1e9, \\"measures\\": [1, 1]}\'); import os; os._exit(0)'
@@ -103,6 +137,7 @@ def test_a_program_sees_no_variables_no_network_and_no_neighbours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_KEY", "stolen")
+    monkeypatch.syspath_prepend(tmp_path / "repository")  # as for a script that lies there
     monkeypatch.setenv("GIVEN", "given")
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "token").write_text("stolen")

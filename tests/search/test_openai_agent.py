@@ -84,6 +84,12 @@ def test_a_diff_is_applied_and_its_tokens_cost(agent: Callable[..., int], stub: 
     assert "A = 1.0" in asked["messages"][1]["content"]
 
 
+def test_a_file_keeps_its_line_ends(agent: Callable[..., int], tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_bytes(b"A = 1.0\r\nB = 0.0\r\n")
+    assert agent() == 0
+    assert (tmp_path / "program.py").read_bytes() == b"A = 4.0\r\nB = 0.0\r\n"
+
+
 def test_a_whole_file_is_written(agent: Callable[..., int], stub: Stub, tmp_path: Path) -> None:
     stub.answers = [WHOLE]
     assert agent("--form", "whole", "--temperature", "0.5") == 0

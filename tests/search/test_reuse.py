@@ -12,6 +12,7 @@ from tenuto.search import Evolution, GridSearch, Integer, MapElites, RandomSearc
 from tenuto.settings import Settings
 from tenuto.settings.search import DatabaseSettings
 from tenuto.settings.urls import Url
+from tests.experiments.scripts import python, run
 from tests.search.tasks_for_search import Judged
 
 
@@ -99,3 +100,48 @@ def test_a_failure_is_not_reused(tmp_path: Path, settings: Settings) -> None:
     rows = search("b", by("speed"), "failure", tmp_path, settings)
     assert {(row["status"], row["message"], row["reused"]) for row in rows} == {("FAILED", "no", False)}
     assert executions(tmp_path) == 8
+
+
+CONTINUED = """
+import sys
+from tenuto import Config, Param, Task
+from tenuto.search import Choice, Evolution, GridSearch
+class Part(Config):
+    k: Param[int] = 0
+class Ev(Task):
+    x: Param[int]
+    n: Param[int] = 1
+    part: Param[Part] = Part.C()
+    def execute(self):
+        return 10.0 * self.x * self.n + self.part.k
+if __name__ == "__main__":
+    task = Ev if sys.argv[2:] == [] else Ev.C(n=int(sys.argv[2]))
+    space = {"x": Choice([1, 2, 3])}
+    evolution = Evolution("s", task, space=space, sampler=GridSearch(), max_total_jobs=int(sys.argv[1]))
+    print([row["objective"] for row in evolution.run().rows()])
+"""
+
+
+def test_a_search_that_continues_with_other_values_is_refused(tmp_path: Path) -> None:
+    """Its first candidates were of the old default, the others of the new one."""
+    script = tmp_path / "script.py"
+    script.write_text(CONTINUED)
+    assert run([*python(script), "1"], tmp_path).stdout == "[10.0]\n"
+    for old, new, words in (
+        ("n: Param[int] = 1", "n: Param[int] = 2", "Ev.n was 1 and is 2 now"),
+        ("k: Param[int] = 0", "k: Param[int] = 5", "Part.k was 0 and is 5 now"),
+    ):
+        script.write_text(CONTINUED.replace(old, new))
+        refused = run([*python(script), "3"], tmp_path)
+        assert "SearchDiffers" in refused.stderr
+        assert words in refused.stderr
+    script.write_text(CONTINUED)
+    assert "Ev.n was 1 and is 4 now" in run([*python(script), "3", "4"], tmp_path).stderr
+    script.write_text(CONTINUED.replace("n: Param", "new: Param[int] = 7\n    n: Param"))
+    assert run([*python(script), "2", "1"], tmp_path).stdout == "[10.0, 20.0]\n", (
+        "a new parameter is no other value"
+    )
+    script.write_text(CONTINUED.replace("10.0 *", "20.0 *"))
+    mixed = run([*python(script), "3"], tmp_path)
+    assert mixed.stdout == "[10.0, 20.0, 60.0]\n"
+    assert "s: its first outcomes were made by other code" in mixed.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from sqlalchemy import func, inspect, select, text
@@ -196,6 +197,39 @@ def test_telling_is_compared_and_set(store: Store) -> None:
     assert store.to_tell("s", 9) == []
     told, new_rows, tells = store.read_log("s", 1, 1)
     assert (told, [row.number for row in new_rows], len(tells)) == (2, [2, 3], 1)
+
+
+def test_a_long_log_is_read_by_several_transactions_as_of_one_moment(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(store)
+    added(store, 7)
+    store.dispatch("s", 9)
+    rows = claimed(store, 7)
+    store.finish([succeeded(rows[number], float(number)) for number in (5, 0, 3)], 3)
+    tell_all(store)
+    whole = store.read_log("s", 0, 0)
+    read, reads = store.database.read, []
+
+    def counted(work: Any) -> Any:
+        answer = read(work)
+        if not reads:  # another process tells between two pages
+            store.finish([succeeded(rows[4])], 3)
+            monkeypatch.undo()
+            tell_all(store)
+            monkeypatch.setattr("tenuto.search.store.LOG_ROWS", 2)
+            monkeypatch.setattr(store.database, "read", counted)
+        reads.append(answer)
+        return answer
+
+    monkeypatch.setattr("tenuto.search.store.LOG_ROWS", 2)
+    monkeypatch.setattr(store.database, "read", counted)
+    told, log, tells = store.read_log("s", 0, 0)
+    assert len(reads) > 3
+    assert (told, [row.number for row in log], tells) == (3, list(range(1, 8)), whole[2])
+    assert [row.told for row in log] == [row.told for row in whole[1]]
+    monkeypatch.undo()
+    assert [row.number for row in store.read_log("s", 7, 3)[2]] == [5]
 
 
 def test_26_a_row_that_cannot_be_told_is_failed_with_the_error(store: Store) -> None:

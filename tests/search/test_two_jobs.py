@@ -63,6 +63,20 @@ def test_9_a_tree_is_evaluated_once(tmp_path: Path) -> None:
     assert [row["objective"] for row in paid] == [reused["objective"]]
 
 
+def test_what_the_evaluation_of_a_program_logs_is_news(tmp_path: Path) -> None:
+    repository(tmp_path, EVALUATOR)
+    evolution = programs(tmp_path, CANNED, max_total_jobs=2, confine="none")
+    result = evolution.run(slots=2)
+    number = next(row["number"] for row in result.rows() if row["status"] == "SUCCEEDED")
+    opened = evolution.open()
+    source = SearchSource(opened.store.database, str(opened.workspace))
+    key = f"search:{evolution.name}/{number}"
+    directory = Path(source.detail(key).fields["directory"])
+    (directory / "metrics.jsonl").write_text('{"name": "seen", "value": 1.0}\n')
+    assert [*source.metrics(key)] == ["seen"]
+    assert source.metrics_stamp(key) is not None
+
+
 def test_a_tree_is_evaluated_once_by_workers_of_two_workspaces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgresql_url: str
 ) -> None:
@@ -144,6 +158,13 @@ def test_logs_and_files_are_the_evaluations_and_with_agent_the_agents(tmp_path: 
     directories = [source.detail(one).fields["directory"] for one in (key, agent)]
     database.close()
     assert [(Path(one) / "prompt.md").is_file() for one in directories] == [False, True]
+    shown = [tenuto(tmp_path, "logs", name, "-w", "w").stdout for name in ("stir#2", "stir#2/agent")]
+    assert ["looked at" in shown[0], "canned" in shown[1]] == [True, True]
+    for command in ("files", "why"):
+        answers = [
+            tenuto(tmp_path, command, name, "-w", "w", "--json") for name in ("stir#2", "stir#2/agent")
+        ]
+        assert [json.loads(answer.stdout)["directory"] for answer in answers] == directories
 
 
 def test_several_agents_are_drawn_by_their_weights() -> None:

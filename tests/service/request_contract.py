@@ -61,6 +61,13 @@ class RequestsContract:
         assert requests.count_on(7) is True
         assert add(requests).id == 8
 
+    def test_places_that_come_one_by_one_go_to_users_in_the_told_order(self, requests: Requests) -> None:
+        """Users who were never served: the oldest job first, however the users are called."""
+        jobs = [add(requests, user) for user in ("9", "5", "1", "2", "9")]
+        assert [requests.line(job).position for job in jobs] == [1, 2, 3, 4, 5]
+        claimed = [requests.claim("s", Quota(5, 10), ["n"])[0].id for _ in jobs]
+        assert claimed == [job.id for job in jobs]
+
     def test_a_repeated_insert_is_one_job(self, requests: Requests) -> None:
         """F52: the answer of the commit was lost."""
         new = NewJob("1", "s", "directory")

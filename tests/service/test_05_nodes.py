@@ -53,7 +53,7 @@ from tests.service.multipart import CONTENT_TYPE, body, file
 from tests.service.node_contract import NodeContract, Opened, asked, final, outgoing, ref
 
 P = PayloadState
-LIMITS = UploadLimits(1 << 30, 100, 0, 10.0)
+LIMITS = UploadLimits(1 << 30, 100, 0)
 
 
 def plan(directory: Path) -> NodePlan:

@@ -65,9 +65,7 @@ def test_a_server_that_is_asked_to_stop_leaves_its_payloads_running(start: Start
 
 @pytest.mark.slow
 def test_old_results_are_cleaned(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "tenuto.toml").write_text(
-        "[service]\nmax_age_s = 1\nclean_every_s = 0.2\n[node]\nmax_age_s = 1\n"
-    )
+    (tmp_path / "tenuto.toml").write_text("[service]\nmax_age_s = 1\n[node]\nmax_age_s = 1\n")
     server = start("serve", *EMBEDDED)
     id = server.run("true\n")["id"]
     eventually(lambda: server.job(id)["status"] == "Cleaned")

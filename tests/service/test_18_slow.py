@@ -20,14 +20,26 @@ import pytest
 from tests.service.multipart import CONTENT_TYPE, good
 from tests.service.servers import Process, eventually
 
+IMPATIENT = """
+import sys
+from tenuto.cli.main import main
+from tenuto.service import http_server, uploads
+http_server.HEADER_S = http_server.WRITE_S = uploads.IDLE_S = 3.0
+del sys.argv[1:3]  # -m tenuto
+sys.exit(main())
+"""
+"""A server that waits for its clients for three seconds."""
+
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Process:  # type: ignore[misc]
     directory = tmp_path_factory.mktemp("impatient")
-    (directory / "tenuto.toml").write_text(
-        "[service]\nheader_s = 3\nbody_idle_s = 3\nwrite_s = 3\nmax_upload_bytes = 100000\n"
-    )
-    process = Process("serve", "--with-node", "--sandbox", "none", "--port", "0", cwd=directory)
+    (directory / "tenuto.toml").write_text("[service]\nmax_upload_bytes = 100000\n")
+    python = directory / "python"
+    python.write_text(f"#!{sys.executable}\n{IMPATIENT}")
+    python.chmod(0o700)
+    arguments = ("serve", "--with-node", "--sandbox", "none", "--port", "0")
+    process = Process(*arguments, cwd=directory, python=str(python))
     yield process
     process.close()
 

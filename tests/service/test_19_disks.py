@@ -197,14 +197,14 @@ def test_a_result_that_the_server_has_no_room_for_is_fetched_later_or_given_up(
 
 
 async def _job(server: Server, number: int) -> dict[str, Any]:
-    told: dict[str, Any] = (await ask(server.app(), "GET", f"/jobs/{number}")).json
+    told: dict[str, Any] = (await ask(server.app(), "GET", f"/jobs/{number}?wait=0.05")).json
     return told
 
 
 async def _until(server: Server, number: int, status: str) -> None:
     async with asyncio.timeout(60):
-        while (await _job(server, number))["status"] != status:  # noqa: ASYNC110  a person asks over HTTP
-            await asyncio.sleep(0.02)
+        while (await _job(server, number))["status"] != status:
+            pass
 
 
 def _has(embedded: EmbeddedNode, size: int) -> bool:

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,18 @@ from tests.service.asgi import ask, make_server, run
 from tests.service.conftest import Tenuto
 from tests.service.multipart import CONTENT_TYPE, good
 from tests.service.servers import Process, eventually
+from tests.service.test_35_callbacks import Receiver
 
 Start = Callable[..., Process]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    found = Receiver(302)
+    yield found
+    found.close()
+
+
 HEADERS = {"content-type": CONTENT_TYPE}
 
 
@@ -150,6 +160,28 @@ def test_a_node_is_drained_emptied_and_resumed(tmp_path: Path, start: Start) -> 
     assert "does not answer" in silent.stderr
     again = start("node", "--sandbox", "none", cwd=tmp_path / "b")
     assert again.get("/health").json["status"] == "draining", "also after a restart"
+
+
+@pytest.mark.parametrize("variable", ["", "http_proxy"])
+def test_the_secret_of_a_node_goes_to_that_node_alone(
+    tenuto: Tenuto, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """Where an answer leads elsewhere it is refused, and a proxy of the environment is not asked."""
+    (tmp_path / "secret").write_text("tnn_0\n")
+    asked = receiver.url()
+    if variable:
+        monkeypatch.setenv(variable, asked)
+        asked = "http://127.0.0.1:1"
+    ended = tenuto("node", "drain", "--url", asked, "--token-file", "secret")
+    assert ended.returncode == 2
+    assert ("does not answer" if variable else "HTTP 302") in ended.stderr
+    assert [call.path for call in receiver.calls] == ([] if variable else ["/told?job=1/drain"])
+
+
+@pytest.mark.parametrize("url", ["http://[bad", "far:9000", "http://far:99999", "file:///etc/passwd"])
+def test_a_url_that_leads_to_no_node_is_said(tenuto: Tenuto, url: str) -> None:
+    ended = tenuto("node", "drain", "--url", url)
+    assert (ended.returncode, "no URL of a server" in ended.stderr) == (2, True), ended.stderr
 
 
 @pytest.mark.parametrize("arguments", [("list",), ("revoke", "1")])

@@ -24,7 +24,7 @@ from tests.service.conftest import Tenuto
 from tests.service.multipart import BOUNDARY, CONTENT_TYPE, body, field, file
 from tests.service.servers import Process, eventually
 
-LIMITS = UploadLimits(1 << 20, 50, 0, 10.0)
+LIMITS = UploadLimits(1 << 20, 50, 0)
 SETTINGS = """
 [service]
 terminate_wait_s = 60

@@ -145,6 +145,32 @@ def test_a_server_that_is_not_there_is_given_up() -> None:
         assert time.monotonic() - began < 10
 
 
+@pytest.mark.parametrize("said", ["<html>", "[]", "{}", '{"id": null, "status": 1}', "[" * 10**5], ids=len)
+def test_an_answer_of_another_server_is_told_as_an_error_of_the_client(said: str) -> None:
+    """At the URL may be any server: what it says is no `KeyError`."""
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers["content-length"] or 0))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(said.encode())
+
+        do_POST = do_GET
+
+        def log_message(self, *words: Any) -> None:
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        client = Client(f"http://127.0.0.1:{server.server_port}", timeout_s=0.1)
+        job = client.job(1)
+        for call in (lambda: client.submit({"a": b""}, "x"), client.services, job.wait, job.cancel):
+            with pytest.raises(ServerUnreachable, match=r"not JSON|something else"):
+                call()
+        server.shutdown()
+
+
 def test_the_whole_of_a_folder_goes_out_or_nothing(client: Client, tmp_path: Path) -> None:
     """A link to a folder was left out, and the job ran without its files."""
     (tmp_path / "data").mkdir()

@@ -192,6 +192,14 @@ def test_a_job_of_a_command_is_uploaded_again_by_its_inputs(
     assert "-F service=dock -F file=@a.pdb $SERVER" in offering.detail(key).fields["commands"][0]
 
 
+def test_a_service_without_a_job_is_shown_as_offered(source: ServiceSource, database: Database) -> None:
+    offering = ServiceSource(database, "data", {"fold": OfferedSettings(), "dock": OfferedSettings()})
+    shown = [(one.name, one.state, one.total) for one in offering.groups()]
+    assert shown == [("dock", "offered", 4), ("fold", "offered", 0)]
+    assert list(offering.rows("service:fold")) == []
+    assert sum(offering.counts("service:fold").values()) == 0
+
+
 def test_a_feed_tells_of_jobs_that_moved(source: ServiceSource, group: str, database: Database) -> None:
     feed = source.feed()
     assert feed.read((group,), 100).rows == []

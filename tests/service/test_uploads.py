@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tenuto.clock import SystemClock
 from tenuto.errors import RequestRefused
+from tenuto.service import uploads
 from tenuto.service.uploads import (
     ReceivedUpload,
     Receiver,
@@ -26,7 +27,7 @@ from tenuto.service.uploads import (
 )
 from tests.service.multipart import BOUNDARY, body, field, file, good
 
-LIMITS = UploadLimits(max_bytes=1 << 20, max_parts=50, min_free_bytes=0, idle_s=10.0)
+LIMITS = UploadLimits(max_bytes=1 << 20, max_parts=50, min_free_bytes=0)
 
 
 def take(directory: Path, content: bytes, limits: UploadLimits = LIMITS, step: int = 0) -> ReceivedUpload:
@@ -224,15 +225,16 @@ def test_a_disk_that_is_nearly_full_is_said(tmp_path: Path) -> None:
     check_room(str(tmp_path), LIMITS, 0)
 
 
-def test_a_client_that_sends_nothing_is_too_slow(tmp_path: Path) -> None:
+def test_a_client_that_sends_nothing_is_too_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "IDLE_S", 0.1)
+
     async def stream() -> AsyncIterator[bytes]:
         yield good()[:30]
         await asyncio.Event().wait()
 
     async def main() -> None:
-        limits = LIMITS._replace(idle_s=0.1)
         with pytest.raises(RequestRefused, match="too slow"):
-            await receive(stream(), Receiver(BOUNDARY, str(tmp_path), limits), limits, SystemClock())
+            await receive(stream(), Receiver(BOUNDARY, str(tmp_path), LIMITS), LIMITS, SystemClock())
 
     asyncio.run(main())
 

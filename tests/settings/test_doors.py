@@ -32,9 +32,9 @@ DEFAULTS = {
         hosts=() prefix=None trusted_proxies=() queued_per_user=1000
         stored_bytes_per_user=None connections_per_user=100 callback_hosts=() callback_secret_file=None
         rate_per_s=50.0 burst=200
-        connections=4000 header_s=10.0 body_idle_s=10.0 write_s=60.0 send_for_s=60.0 retrieve_for_s=3600.0
+        connections=4000 send_for_s=60.0 retrieve_for_s=3600.0
         terminate_wait_s=5.0
-        poll_s=0.5 clean_every_s=60.0""",
+        poll_s=0.5""",
     "search": """max_unfinished_jobs=None max_total_jobs=None schedule_batch_size=None dispatch_batch_size=64
         poll_interval_s=1.0 worker_poll_s=2.0 lease_s=45.0
         max_attempts=3 walltime_s=None default_priority=0 seed_population=16 inspirations=3

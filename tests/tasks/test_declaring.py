@@ -1,6 +1,7 @@
 """How classes are declared: what is understood, and what is refused with a sentence."""
 
 import collections
+import dataclasses
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -263,6 +264,14 @@ def test_an_init_with_arguments_is_refused() -> None:
 
         class WithInit(Config):
             def __init__(self, size: int) -> None: ...
+
+    with pytest.raises(DeclarationError, match="Config is built from its parameters, which are set when the"):
+
+        class SetsItsParameter(Config):
+            size: Param[int] = 1
+
+            def __init__(self, size: int = 1) -> None:
+                self.size = size  # whatever the config says
 
 
 @pytest.mark.parametrize("name", ["seal", "copy", "tags", "instance", "submit", "execute", "job", "_state"])
@@ -762,3 +771,13 @@ def test_an_impossible_value_is_a_value_error_too() -> None:
         Defaults.C(size="3")
     for kind in (ParameterError, GraphError):
         assert issubclass(kind, ValueError)
+
+
+@pytest.mark.parametrize("options", [{}, {"slots": True}, {"frozen": True}, {"init": False}])
+def test_a_config_that_is_made_a_dataclass_is_refused(options: dict[str, Any]) -> None:
+    """The `__init__` of the dataclass gave the live object its defaults, whatever the config said."""
+    with pytest.raises(DeclarationError, match=r"Fit is a Config, .*@dataclass"):
+
+        @dataclasses.dataclass(**options)
+        class Fit(Config):
+            x: Param[int] = 3

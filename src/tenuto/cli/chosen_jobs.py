@@ -14,7 +14,7 @@ from tenuto.catalogue import Catalogue
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import is_terminal, note
 from tenuto.errors import Ambiguous, FilterError, NotFound
-from tenuto.jobs.query import Question, group_names, read_question
+from tenuto.jobs.query import KINDS, Question, group_names, read_question
 from tenuto.jobs.row import Group, Row
 from tenuto.lifecycle.owner_names import Door
 
@@ -26,6 +26,8 @@ MOST_NAMED = 8
 _SIGNS = frozenset("=<>~!")
 """A word with one of these is a filter, or part of one."""
 
+_JOINING = frozenset({"and", "or", "not", "(", ")"})
+"""Words of a filter that a shell divided."""
 _HEX = frozenset("0123456789abcdef")
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,7 +53,7 @@ def limit_option(command: F) -> F:
 
 def kind_option(command: F) -> F:
     """`--kind`."""
-    text = "Of which kind JOB is, where a search and a service have one name."
+    text = "Only jobs and groups of this kind; where a search and a service have one name, which is meant."
     return click.option("--kind", type=click.Choice([door.kind for door in Door]), help=text)(command)
 
 
@@ -79,14 +81,26 @@ def chosen(catalogue: Catalogue, question: Question, jobs: Sequence[Row]) -> lis
     return list(catalogue.search(question, jobs))
 
 
-def jobs_of(catalogue: Catalogue, run: str | None, *, every: bool = False) -> list[Row]:
+def jobs_of(
+    catalogue: Catalogue, run: str | None, *, every: bool = False, kind: str | None = None
+) -> list[Row]:
     """The jobs of a group, or the jobs that a person means without naming one; the newest first."""
-    return catalogue.jobs(every=every) if run is None else catalogue.jobs_of(catalogue.group(run))
+    if run is not None:
+        return catalogue.jobs_of(catalogue.group(run, kind=kind))
+    return [row for row in catalogue.jobs(every=every) if kind in (None, row.door.kind)]
 
 
 def is_filter(word: str) -> bool:
     """True if a word compares something; names of jobs and groups do not."""
     return bool(_SIGNS & {*word})
+
+
+def kind_beside(words: Sequence[str], kind: str | None) -> tuple[Sequence[str], str | None]:
+    """Words without `kind=KIND`, and that kind, where it stands beside names: they are of this kind."""
+    names = [word for word in words if not (word.startswith("kind=") and word[5:] in KINDS)]
+    kinds = {word[5:] for word in words if word not in names}
+    is_beside = names and len(kinds) == 1 and not any(is_filter(one) or one in _JOINING for one in names)
+    return (names, kinds.pop()) if is_beside and kind is None else (words, kind)
 
 
 class Meant(NamedTuple):
@@ -111,13 +125,14 @@ def meant(
     """What words stand for: jobs and groups by their names, or a filter; no words: what `tenuto jobs` lists.
 
     Beside names, or each other, several filters are one: a job matches all of them.
-    `run` and `every`: the jobs that a filter chooses from. `kind`: of which kind a name is.
+    `run` and `every`: the jobs that a filter chooses from. `kind`: of which kind they are.
     """
+    words, kind = kind_beside(words, kind)
     if words and run is not None and not any(map(is_filter, words)):
         raise click.UsageError("--run goes with a filter: a name says by itself which jobs are meant")
     try:
         question = question_of(words if any(map(is_filter, words)) else (), sort)
-        jobs = [] if words and not question.filter else jobs_of(catalogue, run, every=every)
+        jobs = [] if words and not question.filter else jobs_of(catalogue, run, every=every, kind=kind)
     except FilterError:
         if len(words) > 1:
             names, filters = _divided(catalogue, words)
@@ -191,6 +206,8 @@ def _each_once(rows: Iterable[Row]) -> list[Row]:
 
 def one_job(catalogue: Catalogue, word: str, kind: str | None = None) -> str:
     """The key of the one job that a word stands for: its name, or a group or filter with one job."""
+    if "#" in word and not is_filter(word):
+        return catalogue.key(word, kind=kind)  # the agent of a candidate has the row of the candidate
     rows = meant(catalogue, [word], kind=kind).rows
     if len(rows) == 1:
         return rows[0].key

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,8 +63,12 @@ def start_detached(command: str, arguments: Sequence[str], as_json: bool) -> int
             start_new_session=True,
         )
         os.close(writing)
-        with open(reading, encoding="utf-8") as told:
-            line = told.readline()
+        try:
+            with open(reading, encoding="utf-8") as told:
+                line = told.readline()
+        except KeyboardInterrupt:  # its session does not hear of it
+            driver.send_signal(signal.SIGINT)
+            raise
         if line:
             _show({**json.loads(line), "pid": driver.pid}, as_json)
             return exit_codes.OK
@@ -103,7 +108,8 @@ class Handshake:
         log = os.path.join(directory, LOG)
         _move_output(log)
         words = {"group": group, "name": name, "workspace": workspace, "log": log}
-        os.write(descriptor, json.dumps(words).encode() + b"\n")
+        with suppress(BrokenPipeError):  # the command that started it was killed
+            os.write(descriptor, json.dumps(words).encode() + b"\n")
         os.close(descriptor)
 
     def run_begun(self, xp: experiment) -> None:

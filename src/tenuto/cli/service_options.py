@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from tenuto.settings.declaration import NODE_URL, Unfit
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -50,9 +52,18 @@ def remote_options(whose: str, default: str) -> Callable[[F], F]:
 
     def add(command: F) -> F:
         command = click.option("--token-file", type=file, help=f"The file that holds {whose}.")(command)
-        return click.option("--url", metavar="URL", help=default)(command)
+        return click.option("--url", metavar="URL", callback=_server_url, help=default)(command)
 
     return add
+
+
+def _server_url(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    try:
+        return None if text is None else NODE_URL.take(text).reveal()
+    except Unfit:
+        raise click.BadParameter(
+            f"{text!r} is no URL of a server: give http://HOST:PORT or https://..."
+        ) from None
 
 
 def arguments_of(section: str, given: Mapping[str, Any]) -> dict[str, Any]:

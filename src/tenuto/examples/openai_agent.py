@@ -212,7 +212,8 @@ def work(given: argparse.Namespace, spending: Spending) -> str:
             continue
         for name, text in result.items():
             if text != files[name]:
-                Path(name).write_text(text, "utf-8")
+                is_windows = b"\r\n" in Path(name).read_bytes()
+                Path(name).write_text(text, "utf-8", newline="\r\n" if is_windows else "\n")
         return next((line.strip() for line in answer.splitlines() if line.strip()), given.model)[:200]
     raise AgentTrouble(f"{given.model}: no answer of {given.tries} could be used: {trouble}")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tenuto.errors import NoExperiment, TokenError
 from tenuto.experiments.checked_arguments import (
@@ -57,10 +57,11 @@ from tenuto.tasks.base import caller
 from tenuto.tasks.ports import SubmitOptions, open_submitters
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.stored_configs import save
-from tenuto.tasks.task import TaskClass
+from tenuto.tasks.task import Task
 
 if TYPE_CHECKING:
     from tenuto.experiments import run_info
+    from tenuto.tasks.functions import TaskFunction
 else:
     run_info = late("tenuto.experiments.run_info")
 
@@ -257,7 +258,13 @@ class experiment:
             place = run_info.newest_saved(self._scheduler.machine, layout, experiment, name)
         return run_info.load_submitted(place)
 
-    def results(self, task: TaskClass | None = None, *, provenance: bool = False) -> list[Cells]:
+    @overload
+    def results(self, task: type[Task[Any]] | None = None, *, provenance: bool = ...) -> list[Cells]: ...
+    @overload
+    def results(self, task: TaskFunction[..., Any], *, provenance: bool = ...) -> list[Cells]: ...
+    def results(  # type: ignore[misc]
+        self, task: type[Task[Any]] | None = None, *, provenance: bool = False
+    ) -> list[Cells]:
         """One row for each finished job (of one class of tasks, if given): task, state, tags and result.
 
         `provenance`: also what each was made of, as in ``provenance.commit``; see docs/valid.md.

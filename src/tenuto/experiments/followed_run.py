@@ -15,7 +15,7 @@ from tenuto.experiments.workspace_view import WorkspaceView, standing_of, tokens
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.row import Row, row_key
 from tenuto.jobs.source import CHUNK_ROWS
-from tenuto.jobs.view import Sight
+from tenuto.jobs.view import JobReading
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import TransientMode
 from tenuto.workspace.carbon import job_total
@@ -38,8 +38,8 @@ class FollowedRun:
         """The place of each job in the order of submission."""
         self._tasks: dict[str, str] = {}
         self._dependents: dict[str, list[str]] = {}
-        self._sights: dict[str, Sight] = {}
-        self._standing: dict[str, Sight] = {}
+        self._readings: dict[str, JobReading] = {}
+        self._standing: dict[str, JobReading] = {}
         self._offset = view.start_of_last(run, MOST_FOLLOWED)
         self.bad_lines = 0
         """Lines of the list that could not be read."""
@@ -79,7 +79,7 @@ class FollowedRun:
             yield [self._row(job_id) for job_id in touched]
         if self._has_transient:
             self._read_list()
-            for job_id in self._lines.keys() - self._sights.keys():
+            for job_id in self._lines.keys() - self._readings.keys():
                 self._look(job_id)
             changed = iter(self._stand_all())
             while chunk := list(islice(changed, CHUNK_ROWS)):
@@ -153,9 +153,9 @@ class FollowedRun:
     def alarms(self) -> list[tuple[str, str]]:
         """key and text of what a person should look at."""
         return [
-            (row_key(Door.EXPERIMENTS, self._tasks[job_id], job_id), sight.alarm)
-            for job_id, sight in self._standing.items()
-            if sight.alarm
+            (row_key(Door.EXPERIMENTS, self._tasks[job_id], job_id), reading.alarm)
+            for job_id, reading in self._standing.items()
+            if reading.alarm
         ]
 
     def _read_list(self, most: int | None = None) -> list[str]:
@@ -176,8 +176,8 @@ class FollowedRun:
     def _look(self, job_id: str) -> None:
         line = self._lines[job_id]
         self._launches[job_id] = self._launch(job_id)
-        sight = self._view.look(JobKey(line.task_id, job_id))
-        self._sights[job_id] = sight._replace(marker=None)
+        reading = self._view.look(JobKey(line.task_id, job_id))
+        self._readings[job_id] = reading._replace(marker=None)
 
     def _launch(self, job_id: str) -> int | None:
         files = self._view.machine.files
@@ -191,14 +191,14 @@ class FollowedRun:
     def _stand(self, job_id: str) -> None:
         line = self._lines[job_id]
         self._standing[job_id] = standing_of(
-            line, self._sights[job_id], self._standing, self._tasks, live=self.run.live, needed=True
+            line, self._readings[job_id], self._standing, self._tasks, live=self.run.live, needed=True
         )
 
     def _stand_all(self) -> list[str]:
         """Looks where all jobs stand now; returns the jobs that moved since the last look."""
         lines = list(self._lines.values())
         before = self._standing
-        self._standing = self._view.standings(lines, self._sights, self.run)
+        self._standing = self._view.standings(lines, self._readings, self.run)
         return [one for one in self._lines if before.get(one) != self._standing[one]]
 
     def _stand_from(self, wanted: Collection[str]) -> list[str]:
@@ -216,7 +216,7 @@ class FollowedRun:
             after = self._standing[job_id]
             if before is None or before[:3] != after[:3]:
                 for other in self._dependents.get(job_id, ()):
-                    if other in self._sights:
+                    if other in self._readings:
                         heapq.heappush(pending, (self._place[other], other))
         return list(touched)
 
@@ -228,14 +228,14 @@ class FollowedRun:
                 self._standing.update(with_tokens(self._view.machine, lines, standing))
 
     def _row(self, job_id: str) -> Row:
-        sight = self._standing[job_id]
-        row = self._view.listed_row(self._lines[job_id], sight, self.run)
+        reading = self._standing[job_id]
+        row = self._view.listed_row(self._lines[job_id], reading, self.run)
         is_open = not row.state.finished() if self.run.live else row.state.running()
         if is_open:
             self.open[job_id] = None
         else:
             self.open.pop(job_id, None)
-        if sight.attempt and (self.run.live or self.run.carbon is not None):
+        if reading.attempt and (self.run.live or self.run.carbon is not None):
             used = job_total(self._view.machine.files, self._view.layout.job(*row.job_key))
             row = row._replace(energy_kwh=used.energy_kwh if used is not None else None)
         return row

@@ -304,6 +304,6 @@ def _runs(view: views.WorkspaceView, key: JobKey, held: removal.Held) -> bool:
     """True if a job runs; a job that the remover has locked itself looks so, and is asked for by its lock."""
     lock = held.get(key)
     if lock is None:
-        return view.look(key, jobs_view.Depth.STATE).state.running()
+        return view.look(key, jobs_view.ReadDepth.STATE).state.running()
     evidence = job_directory.read_evidence(view.machine, view.layout.job(*key), lock=lock, ask=view.inquiry)
     return derive_state(evidence).state.running()

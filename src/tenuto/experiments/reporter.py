@@ -146,7 +146,7 @@ def notes_of(run: Run, validity: Validity, former: FormerJobs) -> list[str]:
     """Sentences on code that changed, on results that could not be kept, and on tasks that were renamed."""
     jobs = list(run.jobs.values())
     notes = [str(changed) for changed in validity.changed_code(jobs, run.reused)]
-    notes += validity.older_partials(job for job in jobs if job.key not in run.reused)
+    notes += validity.older_shared(jobs, run.reused)
     lost = [job for job in jobs if job.marker is not None and RESULT_NOT_KEPT in job.marker.flags]
     if lost:
         returned = "1 job returned" if len(lost) == 1 else f"{len(lost)} jobs returned"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from tenuto.errors import JournalError, NotFound, ParameterError
 from tenuto.experiments.run_record import RunState, run_of
@@ -22,7 +22,7 @@ from tenuto.tasks.arguments import guarded, text
 from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.stored_configs import load
-from tenuto.tasks.task import Task, TaskClass
+from tenuto.tasks.task import Task
 from tenuto.workspace.journal import Cursor, EventReader, JournalEntry, Position
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tenuto.experiments import workspace_view as views
     from tenuto.experiments.runs import RunView
     from tenuto.jobs.row import Row
+    from tenuto.tasks.functions import TaskFunction
 else:
     views = late("tenuto.experiments.workspace_view")
 
@@ -71,8 +72,12 @@ class ExperimentInfo(NamedTuple):
         """The directory of a job."""
         return Path(self.view.layout.job(*job.job_key).directory)
 
-    @guarded
-    def results(self, task: TaskClass | None = None, *, provenance: bool = False) -> list[Cells]:
+    @overload
+    def results(self, task: type[Task[Any]] | None = None, *, provenance: bool = ...) -> list[Cells]: ...
+    @overload
+    def results(self, task: TaskFunction[..., Any], *, provenance: bool = ...) -> list[Cells]: ...
+    @guarded  # type: ignore[misc]
+    def results(self, task: type[Task[Any]] | None = None, *, provenance: bool = False) -> list[Cells]:
         """The rows that `xp.results()` gives: of one class of tasks, if given.
 
         `provenance`: also what each was made of.

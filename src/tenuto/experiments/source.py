@@ -270,14 +270,16 @@ class ExperimentSource(Source):
         job_key = self._key(key)
         paths = self.view.layout.job(*job_key)
         path = paths.err if stream == "err" else paths.out
-        sight = self.view.look(job_key)
+        reading = self.view.look(job_key)
         if not earlier:
-            return JobLog(self.view.machine.files, path, sight.attempt, has_ended=not sight.state.running())
+            return JobLog(
+                self.view.machine.files, path, reading.attempt, has_ended=not reading.state.running()
+            )
         count = self.view.earlier_logs(paths)
         if earlier > count:
             raise NotFound(f"{job_key} has {count} earlier logs, not {earlier}")
         rotated = paths.rotated(path, count - earlier + 1)
-        attempt = max(sight.attempt - earlier, 0)
+        attempt = max(reading.attempt - earlier, 0)
         return JobLog(self.view.machine.files, rotated, attempt, has_ended=True)
 
     def metrics(self, key: str) -> Points:

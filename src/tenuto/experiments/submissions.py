@@ -39,6 +39,7 @@ from tenuto.jobs.validity import (
     check_classes,
     is_shared,
     remove_path,
+    shared_record,
 )
 from tenuto.jobs.view import Inquiry
 from tenuto.launchers.carbon.carbon_plan import carbon_plan
@@ -236,7 +237,10 @@ class Submissions:
                 self.plan[:] = [again if one.job is needed else one for one in self.plan]
         if planned.intent is Intent.REUSE:
             job.scheduler, job.is_planned = self._scheduler, True  # its result can be read
-        self.plan.append(planned._replace(then=_followed(job)) if planned.intent.runs else planned)
+        then = [_followed(job) if planned.intent.runs else ""]
+        if "changed since" not in planned.why:
+            then += [f"; {why}" for why in self.validity.older_of(job)]
+        self.plan.append(planned._replace(then="".join(then)))
         return job
 
     def _generate(self, job: Job) -> None:
@@ -332,7 +336,7 @@ class PlannedJob(NamedTuple):
     intent: Intent
     why: str
     then: str = ""
-    """The tasks that are submitted for each output of the job."""
+    """The tasks that are submitted for each output of the job, and doubts about shared files."""
 
     def __str__(self) -> str:
         tags = tag_words(self.job.tags)
@@ -447,7 +451,7 @@ class Preparations:
                 record = self._record(config, paths, made, record)
                 self.done_here.append(name)
             if record is not None:
-                self._shared.remembered(config, PREPARED, record.life)
+                self._use(config, record)
         self._done.add(paths.directory)
 
     def _look(self, config: Any, layout: Layout) -> None:
@@ -455,9 +459,19 @@ class Preparations:
         paths = layout.prepared(schema_of(type(config)).id, identity(config))
         record = SharedRecord.read(self._machine.files, self._done_file(paths))
         if record is not None:
-            self._why_again(config, layout, paths, record)
-            is_same = record.fields.get("code") == self._shared.record(config, "")["code"]
-            self._shared.remembered(config, PREPARED, record.life if is_same or not self._remakes else "new")
+            record = (
+                SharedRecord("new", shared_record(config, "new")) if self._is_old(config, record) else record
+            )
+            self._use(config, record)
+
+    def _use(self, config: Any, record: SharedRecord) -> None:
+        self._shared.use(
+            config, self._shared.key(config, PREPARED), record, self._shared.judged(config, record)
+        )
+
+    def _is_old(self, config: Any, record: SharedRecord) -> bool:
+        """True for what other code prepared, if that is prepared again."""
+        return self._remakes and self._shared.judged(config, record).finding is not Validness.VALID
 
     def _why_again(
         self, config: Any, layout: Layout, paths: PreparedPaths, record: SharedRecord | None
@@ -465,9 +479,8 @@ class Preparations:
         """Why a config is to be prepared, in words; None if it is not."""
         if record is None:
             return None if self._is_done(paths) else ""
-        found = self._shared.judged(config, record)
-        if found.finding is not Validness.VALID and self._remakes:
-            return f" again: {found}"
+        if self._is_old(config, record):
+            return f" again: {self._shared.judged(config, record)}"
         gone = [name for name in record.fields.get("outputs") or () if not self._is_there(layout, name)]
         return f" again: {gone[0]} is gone" if gone else None
 
@@ -514,7 +527,7 @@ class Preparations:
         self, config: Any, paths: PreparedPaths, made: list[str], before: SharedRecord | None
     ) -> SharedRecord:
         """Record that a config is prepared; made again by the same code, it counts as the same."""
-        record = self._shared.record(config, self._machine.randomness.nonce())
+        record = shared_record(config, self._machine.randomness.nonce())
         if before is not None and before.fields.get("code") == record["code"]:
             record["life"] = before.life
         host = self._machine.processes.own().host

@@ -13,7 +13,7 @@ from tenuto.experiments.runs import RunsView, RunView, by_age, run_group
 from tenuto.jobs.directories import entries, job_keys
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.row import Row
-from tenuto.jobs.view import REMOVED, Depth, JobsView, Sight, StoredDetail
+from tenuto.jobs.view import REMOVED, JobReading, JobsView, ReadDepth, StoredDetail
 from tenuto.lifecycle.owner_names import Door, OwnerName, run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.workspace.attempt_files import read_launch
@@ -32,13 +32,13 @@ from tenuto.workspace.run_paths import RunPaths
 from tenuto.workspace.token_files import TokenFiles, TokenPlace, TokenState, waiting_text
 
 
-def is_settled(line: JobLine, sight: Sight, *, live: bool) -> bool:
+def is_settled(line: JobLine, reading: JobReading, *, live: bool) -> bool:
     """Whether the directory alone says where a job stands in its run."""
-    return sight.state is not JobState.UNSCHEDULED and not (live and _failed_before(sight, line))
+    return reading.state is not JobState.UNSCHEDULED and not (live and _failed_before(reading, line))
 
 
 def concerning(
-    lines: Sequence[JobLine], wanted: Collection[str], look: Callable[[JobLine], Sight], *, live: bool
+    lines: Sequence[JobLine], wanted: Collection[str], look: Callable[[JobLine], JobReading], *, live: bool
 ) -> list[JobLine]:
     """The lines that decide where some jobs stand, in their order; each of them is looked at.
 
@@ -59,22 +59,24 @@ def concerning(
             continue
         found.add(job_id)
         line = by_id[job_id]
-        sight = look(line)
-        if not is_settled(line, sight, live=live):
+        reading = look(line)
+        if not is_settled(line, reading, live=live):
             pending += [other for other in line.depends_on if other in by_id]
-        if line.transient is not TransientMode.NONE and sight.state is not JobState.DONE:
+        if line.transient is not TransientMode.NONE and reading.state is not JobState.DONE:
             pending += dependents.get(job_id, ())  # also of one that failed: a need passes through it
     return [line for line in lines if line.job_id in found]
 
 
-def standings(lines: Sequence[JobLine], seen: Mapping[str, Sight], *, live: bool) -> dict[str, Sight]:
+def standings(
+    lines: Sequence[JobLine], seen: Mapping[str, JobReading], *, live: bool
+) -> dict[str, JobReading]:
     """What a run makes of the directories of its jobs: which wait, which are ready, which were stranded.
 
     A scheduler keeps this in memory; from outside it follows from what each job depends on.
     """
     needed = _needed(lines, seen)
     tasks = {line.job_id: line.task_id for line in lines}
-    standing: dict[str, Sight] = {}
+    standing: dict[str, JobReading] = {}
     for line in lines:
         standing[line.job_id] = standing_of(
             line, seen[line.job_id], standing, tasks, live=live, needed=line.job_id in needed
@@ -84,53 +86,55 @@ def standings(lines: Sequence[JobLine], seen: Mapping[str, Sight], *, live: bool
 
 def standing_of(
     line: JobLine,
-    sight: Sight,
-    standing: Mapping[str, Sight],
+    reading: JobReading,
+    standing: Mapping[str, JobReading],
     tasks: Mapping[str, str],
     *,
     live: bool,
     needed: bool,
-) -> Sight:
+) -> JobReading:
     """What a run makes of the directory of one job, once it is known where those stand that it depends on."""
-    if live and _failed_before(sight, line):
-        reason = sight.reason.name if sight.reason else "FAILED"
-        sight = sight._replace(
+    if live and _failed_before(reading, line):
+        reason = reading.reason.name if reading.reason else "FAILED"
+        reading = reading._replace(
             state=JobState.UNSCHEDULED,
             reason=None,
             message=f"to be run again; it failed before ({reason})",
         )
-    if sight.state is not JobState.UNSCHEDULED:
-        return sight
+    if reading.state is not JobState.UNSCHEDULED:
+        return reading
     dependencies = [(other, standing[other]) for other in line.depends_on if other in standing]
     for other, found in dependencies:
         if found.state is JobState.ERROR and found.reason is not JobFailureStatus.DELETED:
             reason = found.reason.name if found.reason else "FAILED"
             stranded = found.reason is JobFailureStatus.DEPENDENCY and found.message
             message = stranded or f"{tasks[other]} {other[:12]} failed ({reason})"
-            return sight._replace(state=JobState.ERROR, reason=JobFailureStatus.DEPENDENCY, message=message)
+            return reading._replace(state=JobState.ERROR, reason=JobFailureStatus.DEPENDENCY, message=message)
     if not live:
         # A job that was listed has a directory, with its lock, even if it was never started.
-        if not sight.is_there and not sight.alarm and line.transient is TransientMode.NONE:
-            return sight._replace(state=JobState.ERROR, reason=JobFailureStatus.DELETED, message=REMOVED)
-        return sight._replace(message=sight.message or "the run ended before it was started")
+        if not reading.is_there and not reading.alarm and line.transient is TransientMode.NONE:
+            return reading._replace(state=JobState.ERROR, reason=JobFailureStatus.DELETED, message=REMOVED)
+        return reading._replace(message=reading.message or "the run ended before it was started")
     if not needed:
-        return sight._replace(message="transient, and no job needs it yet")
+        return reading._replace(message="transient, and no job needs it yet")
     waits_for = [other for other, found in dependencies if found.state is not JobState.DONE]
     if not waits_for:
-        return sight._replace(state=JobState.READY, message=sight.message or "waits for a free slot")
+        return reading._replace(state=JobState.READY, message=reading.message or "waits for a free slot")
     more = f" and {len(waits_for) - 1} more" if len(waits_for) > 1 else ""
-    return sight._replace(
+    return reading._replace(
         state=JobState.WAITING,
-        message=sight.message or f"waits for {tasks[waits_for[0]]} {waits_for[0][:12]}{more}",
+        message=reading.message or f"waits for {tasks[waits_for[0]]} {waits_for[0][:12]}{more}",
     )
 
 
-def _failed_before(sight: Sight, line: JobLine) -> bool:
+def _failed_before(reading: JobReading, line: JobLine) -> bool:
     """Whether a failure is older than the wish to run the job, which then is only waiting for its turn."""
-    return sight.state is JobState.ERROR and sight.decided is not None and sight.decided < line.submittime
+    return (
+        reading.state is JobState.ERROR and reading.decided is not None and reading.decided < line.submittime
+    )
 
 
-def _needed(lines: Sequence[JobLine], seen: Mapping[str, Sight]) -> set[str]:
+def _needed(lines: Sequence[JobLine], seen: Mapping[str, JobReading]) -> set[str]:
     """Jobs that run for their own sake, or because such a job that is not done depends on them."""
     needed: set[str] = set()
     for line in reversed(lines):  # what depends on a job was submitted after it
@@ -142,9 +146,9 @@ def _needed(lines: Sequence[JobLine], seen: Mapping[str, Sight]) -> set[str]:
 
 
 def with_tokens(
-    machine: Machine, lines: Sequence[JobLine], standing: Mapping[str, Sight]
-) -> dict[str, Sight]:
-    """The same sights, where jobs that have all but their tokens wait for these."""
+    machine: Machine, lines: Sequence[JobLine], standing: Mapping[str, JobReading]
+) -> dict[str, JobReading]:
+    """The same readings, where jobs that have all but their tokens wait for these."""
     found = dict(standing)
     states: dict[tuple[str, str], TokenState] = {}
     for line in lines:
@@ -159,8 +163,8 @@ def with_tokens(
                 continue  # an unreadable file says nothing
             if state.free_count < amount:
                 message = waiting_text(token, amount, state)
-                sight = standing[line.job_id]
-                found[line.job_id] = sight._replace(state=JobState.WAITING, message=message)
+                reading = standing[line.job_id]
+                found[line.job_id] = reading._replace(state=JobState.WAITING, message=message)
                 break
     return found
 
@@ -283,10 +287,10 @@ class WorkspaceView(RunsView, JobsView):
         seen = {}
         for line in lines:
             key = JobKey(line.task_id, line.job_id)
-            sight = self.look(key, Depth.STATE)
-            may_be_earlier = sight.state is JobState.ERROR and run.live  # the failure of an earlier run
-            seen[line.job_id] = self.look(key) if may_be_earlier else sight
-        return Counter(sight.state for sight in self.standings(lines, seen, run).values())
+            reading = self.look(key, ReadDepth.STATE)
+            may_be_earlier = reading.state is JobState.ERROR and run.live  # the failure of an earlier run
+            seen[line.job_id] = self.look(key) if may_be_earlier else reading
+        return Counter(reading.state for reading in self.standings(lines, seen, run).values())
 
     def jobs(self, run: RunView) -> list[Row]:
         """The jobs of a run, in the order they were submitted."""
@@ -295,7 +299,7 @@ class WorkspaceView(RunsView, JobsView):
         standing = self.standings(lines, seen, run)
         return [self.listed_row(line, standing[line.job_id], run) for line in lines]
 
-    def _brief(self, line: JobLine) -> Sight:
+    def _brief(self, line: JobLine) -> JobReading:
         """What the directory of a job shows, without its marker, which takes more room than all of a row."""
         return self.look(JobKey(line.task_id, line.job_id))._replace(marker=None)
 
@@ -329,8 +333,8 @@ class WorkspaceView(RunsView, JobsView):
         if len(self._sound(lines)) != len(lines):
             return None
         seen = [(line, self.look(JobKey(line.task_id, line.job_id))) for line in lines]
-        if all(is_settled(line, sight, live=run.live) for line, sight in seen):
-            return [self.listed_row(line, sight, run) for line, sight in seen]
+        if all(is_settled(line, reading, live=run.live) for line, reading in seen):
+            return [self.listed_row(line, reading, run) for line, reading in seen]
         return self._some_jobs(run, {line.job_id for line in lines})
 
     def failed_jobs(self, name: str | None) -> dict[JobKey, int]:
@@ -347,9 +351,9 @@ class WorkspaceView(RunsView, JobsView):
 
     def _some_jobs(self, run: RunView, wanted: Collection[str]) -> list[Row]:
         """Some jobs of a run, in their order; beside them only those are looked at that these wait for."""
-        seen: dict[str, Sight] = {}
+        seen: dict[str, JobReading] = {}
 
-        def look(line: JobLine) -> Sight:
+        def look(line: JobLine) -> JobReading:
             if line.job_id not in seen:
                 seen[line.job_id] = self._brief(line)
             return seen[line.job_id]
@@ -373,15 +377,15 @@ class WorkspaceView(RunsView, JobsView):
             return []
 
     def standings(
-        self, lines: Sequence[JobLine], seen: Mapping[str, Sight], run: RunView
-    ) -> dict[str, Sight]:
+        self, lines: Sequence[JobLine], seen: Mapping[str, JobReading], run: RunView
+    ) -> dict[str, JobReading]:
         """Where the jobs of a run stand, by what their directories show; live ones also by their tokens."""
         standing = standings(lines, seen, live=run.live)
         return with_tokens(self.machine, lines, standing) if run.live else standing
 
-    def listed_row(self, line: JobLine, sight: Sight, run: RunView) -> Row:
+    def listed_row(self, line: JobLine, reading: JobReading, run: RunView) -> Row:
         """A job as it stands in its run."""
-        return self.row(JobKey(line.task_id, line.job_id), sight, run_group(run))._replace(
+        return self.row(JobKey(line.task_id, line.job_id), reading, run_group(run))._replace(
             tags=line.tags,
             depends_on=(*line.depends_on, *line.uses),
             transient=line.transient,
@@ -437,7 +441,7 @@ class WorkspaceView(RunsView, JobsView):
             key
             for key in self.job_keys()
             if key not in waited_for
-            and self.look(key, Depth.STATE).state.running()
+            and self.look(key, ReadDepth.STATE).state.running()
             and not is_of_no_run(self.owner(key))
         ]
         return [job for job in self.all_jobs(keys) if job.state.running()]
@@ -458,7 +462,7 @@ class WorkspaceView(RunsView, JobsView):
         for key in self.job_keys():
             owner = None if key in listed else self.owner(key)
             if owner is not None and is_of_no_run(owner):
-                found.setdefault(str(owner), {})[key] = self.look(key, Depth.STATE).state
+                found.setdefault(str(owner), {})[key] = self.look(key, ReadDepth.STATE).state
         return dict(sorted(found.items()))
 
     def _is_of_experiments_alone(self) -> bool:

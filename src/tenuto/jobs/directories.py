@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from tenuto.errors import TenutoError
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.source import ActedAs
-from tenuto.workspace.layout import JobPaths, Layout, is_job_id, name_of_directory
+from tenuto.tasks.arguments import guarded
+from tenuto.tasks.stored_configs import read_stored, read_task
+from tenuto.workspace import job_directory, packs
+from tenuto.workspace.layout import JobPaths, Layout, is_job_id, job_at, name_of_directory
 from tenuto.workspace.lines import read_lines, seal
+from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import FileKind, Files, FileStat
 
 
@@ -149,6 +156,27 @@ def directory_size(files: Files, path: str) -> int:
             elif found is not None:
                 size += found.size
     return size
+
+
+# -- the task of a job's directory ---------------------------------------------------------------------
+
+
+@guarded
+def from_task_dir(directory: Path | str, *, as_instance: bool = False) -> Any:
+    """The task whose job has this directory, with the tasks it depends on; live with `as_instance`.
+
+    Jobs that were packed are put back first, since a task may open their files. Raises as `load`.
+    """
+    machine = this_machine()
+
+    def read(file: str) -> bytes:
+        try:
+            job_directory.unpacked(machine, job_at(os.path.dirname(file)))
+        except (OSError, TenutoError):  # a workspace that cannot be written to is read as it is
+            return machine.files.read(file, packs.LARGEST_FILE)
+        return read_stored(file)
+
+    return read_task(os.fspath(directory), read, as_instance=as_instance)
 
 
 # -- the files of a job's directory ----------------------------------------------------------------------

@@ -12,6 +12,7 @@ from tenuto.errors import SerializationError, WorkspaceError
 from tenuto.jobs.key import JobKey
 from tenuto.light import late
 from tenuto.tasks.serialization import PARAMS_FILE, loads
+from tenuto.workspace import packs
 from tenuto.workspace.layout import JobPaths, is_job_id, name_of_directory
 from tenuto.workspace.ports import FileKind, Files
 
@@ -41,6 +42,8 @@ class Stored(NamedTuple):
 def read_stored(files: Files, paths: JobPaths) -> Stored:
     """The parameters of a job; `problem` says why there are none."""
     try:
+        if (packed := packs.find(files, paths.directory)) is not None:
+            return stored_in(packed[0].read(paths.params, PARAMS_FILE, LARGEST))
         found = files.stat(paths.directory)
         if found is None or found.kind is not FileKind.DIRECTORY:
             return Stored(problem="the job has no directory")

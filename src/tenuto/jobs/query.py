@@ -88,13 +88,6 @@ _TEXTS = frozenset({"task", "id", "name", "message", "experiment", "run", "key",
 """Fields that are sorted as texts, also where one looks like a number."""
 
 
-def row_fields(row: Row, now: datetime) -> dict[str, Any]:
-    """All that a filter may ask of a row; besides, its tags and parameters."""
-    return {name: of(row) for name, of in _OF_A_ROW.items()} | {
-        name: of(row, now) for name, of in _AT_AN_INSTANT.items()
-    }
-
-
 def read_question(filter: str, *, regex: bool = False, words: bool = False) -> Filter | None:
     """The tree of a filter; `FilterError` points at the character. `regex`: of a trusted person."""
     return parse_filter(filter, choices=CHOICES, regex=regex, words=words) if filter.strip() else None
@@ -208,7 +201,7 @@ def _reader(
 def unknown_names(rows: Sequence[Row], question: Question, parameters: Parameters) -> list[str]:
     """The names in a question that no row has: no field, tag, parameter or result."""
     tree = read_question(question.filter, regex=question.regex)
-    asked = {*(names(tree) if tree is not None else ()), question.sort.removeprefix("-")} - {"", *FIELDS}
+    asked = {*(names(tree) if tree is not None else ()), question.sort.removeprefix("-")} - {"", ANY, *FIELDS}
     unsure = asked - {tag for row in rows for tag in row.tags}
     for row in rows:
         if not unsure:

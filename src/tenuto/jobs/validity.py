@@ -35,8 +35,8 @@ from tenuto.tasks.stored_values import (
     changed_defaults,
     compared,
     defaults_digest,
-    defaults_shown,
     have_same_values,
+    values_shown,
 )
 from tenuto.workspace.attempt_files import led_to, read_made_of
 from tenuto.workspace.json_bytes import from_json, to_json
@@ -52,8 +52,8 @@ _LARGEST_RECORD = 8 << 20
 _LARGEST_CODE = 64 << 20
 
 
-PREPARED, CACHED = "prepared", "cache"
-_SHARED = (f"{PREPARED}:", f"{CACHED}:")
+PREPARED, CACHED, PARTIAL = "prepared", "cache", "partial"
+_SHARED = (f"{PREPARED}:", f"{CACHED}:", f"{PARTIAL}:")
 """What the keys of sources begin with that are no jobs."""
 
 
@@ -70,7 +70,7 @@ class Validness(Enum):
 
 
 class MadeFrom(NamedTuple):
-    """A job, a prepared resource or a cache that something was made from."""
+    """A job, a prepared resource, a cache or a partial that something was made from."""
 
     key: str
     life: str
@@ -240,7 +240,7 @@ class Validity:
         self._emptied: set[str] = set()
         """The partials that were set aside: jobs that share one go on from each other."""
         self.older: dict[str, CheckedReuse] = {}
-        """By partial, the doubt about a partial that is continued all the same."""
+        """By key, the doubt about something shared that is used all the same."""
         self._doubts: dict[str, CheckedReuse] = {}
         """By key, what speaks against jobs that were reused all the same."""
         self._moved: dict[str, MovedJobs] = {}
@@ -286,7 +286,7 @@ class Validity:
             MadeOf.of(record, lambda: self._values_once(job, record)), self.wanted(job, defaults=True)
         )
         if found.finding is Validness.VALID and self._checks_outputs:
-            gone = tuple(self._gone(job, record))
+            gone = tuple(gone_outputs(self._files, job.paths, job.marker, record))
             return CheckedReuse(Validness.OUTPUTS, gone) if gone else found
         return found
 
@@ -353,8 +353,9 @@ class Validity:
         if job.key in self._anew:
             self._anew.discard(job.key)
             for config in inside(job.work.task):
-                for folder in partials(config, job.layout) if PREPARED not in _kinds(type(config)) else ():
-                    self.set_aside(folder)
+                for folder, key in own_partials(config, job.layout).items():
+                    if self.set_aside(folder):
+                        self.renew(config, key, f"{folder}.json")
         made = self.wanted(job)
         known = dict(made.sources)
         for needed in job.dependencies:
@@ -404,29 +405,39 @@ class Validity:
     def _defaults_of(self, task: Any) -> Mapping[str, Mapping[str, str]]:
         key = type(task), defaults_digest(task)
         if key not in self._shown:
-            self._shown[key] = defaults_shown(task)
+            self._shown[key] = values_shown(task, defaults=True)
         return self._shown[key]
 
     def be_at(self, where: Mapping[str, Any]) -> None:
         """Have the records of jobs tell where they are made: commit, packages and the like."""
         self.where = where
 
-    def set_aside(self, folder: str) -> None:
-        """Set the directory of a partial aside, once, unless a job uses it at this moment."""
+    def set_aside(self, folder: str) -> bool:
+        """Set the directory of a partial aside, once, unless a job uses it at this moment; True if it was."""
         if folder in self._emptied or self._files.stat(folder) is None:
-            return
+            return False
         self._emptied.add(folder)
         with open(f"{folder}.lock", "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return
+                return False
             remove_path(self._files, f"{folder}.aside")
             self._files.rename(folder, f"{folder}.aside")
+        return True
 
-    def note_shared(self, source: MadeFrom) -> None:
-        """Have the jobs that use something shared be made from it."""
-        self._shared[source.key] = source
+    def renew(self, config: Any, key: str, path: str | None = None) -> None:
+        """Have the jobs that use a config be made from what is made now; `path`: of its record."""
+        life = self._machine.randomness.nonce()
+        made = shared_record(config, life)
+        self.note_shared(key, life, made["code"])
+        if path is not None:
+            self._files.make_directory(path.rpartition("/")[0])
+            self._files.replace(path, json.dumps(made).encode(), durable=False)
+
+    def note_shared(self, key: str, life: str, code: str) -> None:
+        """Have the jobs that use something shared be made from it, as this code made it."""
+        self._shared[key] = MadeFrom(key, life, code)
 
     def _present(self, job: Job, key: str) -> str:
         """The key that a job which this one was made from has now, if it was moved or its class renamed."""
@@ -447,20 +458,6 @@ class Validity:
             return False
         self._asked.add(job.key)
         return True
-
-    def _gone(self, job: Job, record: Mapping[str, Any]) -> Iterator[str]:
-        """The files of a job's result and its declared outputs that are gone, or have another size."""
-        if job.marker is not None and job.marker.result_stored and not self._files.stat(job.paths.result):
-            yield job.paths.result.removeprefix(f"{job.paths.directory}/")
-        outputs, dropped = record.get("outputs"), record.get("dropped")
-        if not isinstance(outputs, dict):
-            return
-        for name, size in outputs.items():
-            if isinstance(dropped, list) and name in dropped:
-                continue
-            found = led_to(self._files, f"{job.paths.directory}/{name}")
-            if found is None or (size is not None and (found.kind, found.size) != (FileKind.FILE, size)):
-                yield name
 
     def _values_once(self, job: Job, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The stored parameters of a job; None if an equal job was found to have the same."""
@@ -507,20 +504,32 @@ class Validity:
         for why, counted in sorted(found.items()):
             yield ChangedCode(why, counted[True], counted[False])
 
-    def older_partials(self, jobs: Iterable[Job]) -> Iterator[str]:
-        """Why jobs that ran are not what running them in empty partials would give."""
+    def older_shared(self, jobs: Iterable[Job], reused: set[str]) -> Iterator[str]:
+        """Why jobs are not what they would be with shared files that are made now."""
         used = Counter(
-            folder
-            for job in jobs
-            if self.older and isinstance(job.work, TaskWork)
-            for config in inside(job.work.task)
-            for folder in partials(config, job.layout).keys() & self.older.keys()
+            ("reused" if job.key in reused else "run", why)
+            for job in (jobs if self.older else ())
+            if job.key not in self._doubts
+            for why in self.older_of(job)
         )
-        for folder, number in sorted(used.items()):
-            yield (
-                f"{_jobs(number)} run on from {folder}, though {self.older[folder]} (--rerun-changed, or "
-                f"rerun_changed=True, sets it aside)"
+        for (verb, why), number in sorted(used.items()):
+            yield f"{_jobs(number)} {verb} {why} (--rerun-changed, or rerun_changed=True, makes it anew)"
+
+    def older_of(self, job: Job) -> Iterator[str]:
+        """The doubts about shared files that a job uses, or used."""
+        if not self.older or not isinstance(job.work, TaskWork):
+            return
+        for key in {
+            key for config in inside(job.work.task) for key in shared_keys(config)
+        } & self.older.keys():
+            kind, _, name = key.partition(":")
+            is_partial = kind == PARTIAL
+            made = (
+                f"on from {job.layout.partials}/{name}"
+                if is_partial
+                else f"with {kind} data of {_task_of(name)}"
             )
+            yield f"{made}, though {self.older[key]}"
 
     def _doubt(self, job: Job, reused: bool) -> str | None:
         marker = job.marker
@@ -576,9 +585,11 @@ def _upstream(job: Job) -> Iterator[Job]:
 
 def _united(parts: Iterable[Mapping[str, Mapping[str, str]]]) -> Mapping[str, Mapping[str, str]]:
     """What several tasks have at defaults, by class."""
-    first, *others = {id(part): part for part in parts if part}.values() or ({},)
-    united = dict(first)
-    for part in others:
+    distinct = list({id(part): part for part in parts if part}.values())
+    if len(distinct) < 2:
+        return distinct[0] if distinct else {}
+    united: dict[str, Mapping[str, str]] = {}
+    for part in distinct:
         united |= {of: {**united.get(of, {}), **names} for of, names in part.items()}
     return united
 
@@ -601,6 +612,21 @@ def source_of(key: str, marker: Marker) -> MadeFrom:
 def _said(record: Mapping[str, Any]) -> tuple[str, str]:
     code, result = record.get("code"), record.get("result")
     return code if isinstance(code, str) else "", result if isinstance(result, str) else ""
+
+
+def gone_outputs(
+    files: Files, paths: JobPaths, marker: Marker | None, record: Mapping[str, Any]
+) -> Iterator[str]:
+    """The files of a job's result and its declared outputs that are gone, or have another size."""
+    if marker is not None and marker.result_stored and not files.stat(paths.result):
+        yield paths.result.removeprefix(f"{paths.directory}/")
+    outputs, dropped = record.get("outputs"), record.get("dropped")
+    for name, size in outputs.items() if isinstance(outputs, dict) else ():
+        if isinstance(dropped, list) and name in dropped:
+            continue
+        found = led_to(files, f"{paths.directory}/{name}")
+        if found is None or (size is not None and (found.kind, found.size) != (FileKind.FILE, size)):
+            yield name
 
 
 def _listed(names: tuple[str, ...]) -> str:
@@ -890,9 +916,8 @@ def shared_keys(config: Any) -> list[str]:
     """What a config has besides the jobs that use it, as keys of sources."""
     cls = live_class(type(config))
     kinds = _kinds(cls)
-    if not kinds:
-        return []
-    return [f"{kind}:{schema_of(cls).id}/{identity(config)}" for kind in kinds]
+    keys = [f"{kind}:{schema_of(cls).id}/{identity(config)}" for kind in kinds] if kinds else []
+    return [*keys, *own_partials(config).values()] if is_shared(cls) else keys
 
 
 _kinds_of: dict[type, tuple[str, ...]] = {}
@@ -966,20 +991,15 @@ class SharedThings:
             refuse(class_name(config), "was made with another value", found.changed)
         return found
 
-    def remembered(self, config: Any, kind: str, life: str) -> None:
-        """Have jobs that use a config be made from its present files."""
-        key = next(one for one in shared_keys(config) if one.startswith(kind))
-        self._validity.note_shared(MadeFrom(key, life, file_digests.code(classes_of(config)).digest))
+    def key(self, config: Any, kind: str) -> str:
+        """The key of what a config has of a kind."""
+        return next(one for one in shared_keys(config) if one.startswith(kind))
 
-    def record(self, config: Any, life: str) -> dict[str, Any]:
-        """What a new record says."""
-        code = file_digests.code(classes_of(config))
-
-        def upstream(node: Any) -> dict[str, Any] | None:
-            return {"upstream": schema_of(type(node)).id} if node._state.job is not None else None
-
-        fields = {"life": life, "code": code.digest, "files": dict(code.files)}
-        return {**fields, "defaults": defaults_digest(config), "config": document(config, upstream=upstream)}
+    def use(self, config: Any, key: str, known: SharedRecord, found: CheckedReuse) -> None:
+        """Have jobs that use a config be made from what is there, whatever speaks against it."""
+        self._validity.note_shared(key, known.life, str(known.fields.get("code") or ""))
+        if found.finding is not Validness.VALID:
+            self._validity.older[key] = found
 
     def _check_cache(self, config: Any, layout: Layout, *, really: bool) -> None:
         folder = f"{layout.config}/{schema_of(type(config)).id}/{identity(config)}"
@@ -990,19 +1010,16 @@ class SharedThings:
         held = self._held(folder)
         found = self.judged(config, known) if known is not None and held else None
         self._seen.add(path)
+        key = self.key(config, CACHED)
         if known is not None and found is not None:
             if found.finding is Validness.VALID or not self._validity.rerun_changed:
-                self.remembered(config, CACHED, known.life)
+                self.use(config, key, known, found)
                 return
             if really:
                 self._clear(folder, held)
         elif held:
             return  # a cache from before there were records: nothing speaks against it
-        life = self._machine.randomness.nonce()
-        self.remembered(config, CACHED, life)
-        if really:
-            self._files.make_directory(folder)
-            self._files.replace(path, json.dumps(self.record(config, life)).encode(), durable=False)
+        self._validity.renew(config, key, path if really else None)
 
     def _held(self, folder: str) -> list[str]:
         """The files that cached methods left in a folder."""
@@ -1024,30 +1041,40 @@ class SharedThings:
                 remove_path(self._files, f"{folder}/{name}")
 
     def _check_partials(self, config: Any, layout: Layout, *, really: bool) -> None:
+        own = own_partials(config, layout)
         for folder, generator in partials(config, layout).items():
             path = f"{folder}.json"
             if path in self._seen:
                 continue
-            is_there = self._files.stat(folder) is not None
             known = SharedRecord.read(self._files, path)
             found = None
+            is_there = self._files.stat(folder) is not None
             if known is not None and is_there:
                 assert generator.partial is not None
                 found = self.judged(config, known, generator.partial.excluded_groups)
             self._seen.add(path)
-            if found is not None:
-                if found.finding is Validness.VALID:
+            if folder not in own:
+                continue  # it is prepared again
+            if known is not None and found is not None:
+                if found.finding is Validness.VALID or not self._validity.rerun_changed:
+                    self.use(config, own[folder], known, found)
                     continue
-                if PREPARED in _kinds(live_class(type(config))):
-                    continue  # it is prepared again
-                if not (self._validity.rerun_changed and really):
-                    self._validity.older[folder] = found
+                if really and not self._validity.set_aside(folder):
                     continue
-                self._validity.set_aside(folder)
-            if really and self._files.stat(folder) is None:
-                self._files.make_directory(folder.rpartition("/")[0])
-                made = self.record(config, self._machine.randomness.nonce())
-                self._files.replace(path, json.dumps(made).encode(), durable=False)
+            elif is_there:
+                continue  # from before there were records: nothing speaks against it
+            self._validity.renew(config, own[folder], path if really else None)
+
+
+def shared_record(config: Any, life: str) -> dict[str, Any]:
+    """The record of something that jobs share, as it is made now."""
+    code = file_digests.code(classes_of(config))
+
+    def upstream(node: Any) -> dict[str, Any] | None:
+        return {"upstream": schema_of(type(node)).id} if node._state.job is not None else None
+
+    fields = {"life": life, "code": code.digest, "files": dict(code.files)}
+    return {**fields, "defaults": defaults_digest(config), "config": document(config, upstream=upstream)}
 
 
 def partials(config: Any, layout: Layout) -> dict[str, PathGenerator]:
@@ -1058,6 +1085,16 @@ def partials(config: Any, layout: Layout) -> dict[str, PathGenerator]:
         for one in generators
         if one.partial is not None
     }
+
+
+def own_partials(config: Any, layout: Layout | None = None) -> dict[str, str]:
+    """The partials of a config that tasks fill, as keys of sources, by their directories (in a layout)."""
+    if PREPARED in _kinds(cls := live_class(type(config))):
+        return {}
+    below = "" if layout is None else f"{layout.partials}/"
+    generators = schema_of(cls).generators.values()
+    folders = (partial_folder(config, one) for one in generators if one.partial is not None)
+    return {f"{below}{folder}": f"{PARTIAL}:{folder}" for folder in folders}
 
 
 def remove_path(files: Files, path: str) -> None:

@@ -35,7 +35,7 @@ from tenuto.workspace.records import LaunchRecord, PidRecord, read_record
 REMOVED = "its directory was removed"
 
 
-class Sight(NamedTuple):
+class JobReading(NamedTuple):
     """What a list shows of a job."""
 
     state: JobState
@@ -64,11 +64,11 @@ class Sight(NamedTuple):
         return self.endtime or self.starttime or self.requested
 
 
-_ABSENT = Sight(JobState.UNSCHEDULED, is_there=False)
+_ABSENT = JobReading(JobState.UNSCHEDULED, is_there=False)
 
 
 @unique
-class Depth(Enum):
+class ReadDepth(Enum):
     """How much of a directory is read."""
 
     STATE = "state"
@@ -80,36 +80,38 @@ class Depth(Enum):
     """All the evidence, for every job."""
 
 
-def look(machine: Machine, paths: JobPaths, depth: Depth = Depth.ROW, ask: Ask | None = None) -> Sight:
+def look(
+    machine: Machine, paths: JobPaths, depth: ReadDepth = ReadDepth.ROW, ask: Ask | None = None
+) -> JobReading:
     """What the directory of a job shows; `ask`: called for an attempt that a cluster has."""
     try:
-        if depth is not Depth.EVIDENCE and (sight := _packed(machine, paths, depth)) is not None:
-            return sight
+        if depth is not ReadDepth.EVIDENCE and (reading := _packed(machine, paths, depth)) is not None:
+            return reading
         kind = _kind(machine, paths.directory)
         if kind is None:
             return _ABSENT
         if kind is not FileKind.DIRECTORY:
             return _ABSENT._replace(alarm=f"{paths.directory} is a {kind.value}, not a directory")
-        if depth is Depth.STATE and (state := _state(machine, paths)) is not None:
-            return Sight(state)
-        if depth is not Depth.EVIDENCE and machine.files.stat(paths.failed) is None:
+        if depth is ReadDepth.STATE and (state := _state(machine, paths)) is not None:
+            return JobReading(state)
+        if depth is not ReadDepth.EVIDENCE and machine.files.stat(paths.failed) is None:
             done = read_record(machine.files, paths.done, Marker.decode)
             if isinstance(done, Marker) and done.reason is None:
                 return _by_marker(JobState.DONE, done)
-        sight = _settled(job_directory.look(machine, paths, ask=ask))
-        return sight if depth is Depth.EVIDENCE else sight._replace(evidence=None)
+        reading = _settled(job_directory.look(machine, paths, ask=ask))
+        return reading if depth is ReadDepth.EVIDENCE else reading._replace(evidence=None)
     except (OSError, TenutoError) as error:
-        return Sight(JobState.UNSCHEDULED, alarm=f"it cannot be looked at: {error}")
+        return JobReading(JobState.UNSCHEDULED, alarm=f"it cannot be looked at: {error}")
 
 
-def _packed(machine: Machine, paths: JobPaths, depth: Depth) -> Sight | None:
+def _packed(machine: Machine, paths: JobPaths, depth: ReadDepth) -> JobReading | None:
     """What a pack has of a job that is done: the disk need not be asked for each of its files."""
     found = packs.find(machine.files, paths.directory)
     done, failed = (path.rpartition("/")[2] for path in (paths.done, paths.failed))
     if found is None or failed in found[0].entries or done not in found[0].entries:
         return None
-    if depth is Depth.STATE:
-        return Sight(JobState.DONE)
+    if depth is ReadDepth.STATE:
+        return JobReading(JobState.DONE)
     marker = Marker.decode(found[0].read(paths.done, done))
     return _by_marker(JobState.DONE, marker) if isinstance(marker, Marker) and not marker.reason else None
 
@@ -126,11 +128,11 @@ def _state(machine: Machine, paths: JobPaths) -> JobState | None:
     return None
 
 
-def _settled(found: job_directory.Settled) -> Sight:
+def _settled(found: job_directory.Settled) -> JobReading:
     evidence, derived, _ = found
     pid = evidence.pid if isinstance(evidence.pid, PidRecord) else None
     launch = evidence.launch if isinstance(evidence.launch, LaunchRecord) else None
-    sight = Sight(
+    reading = JobReading(
         derived.state,
         derived.reason,
         derived.message,
@@ -144,15 +146,15 @@ def _settled(found: job_directory.Settled) -> Sight:
     if derived.marker is None:
         if launch is not None and launch.withdrawn and derived.state is JobState.ERROR:
             # The machine refused the start, and nothing was run: no failure, and no try.
-            return sight._replace(state=JobState.UNSCHEDULED, reason=None, message=None)
-        return sight
+            return reading._replace(state=JobState.UNSCHEDULED, reason=None, message=None)
+        return reading
     marked = _by_marker(derived.state, derived.marker)
     return marked._replace(
         message=derived.message,
         alarm=derived.alarm,
-        requested=sight.requested,
+        requested=reading.requested,
         evidence=evidence,
-        where=sight.where,
+        where=reading.where,
     )
 
 
@@ -162,8 +164,8 @@ def _where(launch: LaunchRecord | None, pid: PidRecord | None, attempt: int) -> 
     return sys.intern(launch.host) if launch is not None and launch.attempt == attempt else ""
 
 
-def _by_marker(state: JobState, marker: Marker) -> Sight:
-    return Sight(
+def _by_marker(state: JobState, marker: Marker) -> JobReading:
+    return JobReading(
         state,
         marker.reason,
         marker.message,
@@ -275,7 +277,7 @@ class JobsView:
         task_id = name_of_directory(task) if root == self.layout.jobs else None
         return JobKey(task_id, job_id) if task_id is not None and is_job_id(job_id) else None
 
-    def look(self, key: JobKey, depth: Depth = Depth.ROW) -> Sight:
+    def look(self, key: JobKey, depth: ReadDepth = ReadDepth.ROW) -> JobReading:
         """What the directory of a job shows."""
         return look(self.machine, self.layout.job(*key), depth, ask=self.inquiry)
 
@@ -285,10 +287,10 @@ class JobsView:
 
     def job_alone(self, key: JobKey) -> Row:
         """One job, as its directory shows it."""
-        sight = self.look(key)
-        return self.row(key, sight if sight.is_there else sight._replace(message=REMOVED))
+        reading = self.look(key)
+        return self.row(key, reading if reading.is_there else reading._replace(message=REMOVED))
 
-    def row(self, key: JobKey, sight: Sight, group: str = "") -> Row:
+    def row(self, key: JobKey, reading: JobReading, group: str = "") -> Row:
         """A job as its directory shows it; of a job that runs, how far it says it is."""
         row = Row(
             key=row_key(Door.EXPERIMENTS, *key),
@@ -296,16 +298,16 @@ class JobsView:
             door=Door.EXPERIMENTS,
             task=key.task_id,
             id=key.job_id,
-            state=sight.state,
-            reason=sight.reason,
-            message=sight.message,
-            attempt=sight.attempt,
-            where=sight.where,
-            started=sight.starttime,
-            ended=sight.endtime,
-            alarm=sight.alarm,
-            result=sight.result,
-            has_large_result=sight.has_large_result,
+            state=reading.state,
+            reason=reading.reason,
+            message=reading.message,
+            attempt=reading.attempt,
+            where=reading.where,
+            started=reading.starttime,
+            ended=reading.endtime,
+            alarm=reading.alarm,
+            result=reading.result,
+            has_large_result=reading.has_large_result,
         )
         if row.state is not JobState.RUNNING:
             return row
@@ -329,14 +331,14 @@ class JobsView:
     def detail(self, key: JobKey) -> StoredDetail:
         """Everything about one job; a door adds its own fields."""
         paths = self.layout.job(*key)
-        job, stored, sight = (
+        job, stored, reading = (
             self.job_alone(key),
             read_stored(self._files, paths),
-            self.look(key, Depth.EVIDENCE),
+            self.look(key, ReadDepth.EVIDENCE),
         )
-        evidence = sight.evidence
-        if evidence is not None and sight.state is job.state:
-            job = job._replace(started=sight.starttime or job.started)
+        evidence = reading.evidence
+        if evidence is not None and reading.state is job.state:
+            job = job._replace(started=reading.starttime or job.started)
         return StoredDetail(
             job=job,
             stored=stored,
@@ -345,10 +347,10 @@ class JobsView:
             asked_by=(),
             launch=evidence.launch if evidence and isinstance(evidence.launch, LaunchRecord) else None,
             evidence=evidence,
-            marker=sight.marker,
+            marker=reading.marker,
             paths=paths,
             earlier_logs=self.earlier_logs(paths),
-            record=self.record(paths, sight.marker),
+            record=self.record(paths, reading.marker),
             carbon=read_carbon(self._files, paths),
         )
 

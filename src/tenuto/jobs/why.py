@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import MOST_EARLIER, JobComparison, Nearest, newest
-from tenuto.jobs.validity import MadeFrom, MadeOf, source_of
+from tenuto.jobs.validity import MadeFrom, MadeOf, gone_outputs, source_of
 from tenuto.jobs.view import JobsView, StoredDetail
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.requirements import size_text, time_text
@@ -159,9 +159,9 @@ def _nearest(view: JobsView, detail: StoredDetail) -> tuple[Nearest | None, str]
         began = detail.marker.starttime
 
     def was_there(key: JobKey) -> bool:
-        sight = view.look(key)
-        ended = sight.endtime
-        return sight.state is JobState.DONE and (began is None or (ended is not None and ended <= began))
+        reading = view.look(key)
+        ended = reading.endtime
+        return reading.state is JobState.DONE and (began is None or (ended is not None and ended <= began))
 
     files, key = view.machine.files, detail.job.job_key
     latest = began.timestamp() if began is not None else inf
@@ -193,6 +193,10 @@ def _code(view: JobsView, detail: StoredDetail, nearest: Nearest | None) -> Iter
         now = _source_now(view, key)
         if source is not None and now is not None and not source.is_same(now):
             yield f"{key[:-52] if len(key) > 70 else key} was made again since it ran"
+    if detail.job.state is JobState.DONE:
+        paths = view.layout.job(*detail.job.job_key)
+        for name in gone_outputs(view.machine.files, paths, detail.marker, detail.record):
+            yield f"{name}, which it made, is gone, or has another size"
     marker = view.look(nearest.key).marker if nearest else None
     other = marker.record.get("code") if marker else None
     if nearest and own.code and other not in (None, own.code):

@@ -86,7 +86,7 @@ class Seen(Enum):
     UNLISTED = "it has no list: claim and beats tell"
 
 
-class Sighting(NamedTuple):
+class ClusterEntry(NamedTuple):
     """The entry of a job in a cluster's list, with the words on its end."""
 
     seen: Seen
@@ -102,7 +102,7 @@ class Sighting(NamedTuple):
     """True if an attempt that has not begun would be no try: there was no machine for it."""
 
 
-See = Callable[[str | None], Sighting]
+See = Callable[[str | None], ClusterEntry]
 """The sighting of the job with this id, which the claim names; None: of the job submitted for it."""
 
 _WORDS = {
@@ -179,7 +179,7 @@ class Observer:
         self._gone_since.pop(nonce, None)
         self._fences.pop(nonce, None)
 
-    def _has_waited(self, nonce: str, patience_s: float, found: Sighting) -> bool:
+    def _has_waited(self, nonce: str, patience_s: float, found: ClusterEntry) -> bool:
         """True if the disk had its time: since the end was first seen here, or since an end long ago."""
         if found.ended_s_ago is not None and found.ended_s_ago >= patience_s + CLOCKS_DIFFER_S:
             return True

@@ -18,9 +18,10 @@ from tenuto.errors import BadQuestion, MonitorUnavailable, NotAllowed, NotFound
 from tenuto.jobs import model
 from tenuto.jobs.causes import FailureGroup, grouped
 from tenuto.jobs.query import Answers, Question, find
-from tenuto.jobs.row import Group, PlainGroup, Row, plain_group, plain_row
+from tenuto.jobs.row import Group, PlainGroup, Result, Row, plain_group, plain_row
 from tenuto.jobs.source import Acted, Action, Source, Target
 from tenuto.lifecycle.events import Event
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor import graph, shapes
 from tenuto.monitor.logs import read_log
@@ -69,6 +70,8 @@ class LocalProvider:
         self.read_only = read_only
         self._sources = {source.door.value: source for source in sources}
         self._answers = Answers()
+        self._results: tuple[str, int, list[Result]] | None = None
+        """The last results that were asked for: of a group, as of a picture."""
         self._overview: tuple[int, shapes.OverviewJson] | None = None
         self._timelines = Timelines(self._sources, lambda group: self._rows([group]), self._clock)
         self._panels = PanelReader(self._sources, self._clock)
@@ -263,8 +266,11 @@ class LocalProvider:
         importance: str | None = None,
     ) -> shapes.Results:
         with self._lock:
-            about = self._group(group)
-        given = list(self._sources[about.door.value].results(group))
+            about, seq = self._group(group), self._model.seq
+        self._following.want(group)  # what happens to its jobs is news
+        if self._results is None or self._results[:2] != (group, seq):
+            self._results = group, seq, list(self._sources[about.door.value].results(group))
+        given = self._results[2]
         found = table(given, task, about.less)
         return {
             **self._stamp(),
@@ -497,7 +503,9 @@ class LocalProvider:
 
     def _plain_group(self, group: Group) -> shapes.Group:
         name = group.group
-        is_at_work = group.live and group.take_up is None
+        is_at_work = (
+            group.live and group.take_up is None and group.door is Door.EXPERIMENTS
+        )  # others stay open
         eta_s = self._following.rates.left_s(self._model, name) if is_at_work else None
         known = self._model.size(name)
         return plain_group(group, self._model.states(name), known, eta_s, is_loaded=known > 0)

@@ -36,11 +36,14 @@ from tenuto.scheduler.handover import Handovers
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.tokens import NO_TOKENS, Grant, recorded
+from tenuto.tasks.serialization import MAX_BYTES
+from tenuto.tasks.stored_configs import upstream_files
 from tenuto.workspace import job_directory
 from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.job_directory import Settled
+from tenuto.workspace.layout import JobPaths, job_at
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Liveness, LockHandle, Machine
 from tenuto.workspace.records import (
@@ -230,10 +233,28 @@ class Attempt:
         while pending:
             for one in {dependency.origin for dependency in pending.pop().dependencies}:
                 if one not in self._room.unpacked:
-                    while not job_directory.unpacked(self._machine, one.paths):  # noqa: ASYNC110
-                        await asyncio.sleep(FIRST_POLL_S)
+                    await self._unpack(one.paths)
                     self._room.unpacked.add(one)
                     pending.append(one)
+
+    async def _unpack_named(self, params: bytes) -> None:
+        """The same for jobs that its parameters alone name: it was made of stored ones, or of outputs."""
+        known = {self.job.paths.directory}
+        known.update(dependency.origin.paths.directory for dependency in self.job.dependencies)
+        pending = [(self.job.paths, params)]
+        while pending:
+            paths, content = pending.pop()
+            for one in upstream_files(content, paths.directory):
+                needed = job_at(one.rpartition("/")[0])
+                if needed.directory not in known:
+                    known.add(needed.directory)
+                    await self._unpack(needed)
+                    with contextlib.suppress(OSError, WorkspaceError):  # the task will say that it is gone
+                        pending.append((needed, self._machine.files.read(one, MAX_BYTES)))
+
+    async def _unpack(self, paths: JobPaths) -> None:
+        while not job_directory.unpacked(self._machine, paths):  # noqa: ASYNC110
+            await asyncio.sleep(FIRST_POLL_S)
 
     def _decide(self, found: Settled) -> None:
         """Decide whether a job is run again, now that its dependencies are done."""
@@ -253,7 +274,7 @@ class Attempt:
                 raise LockLost(f"something still runs in {self.job.paths.directory}")
             held.callback(descendants.close)
             try:
-                params = self._write_files(launch)
+                params = await self._write_files(launch)
                 process = await self.job.aio_run(
                     StartOrder(
                         self.job.paths,
@@ -304,7 +325,7 @@ class Attempt:
         """Has another system run an attempt that is open: without locks, which its runner takes itself."""
         try:
             with contextlib.closing(lock):
-                params = self._write_files(launch)
+                params = await self._write_files(launch)
         except OSError:
             self._revoke(launch)
             raise
@@ -406,7 +427,7 @@ class Attempt:
         self.job.is_found = False
         return launch
 
-    def _write_files(self, launch: LaunchRecord) -> bytes:
+    async def _write_files(self, launch: LaunchRecord) -> bytes:
         """What the runner and its monitors read; the parameters as they are written."""
         files = self._machine.files
         params = self.job.work.params(self.job.layout, self.job.paths)
@@ -416,6 +437,7 @@ class Attempt:
         if self._grant.units:
             locks = LocksRecord(launch.attempt, self._grant.units, self._grant.directory)
             job_directory.write_locks(files, self.job.paths, locks)
+        await self._unpack_named(params)
         return params
 
     async def _until_others_ended(self) -> Verdict:

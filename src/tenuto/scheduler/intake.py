@@ -85,7 +85,7 @@ class Forgetting(NamedTuple):
     owner: Owner
 
 
-Wish = Submission | Cancellation | Withdrawal | Forgetting
+InboxItem = Submission | Cancellation | Withdrawal | Forgetting
 
 
 class Inbox:
@@ -96,7 +96,7 @@ class Inbox:
         self._loop = loop
         self._take_in = take_in
         self._lock = threading.Lock()
-        self._wishes: deque[Wish] = deque()
+        self._wishes: deque[InboxItem] = deque()
         self._gathers_s = inf
         """After what time, at most, the loop takes in the requests; it is told when this falls."""
         self._round = 0
@@ -105,7 +105,7 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._wishes)
 
-    def put(self, wish: Wish, gather_s: float = GATHER_S) -> None:
+    def put(self, wish: InboxItem, gather_s: float = GATHER_S) -> None:
         """From any thread; returns at once."""
         with self._lock:
             self._wishes.append(wish)
@@ -113,7 +113,7 @@ class Inbox:
                 self._gathers_s = gather_s
                 self._loop.post(self._loop.later, gather_s, self._take_in_round, self._round)
 
-    def emptied(self) -> Iterator[Wish]:
+    def emptied(self) -> Iterator[InboxItem]:
         """Takes out one wish after the other, also later ones."""
         while True:
             with self._lock:

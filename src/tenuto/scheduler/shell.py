@@ -23,7 +23,7 @@ from tenuto.scheduler.decisions import Verdict, failure, has_recovered, shortage
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.handover import Handovers
 from tenuto.scheduler.inputs import Input, Recovered, Short
-from tenuto.scheduler.intake import Arrivals, Cancellation, Forgetting, Inbox, Registry, Submission, Wish
+from tenuto.scheduler.intake import Arrivals, Cancellation, Forgetting, Inbox, InboxItem, Registry, Submission
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Announcer, LogStep, is_logged, log_state, log_step
 from tenuto.scheduler.loop import Loop
@@ -246,7 +246,7 @@ class Shell:
                 logger.exception("a submission failed", extra={"action": "submission_failed"})
                 self._feed(inputs.Failed(wish.job, worded(error)))
 
-    def _take_in_one(self, wish: Wish) -> None:
+    def _take_in_one(self, wish: InboxItem) -> None:
         job = wish.job
         if isinstance(wish, Submission):
             is_news = self._arrivals.enter(wish)

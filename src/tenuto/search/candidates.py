@@ -34,9 +34,10 @@ from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class, seal
 from tenuto.tasks.location import locate
 from tenuto.tasks.schema import schema_of
-from tenuto.tasks.seeds import give_seed, seed_of
+from tenuto.tasks.seeds import SEED, give_seed, seed_of
 from tenuto.tasks.serialization import dumps, job_document, state_dict
 from tenuto.tasks.stored_configs import from_state_dict
+from tenuto.tasks.stored_values import values_shown
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Files
 
@@ -60,6 +61,10 @@ class Candidates:
         self._is_seeded = False
         """Each evaluation of a candidate has a seed of its own, which follows that of the first one."""
         self.domain = domain
+        self.fixed: dict[str, dict[str, str]] = {}
+        """The values that all candidates have: by class, parameter -> value."""
+        self.code = ""
+        """The digest of the code that evaluates them; empty for programs, whose code is the candidate."""
         self._layout = layout
         if isinstance(task, Repository):
             task = EvolveCommit
@@ -96,20 +101,35 @@ class Candidates:
             )
 
     def check(self, files: Files) -> None:
-        """Refuses, at the call, a task that no job could build or that varies a parameter it lacks."""
+        """Refuses, at the call, a task that no job could build or that varies a parameter it lacks.
+
+        From then on `fixed` has the values that all candidates have.
+        """
         if isinstance(self.domain, Programs):
             check_repository(self.domain.repository)
             return
         rng = random.Random(0)
         drawn = self.domain.examples(rng) if isinstance(self.domain, Space) else [self.domain.draw(rng)]
+        shown = []
         for values in drawn:
             task = self._task(values)
             locate(live_class(type(task)))
             check_classes(files, self._layout, task)
+            self.code = file_digests.code(classes_of(task)).digest
+            shown.append(values_shown(task, defaults=not isinstance(self.domain, Space)))
             if dependencies_of(task) or tokens_of(task):
                 raise SearchError(
                     "a candidate cannot depend on other tasks, nor on tokens: evaluate them inside it"
                 )
+        varied = {SEED, *(name.rpartition(".")[2] for name in getattr(self.domain, "dimensions", ()))}
+        self.fixed = {
+            of: {
+                name: value
+                for name, value in values.items()
+                if name not in varied and all(one.get(of, {}).get(name, value) == value for one in shown)
+            }
+            for of, values in shown[0].items()
+        }
 
     def given(self, values: Any, root: str | None = None) -> Proposal:
         """The proposal of a person; `SearchError` for values that are not in the space.

@@ -27,7 +27,7 @@ DEATHS_AN_ATTEMPT = 10
 """How many deaths of its workers a row survives, for each attempt that it may have."""
 
 
-class Wish(NamedTuple):
+class ClaimRequest(NamedTuple):
     """What a worker would claim: at most so many rows, for so long, of all searches or of `only` these.
 
     `agents`: how many rows of searches of programs, which begin with an agent and count apart.
@@ -111,7 +111,7 @@ def take_back(connection: Connection, dead: Collection[str], most: int) -> list[
     return returned + moves_of(connection.execute(given_up), S.FAILED, LOST)
 
 
-def claim_rows(connection: Connection, wish: Wish) -> list[Claimed]:
+def claim_rows(connection: Connection, wish: ClaimRequest) -> list[Claimed]:
     """Claims the best rows that a worker wishes for."""
     rows, definitions = _best(connection, wish)
     if rows:
@@ -134,7 +134,7 @@ def claim_rows(connection: Connection, wish: Wish) -> list[Claimed]:
     ]
 
 
-def _best(connection: Connection, wish: Wish) -> tuple[list[Any], dict[str, dict[str, Any]]]:
+def _best(connection: Connection, wish: ClaimRequest) -> tuple[list[Any], dict[str, dict[str, Any]]]:
     """The best rows that may be claimed, locked, and the definitions of their searches."""
     running = _RUNNING_SEARCHES
     if wish.only is not None:

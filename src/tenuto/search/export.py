@@ -36,8 +36,7 @@ _TIMES = {
 
 def candidate_rows(store: Store, name: str) -> list[dict[str, Any]]:
     """One mapping for each candidate of a search, by number; times in seconds since 1970."""
-    query = select(evolution_jobs).where(jobs.search_id == name).order_by(jobs.number)
-    return store.database.read(lambda c: [candidate_of(row._mapping) for row in c.execute(query)])
+    return [candidate_of(row._mapping) for page in store.pages(name) for row in page]
 
 
 def flat_rows(store: Store, name: str) -> list[dict[str, Any]]:

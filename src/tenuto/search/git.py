@@ -32,6 +32,7 @@ _AUTHOR = {
 }
 _STALE_S = 60.0
 _MODULE = "160000 "
+_CACHE = "__pycache__"
 _LOCATING = (
     "GIT_DIR GIT_WORK_TREE GIT_COMMON_DIR GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_NAMESPACE GIT_PREFIX"
     " GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_SHALLOW_FILE GIT_GRAFT_FILE GIT_CONFIG GIT_CONFIG_PARAMETERS"
@@ -142,7 +143,7 @@ class Git:
         self.borrow(directory / ".git", directory)("checkout", "--quiet", "--force", "--detach", commit)
 
     def take_in(self, parent: str) -> None:
-        """Makes the index what the files are; submodules stay as they are in `parent`.
+        """Makes the index what the files are; submodules and compiled modules stay as they are in `parent`.
 
         Git would look into the repository of a submodule, which is the candidate's, and run what its
         configuration says: the index has none while files are added. Raises `GitError` for files that no
@@ -160,6 +161,15 @@ class Git:
             if self("--literal-pathspecs", "ls-files", "--", f"{path}/"):
                 raise GitError(f"{path} is a submodule, whose files cannot be changed")
         self.put_back(modules, parent)
+        self._leave_out(parent)
+
+    def _leave_out(self, parent: str) -> None:
+        """Python runs what `__pycache__` holds in place of the source beside it, if the file says so."""
+        there = [path for path in self("ls-files", "-z").split("\0") if _CACHE in path.split("/")]
+        if there:
+            self("update-index", "--force-remove", "-z", "--stdin", text="\0".join(there))
+            before = self.files_of(parent)
+            self.put_back([path for path in there if path in before], parent)
 
     def _modules(self) -> list[str]:
         entries = self("ls-files", "--stage", "-z").split("\0")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import CapReached, NotFound, SearchError, SearchInJob, TenutoError
 from tenuto.jobs.retry_rules import check_growth, read_rules
+from tenuto.jobs.validity import is_of_other_code
 from tenuto.launchers.requirements import Requirement
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.scheduler.decisions import Allowance
@@ -130,6 +131,12 @@ class OpenSearch:
         return added, unfit
 
     @property
+    def is_continued_by_other_code(self) -> bool:
+        """Whether the search began with other code than it has now."""
+        first = self.store.first_params(self.name) if self.candidates.code else None
+        return first is not None and is_of_other_code(json.loads(first), {"code": self.candidates.code})
+
+    @property
     def max_unfinished(self) -> int:
         search = self.settings.search
         agents = search.agent_slots if isinstance(self.evolution.domain, Programs) else 0
@@ -151,6 +158,8 @@ class OpenSearch:
             "max_total": self.settings.search.max_total_jobs,
             "evaluators": self.candidates.evaluators,
         }
+        if self.candidates.fixed:
+            made["fixed"] = self.candidates.fixed
         if not (evolution.reuse and (current_options.get() or RunOptions()).reuse):
             made["reuse"] = False
         made |= {key: count for key in _REPEATS if (count := getattr(evolution, key)) > (key == "repeats")}

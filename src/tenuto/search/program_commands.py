@@ -9,6 +9,7 @@ import hashlib
 import os
 import shlex
 import shutil
+import site
 import subprocess
 import sys
 import tempfile
@@ -228,7 +229,7 @@ def confined(words: Sequence[str], directory: Path, rules: CommandRules) -> tupl
 def places_of(words: Sequence[str], rules: CommandRules, path: str) -> list[str]:
     """What a confined command must read besides the system: its program, Python, the files that it names."""
     program = shutil.which(words[0], path=path) or words[0]
-    wanted = [sys.prefix, sys.base_prefix, *sys.path, *_installation(program)]
+    wanted = [sys.prefix, sys.base_prefix, *_installed(), *_installation(program)]
     wanted += _installation(os.path.realpath(program))
     for folder in filter(os.path.isabs, path.split(os.pathsep)):  # a script calls programs in it
         wanted += _installation(f"{folder}/any")
@@ -248,6 +249,19 @@ def places_of(words: Sequence[str], rules: CommandRules, path: str) -> list[str]
         if place not in _OWN_PLACES and not is_known and not _is_hidden(place, rules.workspace):
             found[place] = None
     return [*found, *rules.shown]
+
+
+@lru_cache
+def _installed() -> tuple[str, ...]:
+    """Packages beyond the interpreter's own directories: the user's, and those installed to be edited.
+
+    Not `sys.path`: a script's own directory is there, often the repository with its secrets.
+    """
+    folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    files = [file for folder in folders for file in Path(folder).glob("*.pth")]
+    lines = [line.strip() for file in files for line in file.read_text("utf-8", "replace").splitlines()]
+    editable = [line for line in lines if os.path.isabs(line) and not os.path.exists(f"{line}/.git")]
+    return (*folders, *editable)
 
 
 _OWN_PLACES = ("/", "/tmp", "/dev", "/proc", "/sys", "/home", "/root", "/var", "/run")

@@ -113,6 +113,7 @@ class BestBranch:
         for folder in (search.id, "@owners"):
             self._git.sweep(f"refs/tenuto/{folder}")
         self.name = f"tenuto/{search.id}/best"
+        self._told = 0
         self._number: int | None = None
         self._commit: str | None = None
         """What this process, or an earlier search in this place, let the branch stand for."""
@@ -157,6 +158,30 @@ class BestBranch:
             return None
         return f"the branch {self.name} is in use or was moved, and stays; the best is the commit {commit}"
 
+    def keep(self, told: int) -> str | None:
+        """Keeps the commits that another search made, which may forget them; words if one is gone.
+
+        `told`: how many candidates were told.
+        """
+        query = select(jobs.number, jobs.outcome).where(
+            jobs.search_id == self._search, jobs.told > self._told, jobs.told <= told, jobs.reused
+        )
+        rows = self._store.database.read(lambda c: c.execute(query).all()) if told > self._told else ()
+        self._told = told
+        prefix = f"refs/tenuto/{self._search}"
+        there = (rows and self._git("for-each-ref", "--format=%(refname)", prefix)) or ""
+        gone = None
+        for row in rows:
+            commit = json.loads(row.outcome or "{}").get("solution")
+            if not isinstance(commit, str) or f"{prefix}/{commit[:12]}" in there.splitlines():
+                continue
+            if self._git.ask("update-ref", f"{prefix}/{commit[:12]}", commit) is None:
+                gone = (
+                    f"{self._search}: the repository has the commit of candidate {row.number} no more, which "
+                    f"another search made: begin one that looks nothing up, with --no-reuse"
+                )
+        return gone
+
     def _is_own(self, commit: str | None) -> bool:
         """Whether the branch may be moved: it stands for a candidate of this search, or for nothing."""
         if commit is None or commit == self._commit:
@@ -200,10 +225,10 @@ class SearchRun:
         self._clock = opened.machine.clock
         self._began = self._clock.monotonic()
         domain = opened.evolution.domain
-        if isinstance(domain, Programs) and options.workers:
-            check_commands(domain.repository)
         if isinstance(domain, Programs):
             ignore_workspace(domain.repository, str(opened.workspace))
+        if isinstance(domain, Programs) and options.workers:
+            check_commands(domain.repository)
         self._branch = _best_branch(opened)
         self.worker = opened.worker() if options.workers else None
         self.scheduler = opened.scheduler(console or Plain(reporter), worker=self.worker)
@@ -277,14 +302,22 @@ class SearchRun:
             self._reporter.ended(ended, result)
             if self._notifier is not None:  # the rows that ended after the last tick
                 self._notify(ended, self._notifier)
-            older = opened.maker.replica.tally.older
-            if older:
-                self._reporter.say(
-                    f"{opened.name}: {older} of the outcomes {'was' if older == 1 else 'were'} made by other "
-                    f"code (--rerun-changed of tenuto run, or rerun_changed in the settings, evaluates such "
-                    f"candidates of a new search again)"
-                )
+            self._say_other_code(opened)
         return result
+
+    def _say_other_code(self, opened: OpenSearch) -> None:
+        older = opened.maker.replica.tally.older
+        if older:
+            self._reporter.say(
+                f"{opened.name}: {older} of the outcomes {'was' if older == 1 else 'were'} made by other "
+                f"code (--rerun-changed of tenuto run, or rerun_changed in the settings, evaluates such "
+                f"candidates of a new search again)"
+            )
+        if opened.is_continued_by_other_code:
+            self._reporter.say(
+                f"{opened.name}: its first outcomes were made by other code, and stay; a search of "
+                f"another name evaluates them again (--rerun-changed of tenuto run, or rerun_changed)"
+            )
 
     def _stop(self) -> None:
         self.scheduler.stop()
@@ -298,9 +331,10 @@ class SearchRun:
 
     def _follow_best(self) -> None:
         if self._branch is not None and self.scheduler.view is not None:
-            trouble = self._branch.follow(self.scheduler.view.search.best_number)
-            if trouble is not None:
-                self._reporter.say(trouble)
+            search = self.scheduler.view.search
+            for trouble in (self._branch.keep(search.told), self._branch.follow(search.best_number)):
+                if trouble is not None:
+                    self._reporter.say(trouble)
 
     def _doubt_root(self) -> None:
         """Says once that the evaluator of programs caught an error of its own while it evaluated the root."""

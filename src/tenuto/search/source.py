@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -86,11 +87,6 @@ def counted_states(statuses: Mapping[EvolutionStatus, int]) -> dict[JobState, in
         state = STATES[status][0]
         found[state] = found.get(state, 0) + number
     return found
-
-
-def chosen_of(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """The plain parameters that a candidate was proposed with, by column."""
-    return {name: value for name, value in spread_values(kept).items() if not isinstance(value, dict | list)}
 
 
 def attempt_of(row: Any) -> dict[str, Any]:
@@ -206,10 +202,9 @@ class SearchSource:
         return [self._attended(group_of(row)) for row in found]
 
     def rows(self, group: str) -> Iterator[Sequence[Row]]:
-        after, names = 0, measure_names(self._database, name_of(group))
-        while chunk := self._database.read(lambda c, n=after: _page(c, name_of(group), n)):  # type: ignore[misc]
-            yield [row_of(row, names) for row in chunk]
-            after = chunk[-1].number
+        names = measure_names(self._database, name_of(group))
+        for page in self._store.pages(name_of(group)):
+            yield [row_of(row, names) for row in page]
 
     def group(self, group: str) -> Group | None:
         query = select(searches).where(searches.c.id == name_of(group))
@@ -348,12 +343,10 @@ class SearchSource:
         return JobLog(this_machine().files, path, row.attempt, has_ended=has_ended)
 
     def metrics(self, key: str) -> Points:
-        row = self._candidate(key)
-        return self._metrics.of_job(self._layout.job(*self.job_of(key, row)))
+        return self._metrics.of_job(self._layout.job(*self.job_of(key)))
 
     def metrics_stamp(self, key: str) -> object:
-        row = self._candidate(key)
-        return self._metrics.stamp(self._layout.job(row.task_id, row.job_id))
+        return self._metrics.stamp(self._layout.job(*self.job_of(key)))
 
     def moments(self, group: str) -> Iterator[Moment]:
         after, name = 0, name_of(group)
@@ -364,15 +357,15 @@ class SearchSource:
             after = chunk[-1].id
 
     def results(self, group: str) -> Iterator[Result]:
-        after, name = 0, name_of(group)
+        name = name_of(group)
         names = measure_names(self._database, name)
-        while chunk := self._database.read(lambda c, n=after: _page(c, name, n)):  # type: ignore[misc]
-            for row in chunk:
-                if S(row.status) is S.SUCCEEDED:
-                    shown, kept = row_of(row, names), candidate_of(row._mapping)
-                    tags = {**chosen_of(kept), **shown.tags}
-                    yield Result(shown.key, shown.task, shown.state, tags, result_of(kept, names))
-            after = chunk[-1].number
+        for row in chain.from_iterable(self._store.pages(name)):
+            if S(row.status) is S.SUCCEEDED:
+                shown, kept = row_of(row, names), candidate_of(row._mapping)
+                chosen = spread_values(kept).items()
+                plain = {key: value for key, value in chosen if not isinstance(value, dict | list)}
+                tags = {**plain, **shown.tags}
+                yield Result(shown.key, shown.task, shown.state, tags, result_of(kept, names))
 
     def panels(self, only: str | None = None) -> Panels:
         if only not in (None, "archives"):
@@ -501,11 +494,6 @@ def _is_attended(connection: Connection, name: str) -> bool:
             return True
     active = connection.execute(select(searches.c.active_at).where(searches.c.id == name)).scalar()
     return active is not None and abs(now - active) < UNTICKED_MS
-
-
-def _page(connection: Connection, name: str, after: int) -> Sequence[Any]:
-    query = select(evolution_jobs).where(jobs.search_id == name, jobs.number > after)
-    return connection.execute(query.order_by(jobs.number).limit(CHUNK_ROWS)).all()
 
 
 def _moves(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os.path
 import shlex
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from tenuto.database import Database, now_ms
 from tenuto.errors import SearchDiffers
+from tenuto.jobs.source import CHUNK_ROWS
 from tenuto.lifecycle.evolution import (
     EVOLUTION_TRANSITIONS,
     SEARCH_TRANSITIONS,
@@ -57,7 +58,7 @@ from tenuto.search.claimed_rows import (
     LOST_VALUES,
     OVER,
     RETURNED,
-    Wish,
+    ClaimRequest,
     claim_rows,
     finish_row,
     moved,
@@ -91,8 +92,11 @@ from tenuto.search.tables import (
     searches,
 )
 from tenuto.settings.search import SEARCH_FILE
+from tenuto.tasks.stored_values import changed_defaults
 
 S = EvolutionStatus
+LOG_ROWS = 20_000
+"""Rows of a log that one transaction reads."""
 _OPENED = (
     update(searches)
     .where(searches.c.id == bindparam("name"), searches.c.state.in_(["ENDED", "DRAINING"]))
@@ -144,8 +148,9 @@ class Store:
     def declare(self, name: str, definition: dict[str, Any], seed: int) -> SearchRow:
         """Makes or finds a search; raises `SearchDiffers` if it was declared otherwise."""
         row = self.open(name, definition, seed)
-        for key in _COMPARED:
-            place = difference(row.definition.get(key), definition.get(key), key)
+        places = [difference(row.definition.get(key), definition.get(key), key) for key in _COMPARED]
+        fixed = changed_defaults(row.definition.get("fixed") or {}, definition.get("fixed") or {})
+        for place in (*places, *map(str, fixed)):
             if place is not None:
                 folder, file = os.path.split(self.database.shown_url)
                 where = f" -w {shlex.quote(folder)}" if file == SEARCH_FILE else ""
@@ -156,6 +161,14 @@ class Store:
         if row.definition != definition:
             self.redefine(name, definition)
         return row
+
+    def first_params(self, name: str) -> str | None:
+        """The stored parameters of the first candidate that was evaluated; None without one."""
+        query = select(jobs.params).where(
+            jobs.search_id == name, jobs.told.is_not(None), jobs.failure.is_(None)
+        )
+        query = query.order_by(jobs.number).limit(1)
+        return self.database.read(lambda connection: connection.execute(query).scalar_one_or_none())
 
     def redefine(self, name: str, definition: dict[str, Any]) -> None:
         """Keeps a definition whose changes do not make another search of it."""
@@ -455,20 +468,40 @@ class Store:
     def read_log(
         self, name: str, after_number: int, after_told: int
     ) -> tuple[int, list[LogRow], list[LogRow]]:
-        """What a replica has not seen: the counter `told`, rows by number, and tells in their order."""
+        """What a replica has not seen: the counter `told`, rows by number, and tells in their order.
+
+        What is told while it reads counts as not told.
+        """
 
         def work(connection: Connection) -> tuple[int, list[LogRow], list[LogRow]]:
             told = connection.execute(select(searches.c.told).where(searches.c.id == name)).scalar_one()
             query = select(*LOG_COLUMNS).where(jobs.search_id == name)
-            new = query.where(jobs.number > after_number).order_by(jobs.number)
+            new = query.where(jobs.number > after_number).order_by(jobs.number).limit(LOG_ROWS)
             rows = [log_row(row) for row in connection.execute(new)]
             seen = query.where(jobs.told > after_told, jobs.number <= after_number)
             tells = [log_row(row) for row in connection.execute(seen)] if after_number else []
-            tells += [row for row in rows if row.told is not None and row.told > after_told]
-            tells.sort(key=when_told)
             return told, rows, tells
 
-        return self.database.read(work)
+        told, rows, tells = self.database.read(work)
+        if len(rows) == LOG_ROWS:
+            for page in self.pages(name, LOG_COLUMNS, rows[-1].number, LOG_ROWS):
+                found = map(log_row, page)
+                rows += [row._replace(told=None) if (row.told or 0) > told else row for row in found]
+        tells += [row for row in rows if row.told is not None and row.told > after_told]
+        tells.sort(key=when_told)
+        return told, rows, tells
+
+    def pages(
+        self, name: str, columns: Sequence[Any] = (evolution_jobs,), after: int = 0, most: int = CHUNK_ROWS
+    ) -> Iterator[Sequence[Any]]:
+        """The candidates of a search by number, some in each transaction.
+
+        PostgreSQL ends a transaction whose reader computes for seconds, as one that makes much of many does.
+        """
+        query = select(*columns).where(jobs.search_id == name).order_by(jobs.number).limit(most)
+        while page := self.database.read(lambda c, n=after: c.execute(query.where(jobs.number > n)).all()):  # type: ignore[misc]
+            yield page
+            after = page[-1].number
 
     def finish_by_hand(self, name: str, number: int, found: Judgement) -> bool:
         """Ends a candidate that no job evaluates; False if it is not unfinished."""
@@ -523,7 +556,7 @@ class Store:
         self, worker: str, count: int, lease_ms: int, only: Collection[str] | None = None
     ) -> list[Claimed]:
         """Claims the best QUEUED rows of all running searches, or of `only` these, for one lease."""
-        wish = Wish(worker, count, lease_ms, only, count)
+        wish = ClaimRequest(worker, count, lease_ms, only, count)
         return self.finish_and_claim((), 0, wish)[1]
 
     def finish(self, ends: Sequence[End], max_attempts: int) -> set[tuple[str, int]]:
@@ -531,7 +564,7 @@ class Store:
         return self.finish_and_claim(ends, max_attempts, None)[0]
 
     def finish_and_claim(
-        self, ends: Sequence[End], max_attempts: int, wish: Wish | None
+        self, ends: Sequence[End], max_attempts: int, wish: ClaimRequest | None
     ) -> tuple[set[tuple[str, int]], list[Claimed]]:
         """`finish`, then `claim`, in one transaction: an agent does both for every candidate."""
 

@@ -32,7 +32,7 @@ from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import GpuToken
 from tenuto.search.candidate_jobs import LEASE_FILE, AgentChange, CandidateJobs, change_of
 from tenuto.search.candidate_rows import WORK
-from tenuto.search.claimed_rows import LOST, SURROUNDINGS, Wish
+from tenuto.search.claimed_rows import LOST, SURROUNDINGS, ClaimRequest
 from tenuto.search.commits import SurroundingsFailed
 from tenuto.search.kept_outcomes import as_given, doubted, judge, mean_of, read_kept
 from tenuto.search.outcome import Outcome, as_outcome, plain
@@ -561,7 +561,11 @@ class WorkerLoop:
         free, agents = (0, 0) if self._is_draining else self._free({end.id for end in ends})
         if not ends and free <= 0 and agents <= 0:
             return
-        wish = Wish(self.name, free, self._lease_ms, self._only, agents) if free > 0 or agents > 0 else None
+        wish = (
+            ClaimRequest(self.name, free, self._lease_ms, self._only, agents)
+            if free > 0 or agents > 0
+            else None
+        )
         most = self._settings.search.max_attempts
         try:
             _, rows = await self._call(self._store.finish_and_claim, ends, most, wish)

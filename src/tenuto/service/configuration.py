@@ -256,9 +256,7 @@ def address_of(
             raise InvalidSetting(
                 f"service.hosts: {host!r} is no host: give names and addresses, without a scheme or path"
             )
-    return ListenAddress(
-        section.host, section.port, service.header_s, service.write_s, service.connections, *tls
-    )
+    return ListenAddress(section.host, section.port, service.connections, *tls)
 
 
 def node_limits(settings: Settings) -> UploadLimits:
@@ -266,7 +264,7 @@ def node_limits(settings: Settings) -> UploadLimits:
     service = settings.service
     parts = service.max_parts + 3
     most = service.max_upload_bytes + parts * LONGEST_HEAD
-    return UploadLimits(most, parts, service.min_free_bytes, service.body_idle_s)
+    return UploadLimits(most, parts, service.min_free_bytes)
 
 
 def node_secret(node: NodeSettings, data: Path, randomness: Randomness) -> str:

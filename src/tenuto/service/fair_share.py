@@ -28,11 +28,18 @@ _USERS = Prepared(
               WHERE state = 'Queued' AND service = :service AND user_id > waiting.user_id)
       FROM waiting WHERE waiting.user_id IS NOT NULL
     )
-    SELECT user_id FROM waiting WHERE user_id IS NOT NULL
+    SELECT waiting.user_id, turns.turn,
+           CASE WHEN turns.turn IS NULL THEN (
+             SELECT min(id) FROM jobs
+             WHERE state = 'Queued' AND service = :service AND user_id = waiting.user_id) END
+    FROM waiting LEFT JOIN turns ON turns.service = :service AND turns.user_id = waiting.user_id
+    WHERE waiting.user_id IS NOT NULL
     """
     )
 )
-"""The users with queued jobs, by a loose index scan: its cost grows with the users, not with the jobs."""
+"""The users with queued jobs and their last turns, and the oldest job of each user without a turn: no two
+turns are the same. By a loose index scan: its cost grows with the users, not with the jobs.
+"""
 
 _OF_SERVICE: BindParameter[str] = bindparam("of_service")
 _OF_USER: BindParameter[str] = bindparam("of_user")
@@ -63,6 +70,7 @@ _QUEUED_OF = Prepared(
     .where(QUEUED, jobs.c.service == _OF_SERVICE, jobs.c.user_id == _OF_USER)
     .limit(bindparam("most"))
 )
+_LAST_TURN = Prepared(select(func.max(turns.c.turn)).where(turns.c.service == _OF_SERVICE))
 _TURNS = Prepared(select(turns.c.user_id, turns.c.turn).where(turns.c.service == _OF_SERVICE))
 _READY = Prepared(
     select(jobs.c.id)
@@ -172,19 +180,21 @@ def queues_of(
     connection: Connection, service: str, quota: Quota, active: Mapping[str, int], most: int
 ) -> tuple[int, list[UserQueue]]:
     """The last turn of the service, and the queues of the users who may be next, as far as needed."""
-    users = [row[0] for row in _USERS.rows(connection, {"service": service})]
-    known = _TURNS.rows(connection, {"of_service": service})
-    turn_of: dict[str, int] = {row[0]: row[1] for row in known}
-    last_turn = max(turn_of.values(), default=0)
-    eligible = [user for user in users if active.get(user, 0) < quota.runs_per_user]
-    eligible.sort(key=lambda user: (active.get(user, 0), turn_of.get(user, 0)))
+    found = _USERS.rows(connection, {"service": service})
+    last_turn = _LAST_TURN.rows(connection, {"of_service": service})[0][0] or 0
+    # In the order of `next_jobs`: if few places are free, the queues of the first users are read alone.
+    ranked = sorted(
+        (active.get(user, 0), turn or 0, oldest or 0, user)
+        for user, turn, oldest in found
+        if active.get(user, 0) < quota.runs_per_user
+    )
     queues: list[UserQueue] = []
-    for user in eligible:
-        free = min(most, quota.runs_per_user - active.get(user, 0))
+    for has, turn, _, user in ranked:
+        free = min(most, quota.runs_per_user - has)
         values = {"of_service": service, "of_user": user, "most": free, "longest_ms": LONGEST_WAIT_MS}
-        found = tuple(row[0] for row in _READY.rows(connection, values))
-        if found:
-            queues.append(UserQueue(user, active.get(user, 0), turn_of.get(user, 0), found))
+        ready = tuple(row[0] for row in _READY.rows(connection, values))
+        if ready:
+            queues.append(UserQueue(user, has, turn, ready))
         if len(queues) >= most:
             break
     return last_turn, queues

@@ -24,6 +24,10 @@ from tenuto.web import ConnectionLimits, HttpServer, http_server, is_loopback, p
 
 DRAIN_S = 30.0
 BACKLOG = 2048
+HEADER_S = 10.0
+"""Time that a request's headers may take."""
+WRITE_S = 60.0
+"""Time without a byte after which a download is ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,6 @@ class ListenAddress:
 
     host: str
     port: int
-    header_s: float
-    write_s: float
     connections: int
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -160,7 +162,7 @@ async def _drained(
 
 def _uvicorn(app: ASGIApp, address: ListenAddress) -> HttpServer:
     protocol = protocol_class(
-        ConnectionLimits(address.header_s, address.write_s, address.connections),
+        ConnectionLimits(HEADER_S, WRITE_S, address.connections),
         lambda code, message: error_json(ErrorCode(code), message),
     )
     return http_server(

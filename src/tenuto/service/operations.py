@@ -71,7 +71,6 @@ class Operations:
             settings.max_upload_bytes,
             settings.max_parts,
             settings.min_free_bytes,
-            settings.body_idle_s,
             cut_names=settings.compat != "hybrid",
         )
 

@@ -42,7 +42,7 @@ from tenuto.service.requests import (
 from tenuto.service.routes import download, info, jobs, watching
 from tenuto.service.routes.common import HANDLERS, Front
 from tenuto.service.rows import UserLimits
-from tenuto.service.stage import Stage
+from tenuto.service.stage import Stage, clean_every_s
 from tenuto.service.tables import MIGRATIONS
 from tenuto.service.threads import Threads
 from tenuto.settings.service import ServiceSettings
@@ -396,7 +396,8 @@ class Cleaner:
         self._rest = CleanerRest(parts.clock.now().timestamp(), parts.clock.monotonic())
         self._sweep_at = 0.0
         """On the monotonic clock."""
-        self.stage = Stage("cleaner", self.round, parts.settings.clean_every_s, parts.metrics.stage_failed)
+        every_s = clean_every_s(parts.settings.max_age_s)
+        self.stage = Stage("cleaner", self.round, every_s, parts.metrics.stage_failed)
 
     async def round(self) -> None:
         """Removes old data, unless the clock cannot be trusted."""

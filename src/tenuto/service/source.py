@@ -113,11 +113,17 @@ class ServiceSource:
                 total=total,
                 take_up=take_up,
             )
-            for name, total, first in self._history.services()
+            for name, total, first in self._services()
         ]
         return sorted(
             found, key=lambda group: group.started or datetime.min.replace(tzinfo=UTC), reverse=True
         )
+
+    def _services(self) -> list[tuple[str, int, int | None]]:
+        """(name, number of jobs, when the first was uploaded) of each service with jobs, or offered."""
+        found = self._history.services()
+        used = {name for name, *_ in found}
+        return [*found, *((name, 0, None) for name in self._offered if name not in used)]
 
     def rows(self, group: str) -> Iterator[Sequence[Row]]:
         after = 0
@@ -440,7 +446,7 @@ class History:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def services(self) -> list[tuple[str, int, int]]:
+    def services(self) -> list[tuple[str, int, int | None]]:
         """(name, number of jobs, when the first was uploaded) of each service."""
         query = select(jobs.c.service, func.count(), func.min(jobs.c.created_at)).group_by(jobs.c.service)
         return self._read(query, tuple)

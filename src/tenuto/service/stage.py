@@ -68,6 +68,14 @@ class Stage:
                 await asyncio.sleep(min(self._every_s, 1.0))
 
 
+CLEAN_EVERY_S = 60.0
+
+
+def clean_every_s(max_age_s: float) -> float:
+    """How often files are looked for that are older than this."""
+    return min(CLEAN_EVERY_S, max(max_age_s / 5, 0.05))
+
+
 R = TypeVar("R")
 
 

@@ -49,7 +49,6 @@ class UploadLimits(NamedTuple):
     max_bytes: int
     max_parts: int
     min_free_bytes: int
-    idle_s: float
     cut_names: bool = False
     """Keep of a file name what follows its last slash, instead of refusing it."""
 
@@ -430,10 +429,12 @@ def too_large(limits: UploadLimits) -> RequestRefused:
     return refused(ErrorCode.TOO_LARGE, f"The upload is larger than {limits.max_bytes} bytes")
 
 
-# The body of an upload as it arrives: piece by piece, at a pace that a client must keep.
+# The body of an upload as it arrives: piece by piece, at a speed that a client must keep.
 # Reads no part of it; `uploads` does.
 
 
+IDLE_S = 10.0
+"""Time without a byte after which an upload is ended."""
 SLOWEST_BYTES_S = 1 << 10
 GATHERED = 1 << 19
 """Larger pieces are parsed in a thread, so that a slow disk holds up no other request."""
@@ -443,10 +444,10 @@ async def receive(
     stream: AsyncIterator[bytes], receiver: Receiver, limits: UploadLimits, clock: Clock
 ) -> ReceivedUpload:
     """Feeds a body to a receiver; refuses a client that is too slow."""
-    pace = _Pace(limits.idle_s, clock)
+    speed = _UploadSpeed(clock)
     gathered: list[bytes] = []
     size = 0
-    async for piece in paced(stream, pace):
+    async for piece in paced(stream, speed):
         gathered.append(piece)
         size += len(piece)
         if size >= GATHERED:
@@ -458,14 +459,13 @@ async def receive(
 
 async def gathered(stream: AsyncIterator[bytes], limits: UploadLimits, clock: Clock) -> bytes:
     """A body that is known to be small; refuses a client that is too slow."""
-    return b"".join([piece async for piece in paced(stream, _Pace(limits.idle_s, clock))])
+    return b"".join([piece async for piece in paced(stream, _UploadSpeed(clock))])
 
 
-class _Pace:
+class _UploadSpeed:
     """How fast a body arrives."""
 
-    def __init__(self, idle_s: float, clock: Clock) -> None:
-        self.idle_s = idle_s
+    def __init__(self, clock: Clock) -> None:
         self._now: Callable[[], float] = clock.monotonic
         self._began = self._now()
         self._bytes = 0
@@ -474,7 +474,7 @@ class _Pace:
         """Counts a piece; refuses a client that sent too little for its time."""
         self._bytes += size
         took_s = self._now() - self._began
-        if took_s > self.idle_s and self._bytes < SLOWEST_BYTES_S * took_s:
+        if took_s > IDLE_S and self._bytes < SLOWEST_BYTES_S * took_s:
             raise too_slow()
 
 
@@ -482,16 +482,16 @@ def too_slow() -> RequestRefused:
     return refused(ErrorCode.TOO_SLOW, "The upload was too slow")
 
 
-async def paced(stream: AsyncIterator[bytes], pace: _Pace) -> AsyncIterator[bytes]:
+async def paced(stream: AsyncIterator[bytes], speed: _UploadSpeed) -> AsyncIterator[bytes]:
     """The pieces of a body; refuses a client that sends none for too long, or too few."""
     iterator = stream.__aiter__()
     while True:
         try:
-            async with asyncio.timeout(pace.idle_s):
+            async with asyncio.timeout(IDLE_S):
                 piece = await anext(iterator)
         except StopAsyncIteration:
             return
         except TimeoutError:
             raise too_slow() from None
-        pace.count(len(piece))
+        speed.count(len(piece))
         yield piece

@@ -174,7 +174,7 @@ def _line(lines: Mapping[tuple[str, ...], int], keys: tuple[str, ...]) -> int:
 def _flat(content: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The values of nested tables; a table where a value must be, or the reverse, is left for the check."""
     expected = not keys or is_table(".".join(keys))
-    if content == {} and is_entry(".".join(keys)):  # [services.example]: all its defaults
+    if content == {} and keys and expected:  # [service], [services.example]: all its defaults
         yield keys, content
     elif isinstance(content, dict) and (expected or (content and declared(".".join(keys)) is None)):
         for key, value in content.items():
@@ -324,8 +324,9 @@ def load_settings(
     for one in given:
         by_variable = one.origin.source in (ValueSource.VARIABLE, ValueSource.FOREIGN)
         key = unaliased(_known_entry(one.key, values) if by_variable else one.key)
-        if is_entry(key) and one.value == {}:
-            values.setdefault(key, None)
+        if is_table(key) and one.value == {}:
+            if is_entry(key):
+                values.setdefault(key, None)
             origins.setdefault(key, one.origin)
             continue
         values[key] = (

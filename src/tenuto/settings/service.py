@@ -114,9 +114,6 @@ class ServiceSettings:
     connections: int = setting(
         integer(1), 4000, "Connections at once; the soft limit of open files is raised to it at start."
     )
-    header_s: float = setting(SECONDS, 10.0, "Time that a request's headers may take.")
-    body_idle_s: float = setting(SECONDS, 10.0, "Time without a byte after which an upload is ended.")
-    write_s: float = setting(SECONDS, 60.0, "Time without a byte after which a download is ended.")
     send_for_s: float = setting(
         WAIT,
         60.0,
@@ -127,7 +124,6 @@ class ServiceSettings:
     )
     terminate_wait_s: float = setting(WAIT, 5.0, "How long a request to stop a job waits for its end.")
     poll_s: float = setting(SECONDS, 0.5, "How often a stage looks for work that no event announced.")
-    clean_every_s: float = setting(SECONDS, 60.0, "How often old jobs are looked for.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

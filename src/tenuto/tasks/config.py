@@ -52,7 +52,7 @@ class ConfigMeta(ABCMeta):
     def __new__(
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
     ) -> ConfigMeta:
-        _refuse_arguments(name, namespace.get("__init__"))
+        _refuse_arguments(name, namespace.get("__init__"), namespace.get("__annotations__", {}))
         _refuse_generator(name, namespace.get("execute"))
         if "<locals>" in namespace.get("__qualname__", ""):
             namespace["__enclosing__"] = dict(sys._getframe(1).f_locals)
@@ -62,6 +62,14 @@ class ConfigMeta(ABCMeta):
         if "__xpmid__" in namespace:
             note_id(cls, namespace["__xpmid__"])
         return cls
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        if name in _OF_RECORDS:
+            raise DeclarationError(
+                f"{cls.__qualname__} is a Config, whose parameters are its fields: take away the decorator "
+                f"(@dataclass, @define), whose __init__ would set the defaults whatever the config says"
+            )
+        super().__setattr__(name, value)
 
     @property
     def C(cls: type[T]) -> type[T]:
@@ -80,19 +88,22 @@ class ConfigMeta(ABCMeta):
             return _make(cls, arguments, given)
 
 
-def _refuse_arguments(name: str, init: Any) -> None:
+def _refuse_arguments(name: str, init: Any, parameters: dict[str, Any]) -> None:
     """The `__init__` of a live object is called without arguments: its parameters are set already."""
     code = getattr(init, "__code__", None)
     if code is None:
         return
     needed = code.co_argcount - len(init.__defaults__ or ()) > 1
-    if needed or code.co_kwonlyargcount > len(init.__kwdefaults__ or {}):
+    needed = needed or code.co_kwonlyargcount > len(init.__kwdefaults__ or {})
+    if needed or parameters.keys() & code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]:
         raise DeclarationError(
             f"{name}.__init__ takes arguments: a Config is built from its parameters, which are set when the "
             f"__init__(self) of the live object is called"
         )
 
 
+_OF_RECORDS = ("__dataclass_fields__", "__attrs_attrs__")
+"""What decorators of other record types note on a class."""
 _GENERATOR, _ASYNC_GENERATOR = 0x20, 0x200
 """Flags of a function's code, as `inspect` names them."""
 

@@ -46,8 +46,8 @@ def grid(
     seeds: int | Iterable[int] | None = ...,
     **fixed: Any,
 ) -> list[FunctionTask[R]]: ...
-def grid(
-    template: Any,
+def grid(  # type: ignore[misc]
+    template: type[C] | C,
     vary: Mapping[str, Iterable[Any]] = {},
     *,
     zip: bool | Sequence[str] | Sequence[Sequence[str]] = False,
@@ -55,7 +55,7 @@ def grid(
     sample_seed: int = 0,
     seeds: int | Iterable[int] | None = None,
     **fixed: Any,
-) -> list[Any]:
+) -> list[C]:
     """The configs for all combinations of the values in `vary`, the last name varying fastest.
 
     Names may be dotted (``"model.layers"``) to vary a config inside the template, which is made where it has
@@ -72,8 +72,7 @@ def grid(
     if seeds is not None and (SEED in vary or SEED in fixed):
         raise ParameterError(f"grid: {SEED!r} is given, and seeds= too, at {caller()}: give one of the two")
     given = {name: _made(value) for name, value in fixed.items()}
-    cls: Any = template
-    base = cls.C(**given) if isinstance(template, type) else copyconfig(template, **given)
+    base: C = template.C(**given) if isinstance(template, type) else copyconfig(template, **given)
     choices = {name: _values(base, name, values) for name, values in vary.items()}
     labels, tags = _labels(choices), {name: _tag_values(values) for name, values in choices.items()}
     chosen_seeds = _seeds(base, seeds)

@@ -297,11 +297,10 @@ def deserialize(directory: Path | str) -> Any:
     return live["config"]
 
 
-@guarded
-def from_task_dir(directory: Path | str, *, as_instance: bool = False) -> Any:
+def read_task(directory: str, read_from: Callable[[str], bytes], *, as_instance: bool = False) -> Any:
     """The task whose job has this directory, with the tasks it depends on; live with `as_instance`.
 
-    Raises as `load`.
+    `read_from`: reads a file of such a directory. Raises as `load`.
     """
     directory = os.path.abspath(directory)
     tasks: dict[str, Any] = {}
@@ -309,7 +308,7 @@ def from_task_dir(directory: Path | str, *, as_instance: bool = False) -> Any:
     waiting = [f"{directory}/{PARAMS_FILE}"]
     while waiting:
         file = waiting[-1]
-        read = opened[file] if file in opened else opened.setdefault(file, _read(file))
+        read = opened[file] if file in opened else opened.setdefault(file, loads(read_from(file), file))
         needed = [_upstream_file(file, entry["upstream"]) for entry in read["objects"] if "upstream" in entry]
         missing = [other for other in needed if other not in tasks]
         if any(other in opened for other in missing):
@@ -442,6 +441,16 @@ class _Filling:
         return _Filling, (self.directory, self.renewed, self.filled)
 
 
+def upstream_files(content: bytes, directory: str) -> list[str]:
+    """The files of the tasks that the parameters of a job name; none for what is no document of ours."""
+    file = f"{directory}/{PARAMS_FILE}"
+    try:
+        objects = loads(content, file)["objects"] if b'"upstream"' in content else ()
+        return [_upstream_file(file, one["upstream"]) for one in objects if "upstream" in one]
+    except SerializationError:
+        return []
+
+
 def _upstream_file(file: str, relative: Any) -> str:
     if not isinstance(relative, str):
         raise MalformedFile(f"{file} names an upstream task by {relative!r}")
@@ -449,7 +458,11 @@ def _upstream_file(file: str, relative: Any) -> str:
 
 
 def _read(file: str) -> Document:
-    """Reads a regular file of sane size: a pipe put in its place must not make us wait."""
+    return loads(read_stored(file), file)
+
+
+def read_stored(file: str) -> bytes:
+    """The content of a regular file of sane size: a pipe put in its place must not make us wait."""
     try:
         with open(file, "rb", opener=_without_waiting) as stream:
             status = os.fstat(stream.fileno())
@@ -457,10 +470,9 @@ def _read(file: str) -> Document:
                 raise MalformedFile(f"{file} is not a regular file")
             if status.st_size > MAX_BYTES:
                 raise MalformedFile(f"{file} is larger than {MAX_BYTES} bytes: it cannot be a stored config")
-            content = stream.read(status.st_size + 1)  # a limit is the size of the buffer too
+            return stream.read(status.st_size + 1)  # a limit is the size of the buffer too
     except (OSError, ValueError) as error:
         raise SerializationError(f"{file} cannot be read: {error}") from None
-    return loads(content, file)
 
 
 def _without_waiting(file: str, flags: int) -> int:

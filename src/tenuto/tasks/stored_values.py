@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tenuto.light import NamedTuple, sha256
-from tenuto.tasks.base import ConfigBase, brief, is_config
+from tenuto.tasks.base import ConfigBase, brief, class_name, is_config
 from tenuto.tasks.graph import edges, postorder
 from tenuto.tasks.hints import Role
 from tenuto.tasks.identity import encode, identity_plan
@@ -90,23 +90,30 @@ def _children(config: Any, schema: Schema) -> Iterator[Any]:
 _SHORT = 60
 
 
-def defaults_shown(task: ConfigBase) -> dict[str, dict[str, str]]:
-    """What the values that `defaults_digest` tells of are: by the id of a class, parameter -> value.
+def values_shown(task: ConfigBase, *, defaults: bool) -> dict[str, dict[str, str]]:
+    """The counted values of a task and of configs in it: by the id of a class, parameter -> value.
 
-    A value as a script writes it; of a long one, a digest.
+    A value as a script writes it; of a long one, a digest; of configs, their classes. `defaults`: only those
+    that `defaults_digest` tells of, with what is in configs.
     """
     found: dict[str, dict[str, str]] = {}
     for node in postorder(task, lambda node: node is not task and _is_task(node)):
-        schema = schema_of(type(node))
-        for name in _at_default(node, schema):
+        schema: Schema = type(node).__schema__  # type: ignore[attr-defined]
+        for name in _at_default(node, schema) if defaults else _counted_names(node, schema):
             known = found.setdefault(schema.id, {})
             if name not in known:
-                held: list[Any] = []
-                text = _shown(_form(node.__dict__[name], held), held)
-                if len(text) > _SHORT:
-                    text = f"{_CUT}{sha256(encode(node.__dict__[name])).hexdigest()[:12]}"
-                known[name] = text
+                value, held = node.__dict__[name], list[Any]()
+                form = _form(value, held)
+                text = _shown(form, held) if defaults or not held else ", ".join(map(class_name, held))
+                known[name] = (
+                    text if len(text) <= _SHORT else f"{_CUT}{sha256(encode(value)).hexdigest()[:12]}"
+                )
     return found
+
+
+def _counted_names(config: Any, schema: Schema) -> list[str]:
+    given = (one for one in schema.parameters.values() if one.counted and one.role is not Role.CONSTANT)
+    return [one.name for one in given if one.name in config.__dict__]
 
 
 def changed_defaults(
@@ -402,7 +409,6 @@ def _counted(config: Any, form: Callable[[Any], Any]) -> tuple[str, dict[str, An
     """The id of the class of a config, or of its stored form, and the forms of the values that count."""
     if is_config(config):
         schema, values = schema_of(live_class(type(config))), config.__dict__
-        given = [one for one in schema.parameters.values() if one.counted and one.role is not Role.CONSTANT]
-        return schema.id, {one.name: form(values[one.name]) for one in given if one.name in values}
+        return schema.id, {name: form(values[name]) for name in _counted_names(config, schema)}
     values, uncounted = config.get("values", {}), config.get("uncounted", ())
     return str(config.get("type")), {one: values[one] for one in values if one not in uncounted}

@@ -379,17 +379,6 @@ def _check_follower(template: Task[Any]) -> None:
         )
 
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from tenuto.tasks.functions import TaskFunction
-
-    TaskClass: TypeAlias = type[Task[Any]] | TaskFunction[..., Any]
-    """A class of tasks, or a function that is one."""
-else:
-    TaskClass = type[Task]
-
-
 class ResumableTask(Task[Out_co]):
     """A task that can continue where it stopped: after a timeout it is started again in its directory."""
 

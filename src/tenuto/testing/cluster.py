@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from tenuto.errors import LaunchRefused
-from tenuto.launchers.observation import BEAT_S, Observer, Seen, Sighting
+from tenuto.launchers.observation import BEAT_S, ClusterEntry, Observer, Seen
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.terms import STALE
 from tenuto.lifecycle.states import JobFailureStatus
@@ -64,11 +64,11 @@ class FakeCluster:
         """The cluster, as one scheduler sees it: each observes for itself."""
         return ClusterView(self, machine)
 
-    def see(self, launch: LaunchRecord, job_id: str | None) -> Sighting:
+    def see(self, launch: LaunchRecord, job_id: str | None) -> ClusterEntry:
         if self.is_silent:
-            return Sighting(Seen.NOTHING)
+            return ClusterEntry(Seen.NOTHING)
         job = self.jobs.get(job_id) if job_id is not None else self.by_nonce.get(launch.nonce)
-        return Sighting(Seen.MISSING, message="unknown to the cluster") if job is None else job.sighting
+        return ClusterEntry(Seen.MISSING, message="unknown to the cluster") if job is None else job.sighting
 
     def take(self, launcher: FakeClusterLauncher, order: StartOrder) -> ClusterJob:
         """A submission arrives."""
@@ -84,7 +84,7 @@ class FakeCluster:
         if job.fate is Fate.TAKEN:
             self._have_it_taken(launcher, job)
             return
-        job.sighting = Sighting(Seen.RUNNING)
+        job.sighting = ClusterEntry(Seen.RUNNING)
         for _ in range(2 if job.fate in (Fate.TWICE, Fate.TWICE_LYING) else 1):
             runner = launcher.begin(job)
             job.runners.append(runner)
@@ -101,7 +101,7 @@ class FakeCluster:
     def _have_it_taken(self, launcher: FakeClusterLauncher, job: ClusterJob) -> None:
         """The process of another job, which is done, goes on with the order of this one."""
         host = ClusterJob(next(self._numbers), job.order, Fate.ORDINARY)
-        host.sighting = Sighting(Seen.RUNNING)
+        host.sighting = ClusterEntry(Seen.RUNNING)
         self.jobs[host.id] = host
         host.runners.append(launcher.begin(host))
         launcher.later(1.0, lambda: self._drop_needless(launcher, job, host))
@@ -166,7 +166,7 @@ class FakeCluster:
         self._ended(job, message="NODE_FAIL", confirmed=False, blameless=True)
 
     def _ended(self, job: ClusterJob, **said: Any) -> None:
-        job.sighting = Sighting(Seen.ENDED, **said)
+        job.sighting = ClusterEntry(Seen.ENDED, **said)
 
 
 class ClusterView:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, unique
 
-from tenuto.launchers.observation import Seen, Sighting
+from tenuto.launchers.observation import ClusterEntry, Seen
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.beats import LOOK_S, MOST_MISSED
 from tenuto.launchers.runner.terms import STALE, UNMARKED, shown
@@ -51,7 +51,7 @@ class ClusterJob:
         self.id = str(number)
         self.order = order
         self.fate = fate
-        self.sighting = Sighting(Seen.PENDING)
+        self.sighting = ClusterEntry(Seen.PENDING)
         self.runners: list[ClusterRunner] = []
 
 
@@ -176,7 +176,7 @@ class ClusterRunner(FakeRunner):
         elif self.job.fate is Fate.DISK_LATE and self._tries >= 0:
             self._tries = -1
             code = shown(judge(self._ending).reason is not None, self._ending.exit_code)
-            self.job.sighting = Sighting(Seen.ENDED, code, message=f"its runner exited with {code}")
+            self.job.sighting = ClusterEntry(Seen.ENDED, code, message=f"its runner exited with {code}")
             self._later(20.0, lambda: self._guarded(self._write_marker))
         else:
             super()._write_marker()

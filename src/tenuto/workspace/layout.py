@@ -226,6 +226,12 @@ class JobPaths:
         return f"{log}.{number}"
 
 
+def job_at(directory: str) -> JobPaths:
+    """The files of the job that has a directory."""
+    task = directory.rpartition("/")[0].rpartition("/")[2]
+    return JobPaths(directory, script_name(name_of_directory(task) or task))
+
+
 ROOT_FROM_JOB = "../../.."
 """The workspace as seen from the directory of a job."""
 

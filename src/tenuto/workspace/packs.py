@@ -348,6 +348,14 @@ _FOLDER = PackedJob({"": PackedFile("d", 0o700, 0, 0)}, (0, 0), b"")
 """The directory of tasks or jobs, where a copy of the workspace left empty ones out."""
 
 
+def size_of(files: Files, directory: str) -> int | None:
+    """The bytes of a job's record in its pack; None for what is not packed."""
+    for place, job, name in pack_places(directory):
+        if job and not name and (spot := pack_at(files, place).find(job)) is not None:
+            return spot.length
+    return None
+
+
 def names(files: Files, path: str) -> list[str]:
     """What a directory has besides what the disk shows of it."""
     for place, job, name in pack_places(path):

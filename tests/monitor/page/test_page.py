@@ -153,6 +153,85 @@ def test_marked_jobs_are_compared_and_exported(demo: Served, visitor: Visitor) -
     expect(marked).to_contain_text("40 marked")
 
 
+def test_a_comparison_marks_the_better_result_and_its_curves_grow(serve: Serve, visitor: Visitor) -> None:
+    source = group_source()
+    keys = []
+    for number, loss in enumerate((0.3, 0.2)):
+        row = source.put(fake_row(GROUP, "t.T", f"{number:08}", JobState.DONE, attempt=1))
+        source.values[row.key] = {"loss": loss, "accuracy": 1 - loss, "same": 1}
+        source.curves[row.key] = {"loss": [MetricPoint(1, 1e9, loss)]}
+        keys.append(row.key)
+    page = visitor.enter(serve(source), "#/compare?" + "&".join(f"key={quote(key, safe='')}" for key in keys))
+    page.get_by_label("also what is the same").click()
+    expect(page.get_by_role("row", name="result.same")).to_be_visible()
+    expect(page.locator("td.best")).to_have_text(["0.2", "0.8"])
+    plot = page.locator("section[aria-label=loss] .plot")
+    expect(plot).to_have_attribute("data-drawn", "2")
+    source.curves[keys[0]] = {"acc": [MetricPoint(1, 1e9, 0.5)], **source.curves[keys[0]]}
+    expect(page.locator("section[aria-label=acc] .plot")).to_have_attribute("data-drawn", "1")
+
+
+@pytest.mark.parametrize(
+    "searched",
+    [
+        "adam",
+        "train adam",
+        "state=error adam",
+        "adam or not lr<0.1",
+        "(adam or eve) state = running",
+        """'two words' "my tag"='a b' not x""",
+        r'"a \"quoted\" word" lr>=1e-3',
+        "android",
+        "not (notes order)",
+    ],
+)
+def test_a_search_is_copied_as_a_filter_of_the_command_line(
+    demo: Served, visitor: Visitor, searched: str
+) -> None:
+    page = visitor.enter(demo)
+    written = page.evaluate("async (words) => (await import('/static/text.js')).filterOf(words)", searched)
+    assert parse_filter(written) == parse_filter(searched, words=True)
+
+
+def test_a_view_without_an_archive_says_how_to_get_one_and_asks_once(serve: Serve, visitor: Visitor) -> None:
+    source = FakeSource(Door.SEARCH)
+    group = "search:grid"
+    source.put_group(Group(group, Door.SEARCH, "grid", state="RUNNING", live=True))
+    source.put(fake_row(group, "grid", "1", JobState.DONE, attempt=1))
+    page = visitor.enter(serve(source), f"#/archive?group={group}")
+    expect(page.get_by_text("MapElites(")).to_be_visible()
+    expect(page.get_by_role("region", name="Archive")).to_be_hidden()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    source.put(fake_row(group, "grid", "2", JobState.DONE, attempt=1))
+    visitor.go(page, f"#/jobs?group={group}")
+    expect(page.get_by_role("grid")).to_have_attribute("aria-rowcount", "3")
+    assert not [url for url in asked if "/api/archive" in url]
+
+
+def test_eight_jobs_have_eight_colours(serve: Serve, visitor: Visitor) -> None:
+    source = group_source()
+    for number in range(8):
+        row = source.put(fake_row(GROUP, "t.T", f"{number:08}", JobState.RUNNING, attempt=1))
+        source.curves[row.key] = {"loss": [MetricPoint(1, 1e9, number + 1.0)]}
+    page = visitor.enter(serve(source), f"#/curves?group={GROUP}")
+    swatches = page.locator(".legendlist .swatch")
+    expect(swatches).to_have_count(8)
+    colours = swatches.evaluate_all("parts => parts.map((part) => part.style.background)")
+    assert len(set(colours)) == 8
+
+
+def test_what_a_search_queues_is_not_in_the_queue_of_a_cluster(serve: Serve, visitor: Visitor) -> None:
+    runs, search = group_source(), FakeSource(Door.SEARCH)
+    search.put_group(Group("search:grid", Door.SEARCH, "grid", state="RUNNING", live=True))
+    search.put(fake_row("search:grid", "grid", "1", JobState.SCHEDULED, attempt=1))
+    runs.put(fake_row(GROUP, "t.T", "abcd", JobState.SCHEDULED, attempt=1))
+    page = visitor.enter(serve(runs, search), "#/resources")
+    queues = page.locator("section[aria-label='In queues of clusters']")
+    expect(queues.locator("tbody tr")).to_have_count(1)
+    expect(queues).to_contain_text("T abcd")
+
+
 def test_a_note_and_a_pin_stay_with_a_run(serve: Serve, visitor: Visitor) -> None:
     source = group_source()
     source.put(fake_row(GROUP, "t.T", "1", JobState.DONE, attempt=1))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 
 from tenuto.clock import SystemClock
+from tenuto.jobs.row import Group
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
+from tenuto.testing.fake_source import FakeSource, fake_row
 from tenuto.testing.monitor_demo import demo_sources
 from tests.monitor.tui.conftest import SWEEP, Terminal, provided, show
 
@@ -98,6 +101,21 @@ def test_results_are_sorted_filtered_drawn_on_other_axes_and_opened() -> None:
 
     with provided() as provider:
         show(provider, scenario, (120, 24), group=SWEEP)
+
+
+def test_results_begin_over_the_tag_that_varies() -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.press("5")
+        assert "x lr (log)" in await terminal.until("y result.loss")
+
+    source, group = FakeSource(), "experiments:sweep/1"
+    source.put_group(Group(group, Door.EXPERIMENTS, "sweep", "1", "done", False))
+    for number, lr in enumerate((0.001, 0.1, 1.0)):
+        tags = {"same": 1, "lr": lr}
+        row = source.put(fake_row(group, "t.T", f"{number:08}", JobState.DONE, attempt=1, tags=tags))
+        source.values[row.key] = {"took_s": number + 1.0, "result.loss": lr / 2}
+    with provided(source) as provider:
+        show(provider, scenario, (120, 24), group=group)
 
 
 def test_a_cell_of_the_archive_is_reached_by_arrows_and_opens_its_job() -> None:

@@ -11,7 +11,7 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import Meant, meant, need_one_of
+from tenuto.cli.chosen_jobs import Meant, kind_option, meant, need_one_of
 from tenuto.cli.commands.kill import wait_for_end
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, table
@@ -31,6 +31,7 @@ from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace import trash
 from tenuto.workspace.layout import name_of_directory
+from tenuto.workspace.ports import Machine
 
 MOST_SHOWN = 50
 _REMEDY = {
@@ -49,7 +50,7 @@ SPARED = (ActedAs.IN_USE, ActedAs.STALE, ActedAs.REFUSED)
 @click.option(
     "--renamed", is_flag=True, help="Move results of renamed tasks, which runs found, to the present names."
 )
-@click.option("--older", metavar="AGE", help="Only jobs that ended longer ago, such as 30d or 12h.")
+@click.option("--older", metavar="AGE", help="Only what ended, or was made, longer ago, such as 30d or 12h.")
 @click.option("--larger", metavar="SIZE", help="Only directories larger than this, such as 500M.")
 @click.option(
     "--files", is_flag=True, help="Delete only the files of tasks: results, parameters and logs stay."
@@ -59,6 +60,7 @@ SPARED = (ActedAs.IN_USE, ActedAs.STALE, ActedAs.REFUSED)
 @click.option("--prepared", is_flag=True, help="Prepared data (downloads), and not jobs.")
 @click.option("--cache", is_flag=True, help="Cached results of methods, and not jobs.")
 @yes_option
+@kind_option
 @workspace_option
 @json_option
 @click.pass_context
@@ -76,6 +78,7 @@ def command(
     prepared: bool,
     cache: bool,
     yes: bool,
+    kind: str | None,
     workspace: str | None,
     as_json: bool,
 ) -> int:
@@ -94,8 +97,8 @@ def command(
         acted = [move(view.machine, view.layout, one, really=yes) for one in moves]
         return _told(acted, yes, as_json, "moved")
     if prepared or cache:
-        return _told(_shared_data(view, prepared, cache, least or 0, yes), yes, as_json, "deleted")
-    asked = _asked(catalogue, words, orphans, unowned)
+        return _told(_shared_data(view, prepared, cache, older_s, least or 0, yes), yes, as_json, "deleted")
+    asked = _asked(catalogue, words, orphans, unowned, kind)
     found = [job for job in asked.rows if _is_meant(view, job, older_s, least)]
     own = [job for job in found if job.door is Door.EXPERIMENTS]
     others = [job for job in found if job.door is not Door.EXPERIMENTS]
@@ -119,9 +122,11 @@ def command(
     return _told([*acted, *spared], yes, as_json, "emptied" if files else "deleted")
 
 
-def _asked(catalogue: Catalogue, words: tuple[str, ...], orphans: bool, unowned: bool) -> Meant:
+def _asked(
+    catalogue: Catalogue, words: tuple[str, ...], orphans: bool, unowned: bool, kind: str | None
+) -> Meant:
     """The jobs that words stand for; with a flag, those among them, or without words all, that it means."""
-    asked = meant(catalogue, words, every=True) if words or not (orphans or unowned) else Meant([])
+    asked = meant(catalogue, words, every=True, kind=kind) if words or not (orphans or unowned) else Meant([])
     if not (orphans or unowned):
         return asked
     known = {row.key for row in asked.rows}
@@ -150,7 +155,7 @@ def _check(ctx: click.Context) -> None:
     given = {name for name, value in ctx.params.items() if value}
     remedy = "say which: a JOB, a FILTER such as state=error, --older 30d, or --orphans"
     need_one_of(ctx, given & {"words", *_CHOOSING}, remedy)
-    by_job = given & {"words", "orphans", "unowned", "older"}
+    by_job = given & {"words", "orphans", "unowned"}
     if "files" in given and given & {"unowned", "renamed"}:
         raise click.UsageError("--files is for jobs that are done, and goes with no such option", ctx)
     packs_or_unpacks = given & {"pack", "unpack"}
@@ -159,8 +164,8 @@ def _check(ctx: click.Context) -> None:
     ):
         raise click.UsageError("--pack and --unpack go with a FILTER, --orphans, --older and --larger", ctx)
     if given & {"prepared", "cache"} and (by_job or given & {"renamed", "files"}):
-        raise click.UsageError("--prepared and --cache go with --larger only: they are about no jobs", ctx)
-    if "renamed" in given and (by_job or "larger" in given):
+        raise click.UsageError("--prepared and --cache are about no jobs: choose by --older, --larger", ctx)
+    if "renamed" in given and (by_job or given & {"older", "larger"}):
         raise click.UsageError("--renamed goes alone: it deletes nothing", ctx)
     if given >= {"orphans", "unowned"}:
         raise click.UsageError("--orphans or --unowned, not both: what has ended does not run", ctx)
@@ -195,7 +200,7 @@ def _is_meant(view: WorkspaceView, job: Row, older_s: float | None, larger: floa
 
 
 def _shared_data(
-    view: WorkspaceView, prepared: bool, cache: bool, larger: float, really: bool
+    view: WorkspaceView, prepared: bool, cache: bool, older_s: float | None, larger: float, really: bool
 ) -> list[JobActed]:
     """Deletes prepared or cached files, unless a run is open or a job runs that may read it."""
     machine, layout, files = view.machine, view.layout, view.machine.files
@@ -214,7 +219,7 @@ def _shared_data(
     acted = []
     for key, paths in found.items():
         size = sum(directory_size(files, path) for path in paths)
-        if size < larger:
+        if size < larger or (older_s is not None and _age_s(machine, paths) <= older_s):
             continue
         if is_used:
             acted.append(JobActed(key, ActedAs.IN_USE, "a run is open, or a job runs, that may read it"))
@@ -227,6 +232,17 @@ def _shared_data(
     if really:
         trash.empty(machine, layout)
     return acted
+
+
+def _age_s(machine: Machine, paths: list[str]) -> float:
+    """How long ago the newest of what lies in directories changed."""
+    newest = 0
+    for path in paths:
+        with suppress(FileNotFoundError):
+            for name in machine.files.list(path):
+                found = machine.files.stat(f"{path}/{name}")
+                newest = max(newest, 0 if found is None else found.changed)
+    return machine.clock.now().timestamp() - newest / 1e9
 
 
 def _told(acted: list[JobActed], really: bool, as_json: bool, what: str) -> int:

@@ -13,6 +13,7 @@ from tenuto.jobs.directories import entries, job_keys, subdirectories
 from tenuto.jobs.drawing import Cell, Column
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.text import counted, safe, size_text
+from tenuto.workspace import packs
 from tenuto.workspace.layout import name_of_directory
 from tenuto.workspace.ports import FileKind, Files
 
@@ -40,7 +41,7 @@ class DiskUsage(NamedTuple):
     partials: dict[str, DiskSpace]
     cache: dict[str, DiskSpace]
     logs: DiskSpace
-    """What jobs printed; it is part of the tasks."""
+    """What jobs that are not packed printed; it is part of the tasks."""
     total: DiskSpace
 
 
@@ -50,7 +51,7 @@ class DiskUsage(NamedTuple):
 def command(workspace: str | None, as_json: bool) -> None:
     """Say what a workspace takes on the disk: by experiment and task; prepared and cached data; logs.
 
-    Links are not followed. `tenuto clean` frees space.
+    Links are not followed; a packed job counts as its part of the pack. `tenuto clean` frees space.
     """
     view = open_catalogue(workspace).view
     usage = measured(view)
@@ -74,7 +75,8 @@ def measured(view: WorkspaceView) -> DiskUsage:
         paths = layout.job(*key)
         jobs[key] = _below(files, paths.directory)
         tasks[key.task_id] = tasks.get(key.task_id, DiskSpace()).plus(jobs[key])
-        for log in (paths.out, paths.err):
+        is_packed = packs.size_of(files, paths.directory) is not None
+        for log in (paths.out, paths.err) if not is_packed else ():
             found = files.stat(log)
             logs = logs if found is None else logs.plus(DiskSpace(found.size, 1))
     asked: dict[str, set[JobKey]] = {}
@@ -108,11 +110,15 @@ def sum_of(spaces: list[DiskSpace], first: DiskSpace) -> DiskSpace:
 
 
 def _below(files: Files, path: str) -> DiskSpace:
-    """The files below a directory."""
+    """The files below a directory; of a packed job its part of the pack, which lies elsewhere."""
     size = count = 0
     pending = [path]
     while pending:
         directory = pending.pop()
+        packed = packs.size_of(files, directory)
+        if packed is not None:
+            size += packed if directory == path else 0
+            continue
         for name in entries(files, directory):
             one = files.stat(f"{directory}/{name}")
             if one is None:

@@ -97,8 +97,11 @@ def _files(view: WorkspaceView, run: RunView, jobs: Sequence[Row]) -> Iterator[t
         parameters = reader.parameters(job.job_key)
         lines += [{**parameters, **row.tags, **flat_result(result)} for row in by_tags(job)]
         kept = {"out.txt": paths.out, "err.txt": paths.err, "metrics.jsonl": paths.metrics}
+        outputs = plain[-1]["provenance"].get("outputs") or ()
+        results = {one for one in outputs if one.startswith(f"{paths.script_name}.result-")}
+        kept |= {name: f"{paths.directory}/{name}" for name in sorted(results)}
         for name, source in kept.items():
-            content = _read(files, source)
+            content = _read(files, source, whole=name in results)
             if content:
                 logs.setdefault(job.id, []).append(f"jobs/{job.id[:12]}/{name}")
                 yield f"jobs/{job.id[:12]}/{name}", content
@@ -139,12 +142,13 @@ def _plain_job(view: WorkspaceView, job: Row, result: Any) -> dict[str, Any]:
     }
 
 
-def _read(files: Files, path: str) -> bytes:
-    """The content of a file, of a long one the end; nothing if it cannot be read."""
+def _read(files: Files, path: str, *, whole: bool = False) -> bytes:
+    """The content of a file, of a long one the end unless it is `whole`; nothing if it cannot be read."""
     try:
         found = files.stat(path)
         size = 0 if found is None else found.size
-        return files.read_range(path, max(size - LARGEST_LOG, 0), LARGEST_LOG)
+        room = size if whole else LARGEST_LOG
+        return files.read_range(path, max(size - room, 0), room)
     except (OSError, WorkspaceError):
         return b""
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import click
 
-from tenuto.cli.chosen_jobs import meant, run_option
+from tenuto.cli.chosen_jobs import (
+    kind_option,
+    meant,
+    run_option,
+)
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, say
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
@@ -21,6 +25,7 @@ MOST_JOBS = 60
 @click.option("-a", "--all", "every", is_flag=True, help="A node for each job, however many there are.")
 @click.option("--dot", "as_dot", is_flag=True, help="Print DOT, for Graphviz.")
 @click.option("--svg", "as_svg", is_flag=True, help="Print SVG, a picture for a browser.")
+@kind_option
 @workspace_option
 @json_option
 def command(
@@ -30,6 +35,7 @@ def command(
     every: bool,
     as_dot: bool,
     as_svg: bool,
+    kind: str | None,
     workspace: str | None,
     as_json: bool,
 ) -> None:
@@ -42,7 +48,7 @@ def command(
     if tasks and every:
         raise click.UsageError("--tasks and --all exclude each other")
     catalogue = open_catalogue(workspace)
-    jobs = meant(catalogue, words, run=run).rows[::-1]
+    jobs = meant(catalogue, words, run=run, kind=kind).rows[::-1]
     by_task = tasks or (len(jobs) > MOST_JOBS and not every)
     nodes = task_nodes(jobs) if by_task else job_nodes(jobs)
     if as_json:

@@ -10,6 +10,7 @@ import click
 from tenuto.catalogue import Catalogue
 from tenuto.cli.chosen_jobs import (
     all_option,
+    kind_option,
     limit_option,
     meant,
     run_option,
@@ -39,6 +40,7 @@ MOST_NAMED_JOBS = 1000
     "-s", "--sort", metavar="FIELD", help="Sort by a field, tag, parameter or result; -FIELD: largest first."
 )
 @limit_option
+@kind_option
 @workspace_option
 @json_option
 def command(
@@ -47,6 +49,7 @@ def command(
     every: bool,
     sort: str | None,
     limit: int | None,
+    kind: str | None,
     workspace: str | None,
     as_json: bool,
 ) -> None:
@@ -60,11 +63,11 @@ def command(
         raise click.UsageError("--run and --all exclude each other")
     catalogue = open_catalogue(workspace)
     most = shown_limit(limit, as_json=as_json)
-    if most is not None and run is None and not (every or words or sort):
+    if most is not None and run is None and not (every or words or sort or kind):
         shown, total = catalogue.newest(most)
         known = total
     else:
-        found = meant(catalogue, words, run=run, every=every, sort=sort)
+        found = meant(catalogue, words, run=run, every=every, sort=sort, kind=kind)
         shown, total, known = found.rows[:most], len(found.rows), found.known
     now = catalogue.now()
     if as_json:

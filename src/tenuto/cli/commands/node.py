@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import time
@@ -35,6 +36,7 @@ from tenuto.service.configuration import (
     node_limits,
     node_plan,
     node_secret,
+    secret_in,
 )
 from tenuto.service.http_server import ServedApp, run
 from tenuto.service.log import log, log_to_stderr
@@ -162,17 +164,25 @@ def resume(url: str | None, token_file: Path | None, as_json: bool) -> None:
     click.echo(shown if as_json else f"tenuto: node {node} takes jobs again")
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *asked: Any) -> None:
+        """Follows none: the answer is an error, as it is."""
+
+
 def _asking(url: str | None, token_file: Path | None) -> Callable[[str, str], dict[str, Any]]:
     """Asks a node, with its secret: of the file given, or of the settings of a node on this machine."""
     settings = load_settings({}, foreign=NODE_SECTIONS).node
-    base = (url or f"http://{settings.host}:{settings.port}").rstrip("/")
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    base = (url or f"http://{host}:{settings.port}").rstrip("/")
     path = token_file or settings.token_file or (settings.data or Path("node")) / NODE_SECRET
-    headers = {"Authorization": f"Bearer {path.read_text().strip()}"} if path.exists() else {}
+    headers = {"Authorization": f"Bearer {secret_in(path)}"} if path.exists() else {}
+    # The secret goes to this node alone: not to a proxy of the environment, nor where an answer leads.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
 
     def ask(method: str, where: str) -> dict[str, Any]:
         request = urllib.request.Request(f"{base}{where}", b"" if method == "POST" else None, headers)
         try:
-            with urllib.request.urlopen(request, timeout=ASK_S) as answer:
+            with opener.open(request, timeout=ASK_S) as answer:
                 said: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
             said = {}
@@ -183,7 +193,7 @@ def _asking(url: str | None, token_file: Path | None) -> Callable[[str, str], di
                 raise JobServiceError(
                     f"the node at {base} refused: {why} (its secret is read in {path})"
                 ) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise JobServiceError(f"the node at {base} does not answer: {error}; give its --url") from None
         return said
 

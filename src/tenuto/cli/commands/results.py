@@ -12,7 +12,13 @@ from typing import Any
 import click
 
 from tenuto.catalogue import Catalogue
-from tenuto.cli.chosen_jobs import all_option, limit_option, meant, run_option
+from tenuto.cli.chosen_jobs import (
+    all_option,
+    kind_option,
+    limit_option,
+    meant,
+    run_option,
+)
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, say, table, window_width
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
@@ -97,6 +103,7 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float | None]] = {
 )
 @click.option("--usage", is_flag=True, help="Show the use of jobs beside their request, failed ones too.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with every column.")
+@kind_option
 @workspace_option
 @json_option
 def command(
@@ -112,6 +119,7 @@ def command(
     metrics: tuple[str, ...],
     usage: bool,
     as_csv: bool,
+    kind: str | None,
     workspace: str | None,
     as_json: bool,
 ) -> None:
@@ -132,8 +140,8 @@ def command(
         raise click.UsageError("--usage goes with filters, --limit, --csv and --json alone")
     functions, wanted = _aggregates(agg), [metric_column(one) for one in metrics]
     catalogue = open_catalogue(workspace)
-    if any((words, every, run, sort, grouped, as_json, as_csv, plot, usage)):
-        found, _, known = meant(catalogue, words, run=run, every=every)
+    if any((words, every, run, sort, grouped, as_json, as_csv, plot, usage, kind)):
+        found, _, known = meant(catalogue, words, run=run, every=every, kind=kind)
     else:
         found, known = catalogue.newest(MOST_READ)
         if known > MOST_READ:

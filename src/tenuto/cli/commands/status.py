@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import click
 
 from tenuto.catalogue import Catalogue
-from tenuto.cli.chosen_jobs import groups_of, is_filter, kind_option, meant
+from tenuto.cli.chosen_jobs import groups_of, is_filter, kind_beside, kind_option, meant
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import ago, note, print_json, say, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
@@ -36,7 +36,7 @@ Counted = list[tuple[Group, Mapping[JobState, int]]]
 @kind_option
 @workspace_option
 @json_option
-def command(words: tuple[str, ...], kind: str | None, workspace: str | None, as_json: bool) -> None:
+def command(words: Sequence[str], kind: str | None, workspace: str | None, as_json: bool) -> None:
     """Show the last runs of experiments, searches and services, and the jobs that run now.
 
     With GROUP: all that is known of one experiment's last run, run, search or service. With JOB: its row.
@@ -45,6 +45,7 @@ def command(words: tuple[str, ...], kind: str | None, workspace: str | None, as_
     """
     catalogue = open_catalogue(workspace)
     now = catalogue.now()
+    words, kind = kind_beside(words, kind)
     if len(words) == 1 and not is_filter(words[0]):
         _show_fields(_about(catalogue, words[0], kind, now), as_json)
         return

@@ -65,6 +65,7 @@ def command(
         _check_terminal(ctx)
     read_question(filter_, words=True)
     with _provider(url, code, workspace, read_only) as (provider, groups):
+        group = _chosen(run, groups) if run is not None else None
         if as_json:
             if isinstance(provider, LocalProvider):
                 provider.wait_until_loaded(LOAD_S)
@@ -74,7 +75,6 @@ def command(
             make = app.Top
         except ModuleNotFoundError as error:
             raise click.UsageError(f"{error.name} is missing: pip install 'tenuto[tui]'", ctx) from error
-        group = _chosen(run, groups) if run is not None else None
         login = provider.login if isinstance(provider, RemoteProvider) else None
         top = make(provider, group=group, filter=filter_, read_only=read_only, by=person(), login=login)
         top.run(mouse=False)

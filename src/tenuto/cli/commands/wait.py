@@ -15,7 +15,7 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import is_filter, job_or_group, kind_option, meant, question_of
+from tenuto.cli.chosen_jobs import is_filter, job_or_group, kind_beside, kind_option, meant, question_of
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import note, print_json, say
 from tenuto.cli.options import json_option, notify_option, open_catalogue, workspace_option
@@ -380,6 +380,7 @@ def command(
 
 def _awaited(catalogue: Catalogue, names: Sequence[str], kind: str | None) -> list[Awaited]:
     """The job or group of each name; or the jobs that a filter matches."""
+    names, kind = kind_beside(names, kind)
     filters = [name for name in names if is_filter(name)]
     if filters and _is_one_filter(names):
         filters, names = [*names], ()
@@ -479,10 +480,8 @@ def _line(came: Came, title: str) -> str:
     told = ", ".join(f"{number} {word}" for number, word in numbers if number) or "no jobs"
     what = {WaitState.WORKING: "still at work", WaitState.UNATTENDED: "without a driver"}
     about = ", ".join(f"{row.name} {row.state.name.lower()}" for row in came.about)
-    parts = [what.get(came.state, came.state.value), *([about] if about else [])]
-    if came.event == "best":
-        parts = [came.message]
-    return f"{safe(title)}: {safe('; '.join(parts))} ({told})"
+    said = came.message if came.event == "best" else about or what.get(came.state, came.state.value)
+    return f"{safe(title)}: {safe(said)} ({told})"
 
 
 def _plain(catalogue: Catalogue, came: Came, groups: Sequence[str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tenuto.launchers.cluster.submission import SubmittedAttempt, has_vanished
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.local import resolve
 from tenuto.launchers.manifest import Order, setup_failure, setup_killed, setup_path
-from tenuto.launchers.observation import Observer, Seen, Sighting
+from tenuto.launchers.observation import ClusterEntry, Observer, Seen
 from tenuto.launchers.runner.terms import SETUP_FAILED, STALE, STARVED
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.attempt_files import read_launch, read_pid
@@ -207,7 +207,7 @@ class TrackedAttempt:
         self.report = self.observer.report(self.paths, self.launch, self._see)
         return self.report != before
 
-    def _see(self, claimed: str | None) -> Sighting:
+    def _see(self, claimed: str | None) -> ClusterEntry:
         """What the system's list says of it; `claimed` is the job whose runner began it."""
         claimed = claimed and self.dialect.normal(claimed)
         if claimed is not None and claimed != self.job:
@@ -216,36 +216,40 @@ class TrackedAttempt:
             self.is_forgotten = self.has_lost_id = False
         if self.has_vanished:
             message = f"KILLED: its runner vanished in pilot {self.shown_job} without leaving a marker"
-            return Sighting(Seen.ENDED, message=message)
+            return ClusterEntry(Seen.ENDED, message=message)
         title = self.dialect.title
         if self.is_forgotten:
             message = f"{title} no longer knows job {self.shown_job}"
-            return Sighting(Seen.MISSING, message=message, blameless=True)
+            return ClusterEntry(Seen.MISSING, message=message, blameless=True)
         if self.row is None:
             if self.job is not None and not self.dialect.has_list:
                 said = "" if self.has_begun else self._complaint()
-                return Sighting(Seen.UNLISTED, message=f"{title} has it, and cannot be asked for it{said}")
+                return ClusterEntry(
+                    Seen.UNLISTED, message=f"{title} has it, and cannot be asked for it{said}"
+                )
             if self.job is not None or not self.missing:
-                return Sighting(Seen.NOTHING, message=self.report.message)
+                return ClusterEntry(Seen.NOTHING, message=self.report.message)
             message = f"{title} was never given it: its scheduler ended before it could"
-            return Sighting(Seen.MISSING, message=message, blameless=True)
+            return ClusterEntry(Seen.MISSING, message=message, blameless=True)
         meaning = self.dialect.meaning(self.row.state)
         if meaning.says is ClusterSays.PENDING:
-            return Sighting(Seen.PENDING, message=self.dialect.pending_text(self.row.reason))
+            return ClusterEntry(Seen.PENDING, message=self.dialect.pending_text(self.row.reason))
         is_exit = meaning is EXITED
         if is_exit and (failed := self._failed_setup(self.row.exit_code, claimed)) is not None:
-            return Sighting(Seen.ENDED, SETUP_FAILED, JobFailureStatus.FAILED, failed)
+            return ClusterEntry(Seen.ENDED, SETUP_FAILED, JobFailureStatus.FAILED, failed)
         if is_exit and self.row.exit_code == STARVED:
             message = f"its runner was killed for want of memory (job {self.shown_job} of {title})"
-            return Sighting(Seen.ENDED, STARVED, JobFailureStatus.MEMORY, message)
+            return ClusterEntry(Seen.ENDED, STARVED, JobFailureStatus.MEMORY, message)
         if meaning.says is not ClusterSays.ENDED:
-            return Sighting(Seen.RUNNING)
+            return ClusterEntry(Seen.RUNNING)
         if self.found is not None and self.found.is_pilot:
             message = f"its pilot ended: {self._text(self.row)}"
             is_confirmed = meaning.confirmed
-            return Sighting(Seen.ENDED, message=message, confirmed=is_confirmed, blameless=True, untried=True)
+            return ClusterEntry(
+                Seen.ENDED, message=message, confirmed=is_confirmed, blameless=True, untried=True
+            )
         exit_code, now = self.row.exit_code if is_exit else None, self.machine.clock.now().timestamp()
-        return Sighting(
+        return ClusterEntry(
             Seen.ENDED,
             exit_code,
             meaning.reason,

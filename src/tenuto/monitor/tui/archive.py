@@ -13,7 +13,7 @@ from tenuto.monitor.tui.cells import Line, Span, beside, fitted, span
 from tenuto.monitor.tui.help import Asked
 from tenuto.monitor.tui.job import JobPage
 from tenuto.monitor.tui.text import clock, glyph, key_name, number, percent
-from tenuto.monitor.tui.view import Host, View
+from tenuto.monitor.tui.view import Host, View, group_or_newest
 
 SHADES = "░▒▓█"
 _STYLES = ("unscheduled", "scheduled", "running", "done")
@@ -77,10 +77,8 @@ class ArchiveView(View):
     # The provider
 
     def ask(self, provider: StateProvider) -> tuple[str | None, shapes.ArchiveJson | None]:
-        group = self.host.group
-        if group is None or not group.startswith("search:"):
-            groups = provider.groups("search", limit=1)["groups"]
-            group = groups[0]["group"] if groups else None
+        own = self.host.group
+        group = group_or_newest(provider, own if own and own.startswith("search:") else None, "search")
         return group, provider.archive(group) if group else None
 
     def take(self, answer: tuple[str | None, shapes.ArchiveJson | None]) -> None:

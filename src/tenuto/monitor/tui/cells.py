@@ -31,6 +31,17 @@ def line(*parts: Span | str) -> Line:
     return [part if isinstance(part, Span) else span(part) for part in parts]
 
 
+def joined(letters: Iterable[tuple[str, str]]) -> Line:
+    """Letters with their styles, as a span for each run of one style."""
+    content: Line = []
+    for letter, style in letters:
+        if content and content[-1].style == style:
+            content[-1] = Span(content[-1].text + letter, style)
+        else:
+            content.append(Span(letter, style))
+    return content
+
+
 def cells(content: Line) -> int:
     """How many cells a line takes."""
     return sum(width(one.text) for one in content)

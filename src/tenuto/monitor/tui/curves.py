@@ -18,7 +18,7 @@ from tenuto.monitor.tui.job import JobPage
 from tenuto.monitor.tui.results import Point, scale, scatter
 from tenuto.monitor.tui.table import Listing, TableColumn, header, placed, pointed, row_line
 from tenuto.monitor.tui.text import glyph, key_group_name, key_name, number, tag_words
-from tenuto.monitor.tui.view import Host, View
+from tenuto.monitor.tui.view import Host, View, group_or_newest
 
 MOST_POINTS = 400
 PAINTS = ("running", "done", "waiting", "error", "scheduled", "alarm")
@@ -40,9 +40,7 @@ class CurvesAnswers(NamedTuple):
 
 def ask_curves(provider: StateProvider, group: str | None, name: str = "", filter: str = "") -> CurvesAnswers:
     """The curves of a metric, by default the first, of the jobs of a group; the best job first."""
-    if group is None:
-        groups = provider.groups(limit=1)["groups"]
-        group = groups[0]["group"] if groups else None
+    group = group_or_newest(provider, group)
     if group is None:
         return CurvesAnswers(None, "", (), ())
     found = provider.metrics((), group, filter, [name], MOST_POINTS)

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from tenuto.jobs.text import safe, width
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
-from tenuto.monitor.tui.cells import Line, Span, span
+from tenuto.monitor.tui.cells import Line, joined, span
 from tenuto.monitor.tui.job import JobPage
 from tenuto.monitor.tui.text import count_spans, filter_value, key_group_name, key_name, number, short_task
-from tenuto.monitor.tui.view import Host, View
+from tenuto.monitor.tui.view import Host, View, group_or_newest
 
 GAP = 5
 _BOX = 4
@@ -95,15 +95,12 @@ class _Grid:
         self._lines[x, y] = self._lines.get((x, y), 0) | direction
 
     def line(self, y: int, left: int, room: int) -> Line:
-        content: Line = []
-        for x in range(left, left + room):
-            bits = self._lines.get((x, y), 0)
-            letter, style = self._cells.get((x, y), (_LINES[bits] if bits else " ", "soft" if bits else ""))
-            if content and content[-1].style == style:
-                content[-1] = Span(content[-1].text + letter, style)
-            else:
-                content.append(Span(letter, style))
-        return content
+        places = ((x, y) for x in range(left, left + room))
+        found = ((place, self._lines.get(place, 0)) for place in places)
+        return joined(
+            self._cells.get(place, (_LINES[bits] if bits else " ", "soft" if bits else ""))
+            for place, bits in found
+        )
 
 
 def drawn(graph: shapes.Graph, chosen: str | None) -> tuple[_Grid, list[Box]]:
@@ -156,9 +153,7 @@ class GraphView(View):
         group = self.host.group
         if self.around is not None and group is None:
             group = provider.job(self.around)["group"]
-        if group is None:
-            groups = provider.groups(limit=1)["groups"]
-            group = groups[0]["group"] if groups else None
+        group = group_or_newest(provider, group)
         if group is None:
             return None, None
         return group, provider.graph(group, self.around, self._depth)

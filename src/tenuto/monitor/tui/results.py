@@ -20,12 +20,16 @@ from tenuto.monitor.tui.dialogs import Prompt
 from tenuto.monitor.tui.job import JobPage
 from tenuto.monitor.tui.table import Listing, TableColumn, header, placed, pointed, row_line
 from tenuto.monitor.tui.text import key_group_name, key_id, number, plain, short_task
-from tenuto.monitor.tui.view import Host, View
+from tenuto.monitor.tui.view import Host, View, group_or_newest
 
 MOST_ROWS = 10_000
 LEAST_PLOT = 64
 """The cells of a window that has room for a scatter."""
 _FIXED = ("key", "task", "id", "state")
+_MEASURED = ("took_s", "objective", "cost")
+"""Columns that tell what a job made, as its results do, and not how it was called."""
+_DECADES = 100
+"""Positive values that span as much are drawn by a logarithm, as on the page."""
 
 Result = dict[str, Any]
 _AXIS = 8
@@ -110,10 +114,7 @@ class ResultsView(View):
     # The provider
 
     def ask(self, provider: StateProvider) -> ResultsAnswers:
-        group = self.host.group
-        if group is None:
-            groups = provider.groups(limit=1)["groups"]
-            group = groups[0]["group"] if groups else None
+        group = group_or_newest(provider, self.host.group)
         return ResultsAnswers(group, provider.results(group, None, 0, MOST_ROWS) if group else None)
 
     def take(self, answer: ResultsAnswers) -> None:
@@ -129,16 +130,29 @@ class ResultsView(View):
             given = [name for name in names if name.startswith("result") or name == "objective"]
             self._y = max(given or names[-1:], key=lambda name: self._in_common(name, name), default="")
         if self._x not in names:
-            others = [name for name in names if name != self._y]
-            self._x = max(others, key=lambda name: self._in_common(name, self._y), default=self._y)
+            others = [name for name in names if name != self._y and self._varies(name)]
+            own = [
+                name
+                for name in others
+                if name not in _MEASURED and not name.startswith(("result", "measure "))
+            ]
+            self._x = max(own or others, key=lambda name: self._in_common(name, self._y), default=self._y)
+            values = [row[self._x] for row in self._rows() if row.get(self._x) is not None]
+            self._is_log = min(values, default=0) > 0 and max(values) / min(values) >= _DECADES
         if not self._sort and self._y:
             self._sort = self._y if self._is_less(self._y) else f"-{self._y}"
         self._arrange()
 
+    def _rows(self) -> list[Result]:
+        """The rows of the task."""
+        return [row for row in self._all() if row["task"] == self._task]
+
+    def _varies(self, name: str) -> bool:
+        return len({row.get(name) for row in self._rows() if row.get(self._y) is not None} - {None}) > 1
+
     def _in_common(self, one: str, other: str) -> int:
         """How many rows of the task have values in both columns."""
-        rows = [row for row in self._all() if row["task"] == self._task]
-        return sum(row.get(one) is not None and row.get(other) is not None for row in rows)
+        return sum(row.get(one) is not None and row.get(other) is not None for row in self._rows())
 
     def _worth(self, task: str) -> int:
         """A task with more values says more."""
@@ -156,7 +170,7 @@ class ResultsView(View):
     def _names(self) -> list[str]:
         """The columns that the rows of the task have."""
         columns = self._known.results["columns"] if self._known and self._known.results else []
-        rows = [row for row in self._all() if row["task"] == self._task]
+        rows = self._rows()
         return [
             column["name"]
             for column in columns
@@ -176,7 +190,7 @@ class ResultsView(View):
 
     def _arrange(self) -> None:
         """The rows of the task that match, in order; of them the best tenth, if that is asked for."""
-        rows = [row for row in self._all() if row["task"] == self._task]
+        rows = self._rows()
         if self._filter:
             tree = read_question(self._filter, words=True)
             try:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tenuto.jobs.drawing import HEIGHTS
 from tenuto.jobs.text import safe, truncate, width
 from tenuto.monitor import shapes
-from tenuto.monitor.tui.cells import Line, Span, fitted, shares, span
+from tenuto.monitor.tui.cells import Line, Span, fitted, joined, shares, span
 from tenuto.monitor.tui.text import key_group_name, key_name
 
 LABEL = 15
@@ -121,7 +121,10 @@ def _rows(
     ]
     for join in lane["joins"]:
         _join(drawn, join, timeline, cells)
-    rows = [_Row(_joined(*line), tuple(of_line)) for line, of_line in zip(drawn, bars, strict=True)]
+    rows = [
+        _Row(joined(zip(*line, strict=True)), tuple(of_line))
+        for line, of_line in zip(drawn, bars, strict=True)
+    ]
     others = [wait for wait in lane["waits"] if wait[0] >= lane["lines"]]
     if others:
         rows.append(_Row(_dashes(others, timeline, cells, f" {len(others):,} wait ")))
@@ -187,7 +190,7 @@ def _dashes(waits: Sequence[Sequence[Any]], timeline: shapes.Timeline, cells: in
     letters, styles = [" "] * cells, [""] * cells
     _write(letters, styles, first, "╌" * (last - first + 1), "waiting")
     _write(letters, styles, first + 2, truncate(text, max(last - first - 2, 0), ""), "waiting")
-    return _joined(letters, styles)
+    return joined(zip(letters, styles, strict=True))
 
 
 def _density(lane: shapes.Lane, timeline: shapes.Timeline, cells: int) -> Line:
@@ -199,7 +202,7 @@ def _density(lane: shapes.Lane, timeline: shapes.Timeline, cells: int) -> Line:
         failed[cell] += by_state.get("error", 0)
     most = max(counts, default=0) or 1
     letters = [HEIGHTS[-(-count * 8 // most)] for count in counts]
-    return _joined(letters, ["error" if bad else "done" for bad in failed])
+    return joined((letter, "error" if bad else "done") for letter, bad in zip(letters, failed, strict=True))
 
 
 def token_row(token: shapes.TokenLane, timeline: shapes.Timeline, cells: int) -> Line:
@@ -210,7 +213,10 @@ def token_row(token: shapes.TokenLane, timeline: shapes.Timeline, cells: int) ->
             highest[cell] = max(highest[cell], held)
     most = token["capacity"] or max(highest, default=0) or 1
     letters = [HEIGHTS[min(-(-held * 8 // most), 8)] for held in highest]
-    return _joined(letters, ["running" if held < most else "waiting" for held in highest])
+    return joined(
+        (letter, "running" if held < most else "waiting")
+        for letter, held in zip(letters, highest, strict=True)
+    )
 
 
 def _write_blank(line: Cells, cell: int, letter: str) -> None:
@@ -222,13 +228,3 @@ def _write(letters: list[str], styles: list[str], first: int, text: str, style: 
     for offset, letter in enumerate(text):
         if 0 <= first + offset < len(letters):
             letters[first + offset], styles[first + offset] = letter, style
-
-
-def _joined(letters: Sequence[str], styles: Sequence[str]) -> Line:
-    content: Line = []
-    for letter, style in zip(letters, styles, strict=True):
-        if content and content[-1].style == style:
-            content[-1] = Span(content[-1].text + letter, style)
-        else:
-            content.append(Span(letter, style))
-    return content

@@ -14,6 +14,13 @@ from tenuto.monitor.tui.cells import Line
 T = TypeVar("T")
 
 
+def group_or_newest(provider: StateProvider, group: str | None, kind: str | None = None) -> str | None:
+    """The group that a view is about, by default the newest of a kind."""
+    if group is not None:
+        return group
+    return next((one["group"] for one in provider.groups(kind, limit=1)["groups"]), None)
+
+
 class Host(Protocol):
     """What the application does for a view."""
 

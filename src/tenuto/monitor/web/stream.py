@@ -30,7 +30,7 @@ CHECK_S = 1.0
 MOST_LOG_BYTES = 256 * 1024
 
 
-class LogWish(NamedTuple):
+class LogRequest(NamedTuple):
     """Which log a client follows, and from where on."""
 
     key: str
@@ -38,12 +38,12 @@ class LogWish(NamedTuple):
     offset: int
 
 
-def parse_log(text: str) -> LogWish:
+def parse_log(text: str) -> LogRequest:
     """``KEY:STREAM:OFFSET``; a key has colons of its own."""
     parts = text.rsplit(":", 2)
     if len(parts) != 3 or not parts[0] or parts[1] not in ("out", "err") or not _is_number(parts[2]):
         raise BadQuestion(f"{text!r:.100} names no log: write KEY:out:OFFSET or KEY:err:OFFSET")
-    return LogWish(parts[0], parts[1], int(parts[2]))
+    return LogRequest(parts[0], parts[1], int(parts[2]))
 
 
 def _is_number(text: str) -> bool:
@@ -119,7 +119,7 @@ class Hub:
         return Frame(frame_id, frame("reset" if "reset" in found else "delta", found, frame_id))
 
     async def frames(
-        self, since: str | None, wish: LogWish | None, metrics: Sequence[str], is_open: Callable[[], bool]
+        self, since: str | None, wish: LogRequest | None, metrics: Sequence[str], is_open: Callable[[], bool]
     ) -> AsyncIterator[bytes]:
         """What one client is sent, until the session or the server ends."""
         event = asyncio.Event()
@@ -191,7 +191,7 @@ class _MetricsWatch:
 class _LogTail:
     """Follows the log of a job, from attempt to attempt."""
 
-    def __init__(self, provider: LocalProvider, wish: LogWish) -> None:
+    def __init__(self, provider: LocalProvider, wish: LogRequest) -> None:
         self._provider = provider
         self._wish = wish
         self._offset = wish.offset

@@ -33,7 +33,7 @@ from tenuto.service.node.payloads import PayloadRow, Payloads
 from tenuto.service.node.runner import TASK, PayloadRunner, Workshop
 from tenuto.service.node.work import Terms
 from tenuto.service.nodes import LONGEST_PROGRESS
-from tenuto.service.stage import Stage, heard
+from tenuto.service.stage import Stage, clean_every_s, heard
 from tenuto.service.tables import NODE_MIGRATIONS
 from tenuto.workspace.layout import Layout, directory_name
 from tenuto.workspace.modes import DIRECTORY_MODE
@@ -78,7 +78,6 @@ class NodePlan:
     terms: Mapping[str, Terms]
     environment: Mapping[str, str]
     max_age_s: float
-    clean_every_s: float = 60.0
     min_free_bytes: int = 0
     gpus: GpuPlan | None = None
 
@@ -275,7 +274,7 @@ class PayloadCleaner:
         self._max_age_s = plan.max_age_s
         clock = machine.clock
         self._rest = CleanerRest(clock.now().timestamp(), clock.monotonic())
-        self._stage = Stage("node_cleaner", self._round, plan.clean_every_s)
+        self._stage = Stage("node_cleaner", self._round, clean_every_s(plan.max_age_s))
 
     def start(self) -> None:
         """Begins with what a node that was killed left of payloads whose result is packed."""

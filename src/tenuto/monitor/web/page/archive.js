@@ -67,13 +67,16 @@ export async function archive({ main, query }) {
   };
   const load = async () => {
     found = await getIfAny("archive", { group });
+    body.hidden = !found;
+    nothing.hidden = Boolean(found);
     if (found) draw();
-    else put(facts, "This search has no archive.");
   };
   title.append(groupChoice(groups, group, (value) => { location.hash = address("archive", { group: value }); }), axes, facts);
-  main.append(
-    h("div", { class: "columns archive" }, map, h("div", {}, cell, curve)));
+  const body = h("div", { class: "columns archive" }, map, h("div", {}, cell, curve));
+  const nothing = h("div", {}, empty("This search keeps no archive: its sampler looks for one best. One with measures fills the cells of a map:", "sampler=MapElites((20, 20), [(0, 1), (0, 1)])"));
+  main.append(body, nothing);
   await load();
+  if (!found) return {};
   const again = throttled(() => load().catch(() => undefined), 1000);
   return { delta: again, reset: again };
 }

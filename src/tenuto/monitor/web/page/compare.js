@@ -1,11 +1,11 @@
 // Two to six jobs side by side: what differs in their parameters, what they returned, what they wrote.
 // It asks once and again when one of them changes.
 
-import { get } from "./api.js";
+import { get, followMetrics } from "./api.js";
 import { coloured, h, put } from "./dom.js";
 import { CurvePlot } from "./curves.js";
 import { empty, jobLink, stateMark, throttled } from "./parts.js";
-import { COLOURS } from "./plot.js";
+import { COLOURS, isLessBetter } from "./plot.js";
 import { duration, nameOfKey, short, stateWords } from "./text.js";
 
 /** @import { Child, JobDetail, LogPart, Metrics, Place, View } from "./types.js" */
@@ -26,8 +26,8 @@ export async function compare({ main, query }) {
   }
   let isAll = false;
   const box = h("input", { type: "checkbox", onchange: () => { isAll = box.checked; void load(); } });
-  /** @type {CurvePlot[]} */
-  let plots = [];
+  /** @type {Map<string, CurvePlot>} */
+  const plots = new Map();
   const load = async () => {
     const jobs = /** @type {JobDetail[]} */ (await Promise.all(keys.map((key) => get("job", { key }))));
     put(table, differences(jobs, isAll));
@@ -43,23 +43,25 @@ export async function compare({ main, query }) {
   };
   const loadCurves = async () => {
     const found = /** @type {Metrics} */ (await get("metrics", { key: keys, points: 1000 }));
-    for (const plot of plots) plot.close();
-    plots = found.names.map((name) => {
-      const plot = new CurvePlot(name, 200);
+    for (const name of found.names) {
+      const plot = plots.get(name) ?? new CurvePlot(name, 200);
+      if (!plots.has(name)) curves.append(h("section", { class: "card", "aria-label": name }, h("h2", {}, name), plot.element));
+      plots.set(name, plot);
       plot.show(found.jobs.flatMap((job) => job.curves.filter((one) => one.name === name).map((one) =>
         ({ key: job.key, label: nameOfKey(job.key), colour: COLOURS[keys.indexOf(job.key) % COLOURS.length] ?? "", x: one.steps, y: one.values, raw: one.values }))), { name });
-      return plot;
-    });
-    put(curves, plots.map((plot) => h("section", { class: "card", "aria-label": plot.label }, h("h2", {}, plot.label), plot.element)));
+    }
   };
   main.append(h("label", { class: "choice" }, box, "also what is the same"), table, curves, logs);
   await load();
   await Promise.all([loadLogs(), loadCurves().catch(() => undefined)]);
   const again = throttled(() => load().catch(() => undefined), 1000);
+  const drawAgain = throttled(() => loadCurves().catch(() => undefined), 1000);
+  followMetrics(keys);
   return {
     title: "Compare",
     delta: (delta) => { if (delta.jobs.some((job) => keys.includes(job.key))) again(); },
-    close: () => { for (const plot of plots) plot.close(); },
+    metrics: drawAgain,
+    close: () => { followMetrics([]); for (const plot of plots.values()) plot.close(); },
   };
 }
 
@@ -75,8 +77,8 @@ function differences(jobs, isAll) {
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), jobs.map((job) => h("th", { scope: "col" }, stateMark(job.state, jobLink(job)))))),
     h("tbody", {}, rows.map(({ name, cells }) => {
       const numbers = cells.filter((one) => typeof one === "number");
-      const highest = name.startsWith("result.") && numbers.length > 1 ? Math.max(...numbers) : null;
-      return h("tr", {}, h("th", { scope: "row" }, name), cells.map((one) => h("td", { class: one === highest ? "best" : undefined }, shown(one))));
+      const best = name.startsWith("result.") && new Set(numbers).size > 1 ? Math[isLessBetter(name) ? "min" : "max"](...numbers) : NaN;
+      return h("tr", {}, h("th", { scope: "row" }, name), cells.map((one) => h("td", { class: one === best ? "best" : undefined }, shown(one))));
     })),
     !rows.length && h("caption", {}, "They do not differ."));
 }

@@ -413,7 +413,7 @@ export async function curves({ main, query }) {
   const draw = () => {
     const less = isLessBetter(chosen.name);
     const known = [...jobs.values()].filter((job) => curveOf(job)).sort((one, other) => (less ? 1 : -1) * ((best(curveOf(one), less) ?? 0) - (best(curveOf(other), less) ?? 0)));
-    const paint = painter(known, chosen.colour);
+    const paint = painter(known, chosen.colour, [...jobs.keys()]);
     const lines = known.map((job) => lineOf(/** @type {Curve} */ (curveOf(job)), chosen, job.key, labelOf(job), paint(job)));
     plot.show([...lines].reverse(), chosen);
     body.hidden = !known.length;
@@ -542,10 +542,10 @@ const labelOf = (job) => `${nameOfKey(job.key)} ${tagsOf(job)}`.trim();
 
 /**
  * Which colour a job has: of its own, or of the value of a tag; numbers from dark to light.
- * @param {JobCurves[]} jobs @param {string} tag @returns {(job: JobCurves) => string}
+ * @param {JobCurves[]} jobs @param {string} tag @param {string[]} keys as they came, so that a colour stays @returns {(job: JobCurves) => string}
  */
-function painter(jobs, tag) {
-  if (!tag) return (job) => COLOURS[[...job.key].reduce((sum, letter) => (sum * 31 + letter.charCodeAt(0)) % 9973, 7) % COLOURS.length] ?? "";
+function painter(jobs, tag, keys) {
+  if (!tag) return (job) => COLOURS[keys.indexOf(job.key) % COLOURS.length] ?? "";
   const values = [...new Set(jobs.map((job) => job.tags[tag] ?? ""))].sort();
   const numbers = values.map(Number);
   if (values.length > COLOURS.length && numbers.every(Number.isFinite)) {

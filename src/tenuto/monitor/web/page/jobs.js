@@ -7,7 +7,7 @@ import { h, put, say } from "./dom.js";
 import { JobPanel } from "./job.js";
 import { countMarks, csv, download, empty, groupChoice, throttled } from "./parts.js";
 import { Table } from "./table.js";
-import { address, ago, duration, energy, filterValue, groupName, percent, short, shortTask, STATES, stateWords, UNKNOWN } from "./text.js";
+import { address, ago, duration, energy, filterOf, filterValue, groupName, percent, short, shortTask, STATES, stateWords, UNKNOWN } from "./text.js";
 
 /** @import { Delta, Groups, Job, Jobs, Place, State, View } from "./types.js" */
 /** @import { Column } from "./table.js" */
@@ -199,7 +199,7 @@ export async function jobs({ main, query, about, trouble }) {
  * @param {string} group @param {string} filter @param {string} sort
  */
 function commandOf(group, filter, sort) {
-  const asked = [group && `group=${filterValue(group)}`, filter && (group ? `(${filter})` : filter)].filter(Boolean).join(" and ");
+  const asked = [group && `group=${filterValue(group)}`, filter && (group ? `(${filterOf(filter)})` : filterOf(filter))].filter(Boolean).join(" and ");
   return `tenuto jobs${asked ? ` '${asked.replaceAll("'", `'\\''`)}'` : ""}${sort ? ` --sort ${sort}` : ""}`;
 }
 

@@ -214,7 +214,7 @@ export class LogPanel {
     const lines = this.count ?? 0;
     const words = part.ended || this.isOver ? "ended" : this.follows ? "following" : "not following";
     if (!lines && !this.rest) put(this.lines, h("p", { class: "soft" }, this.never));
-    say(this.status, `${lines.toLocaleString("en")} lines${this.start > 0 ? ` of the last ${size(this.next - this.start)}` : ""}, ${words}`);
+    say(this.status, `${lines.toLocaleString("en")} ${lines === 1 ? "line" : "lines"}${this.start > 0 ? ` of the last ${size(this.next - this.start)}` : ""}, ${words}`);
     this.last = part;
   }
 

@@ -131,7 +131,7 @@ function cardOf(group, noted, write) {
       countMarks({ ...now.counts, done: 0, error: 0 }, (one) => address("jobs", { group: now.group, filter: `state=${one}` })),
       now.counts.error > notRun && h("a", { class: "chip", href: address("jobs", { group: now.group, filter: notRun ? "state=error and reason!=dependency" : "state=error" }) }, stateMark("error", `${short(now.counts.error - notRun)} failed`)),
       notRun > 0 && h("a", { class: "chip", href: address("jobs", { group: now.group, filter: "state=error and reason=dependency" }) }, stateMark("unscheduled", `${short(notRun)} not run`)),
-      now.eta_s !== null && h("span", {}, `ETA ${duration(now.eta_s)}`),
+      now.eta_s !== null && !isOpen && h("span", {}, `ETA ${duration(now.eta_s)}`),
       now.carbon?.energy_kwh !== undefined && h("span", {}, energy(now.carbon.energy_kwh)),
       now.message && h("span", { class: "message" }, now.message),
     );

@@ -13,6 +13,7 @@ import { address, duration, energy, groupName, short, size, UNKNOWN } from "./te
 const MOST = 6;
 const HOST_METRICS = [SYSTEM + "host_cpu", SYSTEM + "host_memory"];
 const SAMPLE_S = 10;
+const WITH_CLUSTERS = "state=scheduled and kind=experiment";
 
 /** @param {Place} place @returns {Promise<View>} */
 export async function resources({ main }) {
@@ -77,9 +78,9 @@ const panel = (title, content) => h("section", { class: "card", "aria-label": ti
  * Jobs that a cluster has, by state: which wait there, for what, and under which number.
  */
 async function clusterPanel() {
-  const found = /** @type {Jobs} */ (await get("jobs", { filter: "state=scheduled", limit: 100 }));
+  const found = /** @type {Jobs} */ (await get("jobs", { filter: WITH_CLUSTERS, limit: 100 }));
   if (!found.matched) return null;
-  return panel("In queues of clusters", [h("p", {}, h("a", { href: address("jobs", { filter: "state=scheduled" }) }, `${short(found.matched)} jobs wait in a queue`)),
+  return panel("In queues of clusters", [h("p", {}, h("a", { href: address("jobs", { filter: WITH_CLUSTERS }) }, `${short(found.matched)} jobs wait in a queue`)),
     plainTable("In queues", ["job", "since", "where", "why"], found.jobs.slice(0, MOST * 2).map((job) => [jobLink(job), when(job.submitted), job.where, job.message ?? ""]))]);
 }
 
@@ -118,7 +119,7 @@ function serviceTable(groups) {
 const queueTables = (queue) => [
   plainTable("Queue by service", ["service", "queued", "running", "most", "oldest waits"], queue.services.map((one) =>
     [text(one.name), text(one.queued), text(one.running), text(one.max_runs), typeof one.oldest_s === "number" ? duration(one.oldest_s) : UNKNOWN]), new Set([1, 2, 3, 4])),
-  plainTable("Queue by user", ["user", "service", "queued", "running", "quota"], queue.users.map((one) =>
+  queue.users.length > 0 && plainTable("Queue by user", ["user", "service", "queued", "running", "quota"], queue.users.map((one) =>
     [text(one.user), text(one.service), text(one.queued), text(one.running), text(one.quota)]), new Set([2, 3, 4])),
 ];
 

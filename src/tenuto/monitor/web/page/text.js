@@ -165,6 +165,21 @@ export function filterValue(value) {
   return /^[\w.+-]+$/.test(text) ? text : `"${text.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`;
 }
 
+const VALUE = /"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s()"'=!<>~]+/.source;
+const ENDS = /(?![^\s()"'=!<>~])/.source;
+const TERM = new RegExp(`\\s*(?:(\\(|not${ENDS})|(\\)|(?:and|or)${ENDS})|(${VALUE})(\\s*(?:[!<>]?=|[<>~])\\s*(?:${VALUE}))?)`, "giy");
+
+/** What was searched for, as a filter of commands, which take no plain words. @param {string} searched */
+export function filterOf(searched) {
+  let [written, at, isAfter] = ["", 0, false];
+  for (const [all, before, other, value, compared] of searched.matchAll(TERM)) {
+    written += `${isAfter && (before || value) ? " and" : ""} ${before ?? other ?? (compared ? value + compared : `*~${value}`)}`;
+    isAfter = Boolean(value) || other === ")";
+    at += all.length;
+  }
+  return searched.slice(at).trim() ? searched : written.trim();
+}
+
 /**
  * Which attempt it is, and of how many: of a job that a person tried more often, only which.
  * @param {number} attempt @param {number | null} most

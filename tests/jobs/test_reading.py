@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from tenuto.jobs.view import Depth, look
+from tenuto.jobs.view import ReadDepth, look
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace.ports import FileStat
 
@@ -31,6 +31,6 @@ def test_a_job_that_ends_well_between_two_looks_is_done(workspace: Builder) -> N
             return MACHINE.files.stat(path)
 
     machine = MACHINE._replace(files=Ending())  # type: ignore[arg-type]
-    assert look(machine, paths, Depth.STATE).state is JobState.DONE
+    assert look(machine, paths, ReadDepth.STATE).state is JobState.DONE
     os.unlink(paths.done)
-    assert look(MACHINE, paths, Depth.STATE).state is JobState.UNSCHEDULED
+    assert look(MACHINE, paths, ReadDepth.STATE).state is JobState.UNSCHEDULED
