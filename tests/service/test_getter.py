@@ -8,11 +8,18 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tenuto.lifecycle.service import ServiceState
+from tenuto.service.decisions import Quota
+from tenuto.service.names import Input
+from tenuto.service.parts import Offered
 from tenuto.service.rows import JobRow, NewJob
 from tenuto.service.server import Server
-from tests.service.asgi import MADE, make_server, run
+from tenuto.settings.service import OfferedSettings
+from tests.service.asgi import MADE, ask, make_server, run
 from tests.service.fake_node import FakeNode, Trouble
+from tests.service.multipart import CONTENT_TYPE, body, field, file
 
 
 class Held:
@@ -39,6 +46,13 @@ def server_of(directory: Path, node: FakeNode, **settings: Any) -> Server:
     server = make_server(directory, {"a": node}, **settings)
     MADE.remove(server)
     return server
+
+
+def offering(*command: str) -> dict[str, Offered]:
+    """A service with a command, or without one."""
+    inputs = (Input("in.txt", True),) if command else ()
+    settings = OfferedSettings(command=command, inputs=["in.txt"] if command else [])
+    return {"example": Offered("example", Quota(5, 10), ("a",), settings, inputs)}
 
 
 def added(server: Server, name: str = "job") -> int:
@@ -138,3 +152,52 @@ def test_a_node_that_is_not_there_is_left_alone_also_if_jobs_are_given_up_at_onc
         await server.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("is_started_anew", [False, True], ids=["reload", "restart"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("cat", "in.txt"), None),
+        (("cat", "in.txt"), ()),
+        (("cat", "in.txt"), ("wc", "in.txt")),
+        ((), None),
+        ((), ("wc", "in.txt")),
+    ],
+)
+def test_a_job_is_handled_by_what_it_was_accepted_for(
+    before: tuple[str, ...], after: tuple[str, ...] | None, is_started_anew: bool, tmp_path: Path
+) -> None:
+    """Its service may leave the settings, or have another command, before a node has the job."""
+    lost = [True]
+    node = FakeNode(trouble=lambda call: Trouble.LOST if call == "submit" and lost[0] else None)
+
+    def server_now() -> Server:
+        return server_of(tmp_path, node, poll_s=0.05, send_for_s=60)
+
+    async def main() -> JobRow:
+        server, later = server_now(), offering(*after) if after is not None else {}
+        server.parts.services.update(offering(*before))
+        await server.start()
+        parts = [field("user_id", "1"), field("service", "example"), file("in.txt" if before else "run.sh")]
+        headers = {"content-type": CONTENT_TYPE}
+        answer = await ask(server.app(), "POST", "/upload", headers, body(*parts))
+        job_id = answer.json["id"]
+        while not server.parts.requests.get(job_id).message:  # type: ignore[union-attr]
+            await asyncio.sleep(0.01)
+        if is_started_anew:
+            await server.close()
+            server = server_now()
+            server.parts.services.clear()
+            server.parts.services.update(later)
+            await server.start()
+        else:
+            server.reload(later, {"a": node}, server.parts.settings)
+        lost[0] = False
+        row = await ended(server, job_id)
+        await server.close()
+        return row
+
+    assert run(main()).state is ServiceState.COMPLETED
+    (payload,) = node.payloads.values()
+    assert payload.job.command == before

@@ -151,5 +151,5 @@ def _reload(
         log("reload_failed", 40, why=str(error))
         return
     if embedded is not None and plan is not None:
-        embedded.reload(plan)
+        embedded.reload(plan, is_inside=True)
     log("reloaded", services=",".join(offers), nodes=",".join(server.parts.book.nodes))
