@@ -26,6 +26,7 @@ import pytest
 import uvicorn
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import delete
 
 from tenuto.clock import SystemRandomness
 from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent, NotOurs, PayloadGone
@@ -42,6 +43,7 @@ from tenuto.service.node.payloads import Sender
 from tenuto.service.node.routes import NodeFront, node_app, router
 from tenuto.service.node.work import Terms
 from tenuto.service.nodes import Node, Outgoing, PayloadRef
+from tenuto.service.tables import payloads
 from tenuto.service.uploads import UploadLimits
 from tenuto.workspace.job_directory import read_status, write_status
 from tenuto.workspace.layout import METRICS
@@ -732,3 +734,20 @@ def test_a_node_that_is_not_there_was_not_reached(tmp_path: Path) -> None:
             await node.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("chance", ["0" * 32, "f" * 32, "3fffffff", "40000000"])
+def test_ids_of_payloads_fit_into_31_bits_and_are_never_given_again(chance: str, tmp_path: Path) -> None:
+    """Servers of the older service know 32 bits, and no key: also of a node whose rows are all forgotten."""
+
+    class Chance(SystemRandomness):
+        def nonce(self) -> str:
+            return chance
+
+    embedded = EmbeddedNode(plan(tmp_path), this_machine()._replace(randomness=Chance()))
+    ids = [embedded.payloads.add(f"a{n}", Sender()).id for n in range(3)]
+    embedded.database.write(lambda connection: connection.execute(delete(payloads)))
+    ids += [embedded.payloads.add(f"b{n}", Sender()).id for n in range(3)]
+    embedded.database.close()
+    assert len(set(ids)) == 6
+    assert all(0 < id < 1 << 31 for id in ids)

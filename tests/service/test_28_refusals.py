@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -188,3 +189,27 @@ def test_tokens_from_the_command_line(tenuto: Tenuto, tmp_path: Path) -> None:
     ):
         assert tenuto("token", "create", *wrong).returncode == 2
     assert len(json.loads(tenuto("token", "list", "--json").stdout)) == 2
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("is_mute", [False, True], ids=["nobody listens", "it says nothing"])
+def test_a_database_that_does_not_answer_at_the_start_is_said_soon(
+    is_mute: bool, form: str, tmp_path: Path
+) -> None:
+    """It is waited for, half a minute at most: a person who looks at nothing takes that for a hang."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        if is_mute:
+            listening.listen()
+        url = f"postgresql://ada:hidden@127.0.0.1:{listening.getsockname()[1]}/jobs"
+        command = [sys.executable, "-m", "tenuto", "serve", "--with-node", "--db", url, "--log", form]
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as server:
+            assert server.stderr is not None
+            line = server.stderr.readline()  # it comes long before the end, which leaves nothing behind it
+            assert server.poll() is None
+            server.kill()
+            rest = server.stderr.read()
+    said = json.loads(line)["message"] if form == "json" else line
+    assert "does not answer, and is waited for" in said
+    assert url.replace("hidden", "***") in said
+    assert rest == ""

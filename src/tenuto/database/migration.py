@@ -4,8 +4,10 @@ Refuses a database that a newer Tenuto or another program made; changes nothing 
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +28,10 @@ from tenuto.database.engine import SQLITE, database_url, shown
 from tenuto.database.transactions import Database
 from tenuto.errors import ForeignDatabase, NewerDatabase
 
+TOLD_AFTER_S = 1.0
+"""When a person who starts a program hears that its database is waited for."""
+_SILENT = "the database %s does not answer, and is waited for"
+_logger = logging.getLogger("tenuto.database")
 _LOCK = 0x74656E75  # of PostgreSQL's advisory locks: one migration of Tenuto at a time in a database
 
 
@@ -60,9 +66,13 @@ def refuse_unusable(url: str | Path, *doors: Migrations) -> None:
     found = database_url(url)
     if found.drivername != SQLITE:
         database = Database(url)
+        telling = threading.Timer(TOLD_AFTER_S, _logger.warning, (_SILENT, database.shown_url))
+        telling.daemon = True
+        telling.start()
         try:
             database.read(partial(_refuse, database.shown_url, doors))
         finally:
+            telling.cancel()
             database.close()
         return
     path = os.path.abspath(str(found.database))

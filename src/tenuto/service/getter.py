@@ -157,6 +157,8 @@ class Getter:
         self._parts = parts
         self._wake_sender = wake_sender
         self._handover = Handover(parts)
+        self.claiming = asyncio.Lock()
+        """Held from the claim of jobs until they are followed."""
         self._followers: dict[int, _Follower] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -172,6 +174,17 @@ class Getter:
         task = asyncio.get_running_loop().create_task(self._see_through(follower))
         self._tasks[row.id] = task
         task.add_done_callback(lambda _: self._left(follower))
+
+    async def follow_strays(self) -> None:
+        """Follows the jobs of this server that nobody does, wherever they may be by now.
+
+        They were claimed by a transaction whose answer was lost, or left by a follower that failed.
+        """
+        async with self.claiming:
+            followed = set(self._tasks)  # one that is let go of while the rows are read is no stray
+            for row in await self._parts.sql(self._parts.requests.mine):
+                if row.id in self._tasks or row.id not in followed:
+                    self.follow(row, taken_over=True)
 
     def terminate(self, job_id: int) -> None:
         """Has the node of a job told that its end was asked for."""
@@ -232,8 +245,6 @@ class Getter:
                 follower, f"the server cannot keep its files: {error.strerror or error}"
             )
         follower.failures, follower.silent_since = 0, None
-        if row.node is not None and moved is not None:
-            self._parts.book.answered(row.node)
         return moved
 
     async def _ask(self, follower: _Follower) -> JobRow | None:
@@ -250,6 +261,7 @@ class Getter:
         retrieved = await self._unless_terminated(question, follower)
         if retrieved is None:
             return row
+        self._parts.book.answered(str(row.node))
         return await self._learn(follower, node, retrieved.status, retrieved.packed, target)
 
     async def _unless_terminated(self, question: Coroutine[Any, Any, T], follower: _Follower) -> T | None:
@@ -377,10 +389,11 @@ AT_ONCE = 16
 class JobSender:
     """The stage that claims jobs."""
 
-    def __init__(self, parts: Parts, follow: Callable[[JobRow], None]) -> None:
-        """`follow` sees a claimed job through."""
+    def __init__(self, parts: Parts, follow: Callable[[JobRow], None], claiming: asyncio.Lock) -> None:
+        """`follow` sees a claimed job through; until it does, `claiming` is held."""
         self._parts = parts
         self._follow = follow
+        self._claiming = claiming
         self._last = ""
         """The service that got the last place."""
         self.stage = Stage("sender", self.round, parts.settings.poll_s, parts.metrics.stage_failed)
@@ -402,13 +415,14 @@ class JobSender:
         parts = self._parts
         well = parts.book.well(service.nodes)
         plan = partial(plan_nodes, well, most=most)
-        rows = await parts.sql(parts.requests.claim, service.name, service.quota, plan)
+        async with self._claiming:
+            rows = await parts.sql(parts.requests.claim, service.name, service.quota, plan)
+            for row in rows:
+                parts.waiters.tell(row.id, row)
+                self._follow(row)
         if rows:
             log("claimed", service=service.name, jobs=len(rows))
             self._last = service.name
-        for row in rows:
-            parts.waiters.tell(row.id, row)
-            self._follow(row)
         return len(rows)
 
 

@@ -17,7 +17,8 @@ from tenuto.service.contract import CallbackBody, ErrorCode
 from tenuto.service.decisions import ActiveJob, QueueView, waiting_message
 from tenuto.service.log import log
 from tenuto.service.names import is_idempotency_key, is_user, numbered_user
-from tenuto.service.parts import Parts
+from tenuto.service.node.work import encoded_command
+from tenuto.service.parts import Offered, Parts
 from tenuto.service.places import JobPlace
 from tenuto.service.requests import TooManyBytes, TooManyQueued
 from tenuto.service.rows import JobRow, NewJob
@@ -142,13 +143,16 @@ class Operations:
         return self._parts.places.open_job(name)
 
     def _new(self, head: UploadHead, name: str, received: ReceivedUpload, principal: Principal) -> NewJob:
-        user, service = self._requester(received, principal)
-        self._parts.services[service].refuse_files(received)
+        user, offered = self._requester(received, principal)
+        offered.refuse_files(received)
         callback = received.fields.get(CALLBACK) or None
         if callback is not None:
             self._parts.callback_hosts.refuse(callback)
         key, token = head.idempotency_key, principal.token
-        return NewJob(user, service, name, key, received.digest, callback, token, received.bytes)
+        command = encoded_command(offered.settings.command)
+        return NewJob(
+            user, offered.name, name, key, received.digest, callback, token, received.bytes, command
+        )
 
     def _discard(self, name: str, receiver: Receiver | None) -> None:
         if receiver is not None:
@@ -199,7 +203,7 @@ class Operations:
                 )
         return row, is_new
 
-    def _requester(self, received: ReceivedUpload, principal: Principal) -> tuple[str, str]:
+    def _requester(self, received: ReceivedUpload, principal: Principal) -> tuple[str, Offered]:
         """The user and the service of an upload."""
         fields = received.fields
         given = fields.get("user_id")
@@ -209,7 +213,8 @@ class Operations:
         if service is None:
             raise refused(ErrorCode.MISSING_FIELD, "Missing service field")
         user = self._user(given, principal)
-        if service not in self._parts.services:
+        offered = self._parts.services.get(service)
+        if offered is None:
             known = ", ".join(sorted(filter(principal.may_ask_for, self._parts.services)))
             raise refused(ErrorCode.UNKNOWN_SERVICE, f"Invalid service {service[:80]!a}; there is: {known}")
         if not principal.may_ask_for(service):
@@ -217,7 +222,7 @@ class Operations:
             raise refused(
                 ErrorCode.FORBIDDEN, f"The token is not for service {service}; it is for: {allowed}"
             )
-        return user, service
+        return user, offered
 
     def _user(self, given: str | None, principal: Principal) -> str:
         if principal.user is None:

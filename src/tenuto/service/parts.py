@@ -17,6 +17,7 @@ from tenuto.service.decisions import Quota
 from tenuto.service.log import log
 from tenuto.service.metrics import Metrics
 from tenuto.service.names import RUN_SCRIPT, Input, misfit
+from tenuto.service.node.work import decoded_command
 from tenuto.service.nodes import NodeBook, Outgoing, PayloadRef
 from tenuto.service.places import DataPlaces, JobPlace
 from tenuto.service.requests import Requests
@@ -106,8 +107,11 @@ class Parts:
         Its key names one upload: a database that was restored or copied gives its numbers again.
         """
         key = f"{self.database_id}-{row.id}-{row.directory}"
-        offered = self.services.get(row.service)
-        command = offered.settings.command if offered is not None else ()
+        if row.command is not None:
+            command = decoded_command(row.command)
+        else:
+            offered = self.services.get(row.service)
+            command = offered.settings.command if offered is not None else ()
         return Outgoing(key, self.place(row).files, row.service, row.user_id, row.id, command)
 
     def payload(self, row: JobRow) -> PayloadRef:

@@ -22,6 +22,8 @@ class NewJob(NamedTuple):
     callback: str | None = None
     token_id: int | None = None
     bytes_in: int | None = None
+    command: str = ""
+    """Of its service, as `encoded_command` has it; empty: the upload's own `run.sh`."""
 
 
 class UserLimits(NamedTuple):
@@ -74,6 +76,8 @@ class JobRow(NamedTuple):
     """Of its files as they were uploaded."""
     cpu_s: float | None = None
     memory_peak: int | None = None
+    command: str | None = None
+    """What it was accepted for, whatever its service is by now; None: an older server accepted it."""
 
 
 class Move(NamedTuple):

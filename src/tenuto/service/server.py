@@ -122,7 +122,7 @@ class Server:
             self.parts.metrics,
         )
         self._getter = Getter(self.parts, self._wake_sender)
-        self._sender = JobSender(self.parts, self._getter.follow)
+        self._sender = JobSender(self.parts, self._getter.follow, self._getter.claiming)
         self._cleaner = Cleaner(self.parts)
         self._member = Stage("member", self._be_seen, SEEN_EVERY_S, self.parts.metrics.stage_failed)
         news_every_s = FILE_EVERY_S if self.database.is_sqlite else SEEN_EVERY_S
@@ -279,9 +279,7 @@ class Server:
         await self._take_over()
         if heard := parts.book.heard():
             await parts.sql(self.database.write, lambda connection: note_nodes(connection, heard))
-        for row in await parts.sql(parts.requests.mine):
-            # Claimed by a transaction whose answer was lost, or left by a follower that failed.
-            self._getter.follow(row, taken_over=True)
+        await self._getter.follow_strays()
 
     async def _find_left_nodes(self) -> None:
         """Notes where the nodes are; one that left the settings is known as long as it has jobs."""

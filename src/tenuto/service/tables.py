@@ -31,7 +31,7 @@ from tenuto.launchers.confinement import database_files
 from tenuto.lifecycle.service import ACTIVE, ENDED, PayloadState, ServiceState
 from tenuto.workspace.modes import FILE_MODE
 
-MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "service_version", "0003")
+MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "service_version", "0004")
 """A server's: jobs, turns, moves, callbacks, tokens, usage, nodes."""
 NODE_MIGRATIONS = Migrations(Path(__file__).parent / "node" / "migrations", "node_version", "0003")
 """A node's: payloads."""
@@ -115,6 +115,7 @@ jobs = Table(
     Column("bytes_in", BigInteger),
     Column("cpu_s", Double),
     Column("memory_peak", BigInteger),
+    Column("command", Text),
     CheckConstraint(f"state IN ({literals(frozenset(ServiceState))})", name="jobs_state"),
     UniqueConstraint("user_id", "idempotency_key", name="jobs_idempotency"),
     Index("jobs_queued", "service", "user_id", "id", sqlite_where=QUEUED, postgresql_where=QUEUED),

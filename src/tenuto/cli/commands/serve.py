@@ -77,6 +77,7 @@ def command(
     settings, found = offer.read()
     address = address_of(settings.service, settings.service, tls)
     refuse_strangers(address, settings.service.auth, is_insecure=insecure)
+    log_to_stderr(log_form)
     server, embedded = _assembled(offer, settings, found, tls)
 
     async def start() -> None:
@@ -90,7 +91,6 @@ def command(
         shown = json_text({"url": url, "services": list(found), "pid": os.getpid()})
         click.echo(shown if as_json else f"tenuto: serving on {url}")
 
-    log_to_stderr(log_form)
     reload = partial(_reload, offer, server, embedded, tls)
     served = ServedApp(server.app(), start, ready, server.drain, server.close, reload)
     asyncio.run(run(served, address, this_machine().clock))
@@ -151,5 +151,5 @@ def _reload(
         log("reload_failed", 40, why=str(error))
         return
     if embedded is not None and plan is not None:
-        embedded.reload(plan)
+        embedded.reload(plan, is_inside=True)
     log("reloaded", services=",".join(offers), nodes=",".join(server.parts.book.nodes))

@@ -148,15 +148,19 @@ class EmbeddedNode:
         await self.runner.resume()
         self._cleaner.start()
 
-    def reload(self, plan: NodePlan) -> None:
-        """Holds the payloads that come from now on to the limits of this plan; the rest needs a new start."""
+    def reload(self, plan: NodePlan, *, is_inside: bool = False) -> None:
+        """Holds the payloads that come from now on to the limits of this plan; the rest needs a new start.
+
+        ``is_inside`` a server: of a service that is no longer offered only old jobs come; its limits stay.
+        """
         workshop = self.runner.workshop
         for service, terms in plan.terms.items():
             if workshop.terms.get(service) != terms:
                 self._tell_limits(service, terms)
+        terms_now = {**workshop.terms, **plan.terms} if is_inside else plan.terms
         gpus = workshop.gpus or (plan.gpus.token(self._machine) if plan.gpus is not None else None)
         self.runner.workshop = replace(
-            workshop, terms=plan.terms, sandbox=plan.sandbox, environment=plan.environment, gpus=gpus
+            workshop, terms=terms_now, sandbox=plan.sandbox, environment=plan.environment, gpus=gpus
         )
 
     def _tell_limits(self, service: str, terms: Terms) -> None:

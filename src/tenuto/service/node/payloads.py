@@ -87,7 +87,7 @@ class Payloads:
     def __init__(self, database: Database, first_id: int = 1) -> None:
         """`first_id`: where ids begin; by chance, so that another node at the same URL has other ids."""
         self._database = database
-        self._first_id = first_id
+        self._first_id: int | None = first_id
 
     def is_drained(self) -> bool:
         """True if the node was told to take no payloads."""
@@ -112,11 +112,13 @@ class Payloads:
             if known is not None:
                 return known
             values: dict[str, Any] = {"key": key, "command": command, **sender._asdict()}
-            if _ANY.row(connection) is None:
+            if self._first_id is not None and _ANY.row(connection) is None:
                 values["id"] = self._first_id
             return _payload(_ADD.rows(connection, values)[0])
 
-        return self._database.write(once)
+        added = self._database.write(once)
+        self._first_id = None  # also once all rows are forgotten: servers of the older service know ids only
+        return added
 
     def get(self, payload_id: int) -> PayloadRow | None:
         """The row of a payload."""
