@@ -17,7 +17,7 @@ from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.metrics import JobUsage, MetricColumn, metric_column, metric_rows, usage_of
-from tenuto.jobs.query import KINDS, Question, find, group_names, unknown_names
+from tenuto.jobs.query import KINDS, Arranged, Chunks, Question, Sifted, group_names, sift
 from tenuto.jobs.result_table import ResultReader, ResultRow, by_tags, result_of
 from tenuto.jobs.row import Detail, Group, Row, Why, group_key
 from tenuto.jobs.source import Acted, Action, Source, Target, newest_first, newest_listed
@@ -113,14 +113,12 @@ class Catalogue:
         of searches and of services that ended longer ago. `sort`: a field, tag, parameter or result;
         ``-FIELD``: the largest first.
         """
-        return list(self.search(Question(None, filter, sort, regex=True), self.jobs(every=every)))
+        question = Question(None, filter, sort, regex=True)
+        return sifted(self, question, lambda: job_chunks(self, every=every)).rows
 
     def jobs(self, *, every: bool = False) -> list[Row]:
         """The jobs that a person means without a filter, the newest first."""
-        chunks = (
-            chunk for source in self.sources for chunk in (source.every() if every else source.listed())
-        )
-        return newest_first(row for chunk in chunks for row in chunk)
+        return newest_first(row for chunk in job_chunks(self, every=every) for row in chunk)
 
     def newest(self, most: int) -> tuple[list[Row], int]:
         """The first `most` of what `jobs` gives, and how many it would give; made for very many jobs."""
@@ -132,9 +130,7 @@ class Catalogue:
 
     def jobs_of(self, group: Group) -> list[Row]:
         """The jobs of a group, the newest first."""
-        source = self.source(group.group)
-        rows = [row for chunk in source.rows(group.group) for row in chunk]
-        return newest_first({row.key: row for row in rows}.values())
+        return newest_first(submitted(self, group))
 
     def group(self, name: str, *, kind: str | None = None) -> Group:
         """The newest group that a person calls so: an experiment, one of its runs, a search or a service.
@@ -179,23 +175,11 @@ class Catalogue:
 
     def search(self, question: Question, rows: Sequence[Row]) -> Sequence[Row]:
         """Of these rows the ones that a question finds, in its order."""
-        return find(list(rows), question, self.now(), self._parameters_of(rows)).rows
-
-    def _parameters_of(self, rows: Sequence[Row]) -> Callable[[str], Mapping[str, Any]]:
-        """As `parameters`, of jobs whose rows are known: their markers are not read again."""
-        known: dict[str, Row] = {}
-
-        def read(key: str) -> Mapping[str, Any]:
-            if not known:
-                known.update((row.key, row) for row in rows)
-            of_experiment = key in known and known[key].door is Door.EXPERIMENTS
-            return self.view.parameters(known[key]) if of_experiment else self.parameters(key)
-
-        return read
+        return sifted(self, question, lambda: (rows,), arranged=list).rows
 
     def unknown(self, question: Question, rows: Sequence[Row]) -> list[str]:
         """The names in a question that no row has."""
-        return unknown_names(rows, question, self.parameters)
+        return list(sifted(self, question, lambda: (rows,), tells_unknown=True).unknown)
 
     def row(self, name: str, *, kind: str | None = None) -> Row:
         """The one job that a person calls so; `NotFound` if none is, `Ambiguous` if several are.
@@ -373,6 +357,40 @@ class Catalogue:
         if found is None:
             raise NotFound(f"nothing here has {key!r:.200}")
         return found
+
+
+def job_chunks(
+    catalogue: Catalogue, *, every: bool = False, kind: str | None = None
+) -> Iterator[Sequence[Row]]:
+    """What `Catalogue.jobs` gives, some at a time and in no order."""
+    for source in catalogue.sources:
+        if kind in (None, source.door.kind):
+            yield from source.every() if every else source.listed()
+
+
+def submitted(catalogue: Catalogue, group: Group) -> list[Row]:
+    """The jobs of a group, in the order they were submitted."""
+    chunks = catalogue.source(group.group).rows(group.group)
+    return list({row.key: row for chunk in chunks for row in chunk}.values())
+
+
+def sifted(
+    catalogue: Catalogue,
+    question: Question,
+    chunks: Chunks,
+    *,
+    arranged: Arranged = newest_first,
+    most: int | None = None,
+    tells_unknown: bool = False,
+) -> Sifted:
+    """Of rows that come as a stream the ones that a question finds: `sift`."""
+
+    def parameters(row: Row) -> Mapping[str, Any]:
+        is_known = row.door is Door.EXPERIMENTS  # its marker is not read again
+        return catalogue.view.parameters(row) if is_known else catalogue.parameters(row.key)
+
+    now = catalogue.now()
+    return sift(chunks, question, now, parameters, arranged=arranged, most=most, tells_unknown=tells_unknown)
 
 
 def _action(action: Action | str) -> Action:

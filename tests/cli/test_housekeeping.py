@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 import zipfile
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from tenuto import Param, Task, experiment
+from tenuto.cli.commands.export import command as export
+from tenuto.experiments.workspace_view import WorkspaceView
 from tests.experiments.scripts import run, tenuto
 
 SCRIPT = """
@@ -109,3 +116,34 @@ def test_runs_are_measured_compared_and_written_out(tmp_path: Path) -> None:
     assert run(tenuto("jobs", "--sort", "bogus", "-w", "ws"), tmp_path).returncode == 3
     mistyped = run(tenuto("runn"), tmp_path)
     assert (mistyped.returncode, "Did you mean 'run'?" in mistyped.stderr) == (2, True)
+
+
+class Once(Task):
+    number: Param[int]
+
+    def execute(self) -> dict[str, int]:
+        return {"one": self.number, "two": 2}
+
+
+def test_memory_of_an_export_does_not_grow_with_the_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with experiment(tmp_path / "ws", "once"):
+        Once.C(number=1).submit()
+    jobs_of = WorkspaceView.jobs
+
+    def peak_of(times: int) -> int:
+        monkeypatch.setattr(WorkspaceView, "jobs", lambda view, run: jobs_of(view, run) * times)
+        target = str(tmp_path / str(times))
+        tracemalloc.start()
+        done = CliRunner().invoke(export, ["once", target, "-w", str(tmp_path / "ws")])
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert done.exit_code == 0, done.output
+        assert len(json.loads(Path(target, "jobs.json").read_bytes())) == times
+        assert len(Path(target, "results.csv").read_text().splitlines()) == times + 1
+        return peak
+
+    peak_of(1)
+    few, many = peak_of(10), peak_of(510)
+    assert (many - few) / 500 < 3_000, "bytes a job; its dictionaries take ten times as much"

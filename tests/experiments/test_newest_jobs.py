@@ -7,6 +7,7 @@ import pytest
 
 from tenuto import FailedExperiment, Param, Task, experiment
 from tenuto.catalogue import Catalogue
+from tenuto.experiments import workspace_view
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.view import JobReading, ReadDepth
@@ -42,6 +43,29 @@ def same(place: Path) -> int:
             assert page == whole[:most]
             assert total == len(whole)
     return len(whole)
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+@pytest.mark.parametrize("numbers", [[1, 2, 3, 4, 5], [1, 2, 1, 5, 2, 1], [3, 1, 3, 7, 3, 2]])
+def test_jobs_in_parts_stand_as_those_of_the_whole_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: list[int], is_live: bool
+) -> None:
+    """Also jobs that are listed twice, those that wait for jobs of an earlier part, and transient ones."""
+    with suppress(FailedExperiment), experiment(tmp_path, "one"):
+        for number in numbers:
+            mode = "transient" if number == 5 else "none"
+            After.C(before=Paged.C(number=number).submit(transient=mode)).submit(transient=mode)
+    with Catalogue(tmp_path) as catalogue:
+        view = catalogue.view
+        (run,) = view.find_runs(None)
+        run = run._replace(live=is_live)
+        lines = view.lines(run)
+        seen = {line.job_id: view.look(JobKey(line.task_id, line.job_id)) for line in lines}
+        standing = view.standings(lines, seen, run)
+        whole = [view.listed_row(line, standing[line.job_id], run) for line in lines]
+        for size in (1, 2, 3, 100):
+            monkeypatch.setattr(workspace_view, "CHUNK_ROWS", size)
+            assert view.jobs(run) == whole
 
 
 def test_page_is_the_head_of_the_list(tmp_path: Path) -> None:

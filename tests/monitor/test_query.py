@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.errors import FilterError
+from tenuto.jobs import query
 from tenuto.jobs.filters import parse_filter
-from tenuto.jobs.query import Answers, Question, find, order_key, read_question, row_fields, unknown_names
+from tenuto.jobs.query import FIELDS, Answers, Question, find, order_key, read_question, sift
 from tenuto.jobs.row import Row
+from tenuto.jobs.source import newest_first
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.fake_source import fake_row
 
@@ -46,9 +52,18 @@ def parameters(key: str) -> dict[str, Any]:
     return {"epochs": number} if number % 3 else {}
 
 
+class Text(str):
+    """A text of which can be told when it is gone."""
+
+
+def fields_of(one: Row) -> dict[str, Any]:
+    fields: dict[str, Any] = {name: getattr(one, name) for name in FIELDS if hasattr(one, name)}
+    return {**fields, "duration": one.elapsed_s(NOW)}
+
+
 def whole(rows: list[Row], filter: str, sort: str) -> list[Row]:
     """The same, done in the simplest way."""
-    fields = {one.key: {**parameters(one.key), **one.tags, **row_fields(one, NOW)} for one in rows}
+    fields = {one.key: {**parameters(one.key), **one.tags, **fields_of(one)} for one in rows}
     if filter:
         tree = parse_filter(filter)
         rows = [one for one in rows if tree.matches(fields[one.key])]
@@ -69,6 +84,61 @@ def test_line_05_a_window_is_a_slice_of_the_sorted_whole(
     assert list(answer.rows[offset : offset + limit]) == whole(rows, filter, sort)[offset : offset + limit]
 
 
+@given(ROWS, st.sampled_from(FILTERS), st.sampled_from(SORTS), st.integers(1, 9), st.integers(1, 9))
+def test_rows_that_come_as_a_stream_are_sifted_as_the_whole_list(
+    rows: list[Row], filter: str, sort: str, size: int, most: int
+) -> None:
+    """Also where a tag comes after rows that have a parameter of that name, or nothing."""
+
+    def chunks() -> Iterator[list[Row]]:
+        return (rows[at : at + size] for at in range(0, len(rows), size))
+
+    with patch.object(query, "_MORE", 3):
+        question = Question(None, filter, sort)
+        found = sift(
+            chunks,
+            question,
+            NOW,
+            lambda one: {**parameters(one.key), "seed": 3},
+            arranged=newest_first,
+            most=most,
+        )
+    known = find(newest_first(rows), question, NOW, lambda key: {**parameters(key), "seed": 3}).rows
+    assert found.rows == [*known][:most]
+    assert (found.total, found.known) == (len(known), len(rows))
+
+
+def test_rows_that_do_not_match_are_not_kept() -> None:
+    """Nor those beyond the ones that were asked for."""
+    alive = peak = 0
+
+    def gone() -> None:
+        nonlocal alive
+        alive -= 1
+
+    def chunks() -> Iterator[list[Row]]:
+        nonlocal alive, peak
+        for at in range(0, 2_000, 10):
+            part = []
+            for number in range(at, at + 10):
+                text = Text("a.B" if number % 2 else "c.D")
+                weakref.finalize(text, gone)
+                part.append(row(number, JobState.DONE, None, 1)._replace(message=text))
+            alive += len(part)
+            peak = max(peak, alive)
+            yield part
+
+    with patch.object(query, "_MORE", 20):
+        for filter, sort in (("message=c.D", ""), ("epochs>=0", "-epochs"), ("", "epochs")):
+            peak = 0
+            asked = Question(None, filter, sort)
+            found = sift(chunks, asked, NOW, lambda one: parameters(one.key), arranged=newest_first, most=5)
+            assert len(found.rows) == 5
+            del found
+            gc.collect()
+            assert peak < 150
+
+
 def test_line_05_a_filter_points_at_the_character() -> None:
     with pytest.raises(FilterError) as wrong:
         read_question("state=done and lr<<1")
@@ -82,7 +152,9 @@ def test_line_05_regular_expressions_are_refused() -> None:
 
 def test_a_word_of_any_text_is_no_unknown_field() -> None:
     rows = [row(1, JobState.DONE, 0.1, 1)]
-    assert unknown_names(rows, Question(None, "*~train and colour=red", ""), parameters) == ["colour"]
+    question = Question(None, "*~train and colour=red", "")
+    found = sift(lambda: (rows,), question, NOW, lambda one: parameters(one.key), tells_unknown=True)
+    assert found.unknown == ["colour"]
     assert [*find(rows, Question(None, f"*~{rows[0].task}", ""), NOW, parameters).rows] == rows
 
 

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from tenuto.catalogue import Catalogue
+from tenuto.catalogue import Catalogue, job_chunks, sifted, submitted
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import is_terminal, note
 from tenuto.errors import Ambiguous, FilterError, NotFound
-from tenuto.jobs.query import KINDS, Question, group_names, read_question
+from tenuto.jobs.query import KINDS, Arranged, Chunks, Question, group_names, read_question
 from tenuto.jobs.row import Group, Row
+from tenuto.jobs.source import newest_first
 from tenuto.lifecycle.owner_names import Door
 
 TERMINAL_LIMIT = 100
@@ -69,25 +70,29 @@ def question_of(words: Sequence[str], sort: str | None = None) -> Question:
     return Question(None, text, sort or "", regex=True)
 
 
-def chosen(catalogue: Catalogue, question: Question, jobs: Sequence[Row]) -> list[Row]:
+def chosen(
+    catalogue: Catalogue,
+    question: Question,
+    chunks: Chunks,
+    *,
+    arranged: Arranged = newest_first,
+    most: int | None = None,
+) -> Meant:
     """The jobs that a question finds, in its order; a name that no job has is told."""
-    if not question.filter and not question.sort:
-        return list(jobs)
-    if jobs:
-        for name in catalogue.unknown(question, jobs):
-            if name == question.sort.removeprefix("-"):
-                raise NotFound(f"no job here has a field, tag, parameter or result {name!r} to sort by")
-            note(f"no job here has a field, tag, parameter or result {name!r}")
-    return list(catalogue.search(question, jobs))
+    found = sifted(catalogue, question, chunks, arranged=arranged, most=most, tells_unknown=True)
+    for name in found.unknown if found.known else ():
+        if name == question.sort.removeprefix("-"):
+            raise NotFound(f"no job here has a field, tag, parameter or result {name!r} to sort by")
+        note(f"no job here has a field, tag, parameter or result {name!r}")
+    return Meant(found.rows, total=found.total, known=found.known)
 
 
-def jobs_of(
-    catalogue: Catalogue, run: str | None, *, every: bool = False, kind: str | None = None
-) -> list[Row]:
-    """The jobs of a group, or the jobs that a person means without naming one; the newest first."""
-    if run is not None:
-        return catalogue.jobs_of(catalogue.group(run, kind=kind))
-    return [row for row in catalogue.jobs(every=every) if kind in (None, row.door.kind)]
+def jobs_of(catalogue: Catalogue, run: str | None, *, every: bool = False, kind: str | None = None) -> Chunks:
+    """The jobs of a group, or the jobs that a person means without naming one."""
+    if run is None:
+        return lambda: job_chunks(catalogue, every=every, kind=kind)
+    rows = submitted(catalogue, catalogue.group(run, kind=kind))
+    return lambda: (rows,)
 
 
 def is_filter(word: str) -> bool:
@@ -111,6 +116,8 @@ class Meant(NamedTuple):
     """The keys of the jobs that were named one by one, and not by a group or a filter."""
     known: int = 0
     """How many jobs a filter chose from."""
+    total: int = 0
+    """How many are meant; `rows` may be the first of them."""
 
 
 def meant(
@@ -121,18 +128,21 @@ def meant(
     every: bool = False,
     sort: str | None = None,
     kind: str | None = None,
+    most: int | None = None,
 ) -> Meant:
     """What words stand for: jobs and groups by their names, or a filter; no words: what `tenuto jobs` lists.
 
     Beside names, or each other, several filters are one: a job matches all of them.
-    `run` and `every`: the jobs that a filter chooses from. `kind`: of which kind they are.
+    `run` and `every`: the jobs that a filter chooses from. `kind`: of which kind they are. `most`: how many
+    rows are wanted; of very many jobs the others are not kept.
     """
     words, kind = kind_beside(words, kind)
     if words and run is not None and not any(map(is_filter, words)):
         raise click.UsageError("--run goes with a filter: a name says by itself which jobs are meant")
     try:
         question = question_of(words if any(map(is_filter, words)) else (), sort)
-        jobs = [] if words and not question.filter else jobs_of(catalogue, run, every=every, kind=kind)
+        is_asked = question.filter or not words
+        jobs = jobs_of(catalogue, run, every=every, kind=kind) if is_asked else tuple
     except FilterError:
         if len(words) > 1:
             names, filters = _divided(catalogue, words)
@@ -140,14 +150,16 @@ def meant(
             parts = [meant(catalogue, [word], run=run, every=every, kind=kind) for word in each]
             rows = _each_once(row for part in parts for row in part.rows)
             named = frozenset(key for part in parts for key in part.named)
-            return Meant(rows, named, max(part.known for part in parts))
+            return Meant(rows, named, max(part.known for part in parts), len(rows))
         with suppress(NotFound):  # such as the path of a directory
             return _named(catalogue, words, kind)
         raise
-    found = Meant(chosen(catalogue, question, jobs), known=len(jobs))
+    found = chosen(catalogue, question, jobs, most=most)
     if words and not found.rows and (not question.filter or _is_group(catalogue, words)):
-        found = _named(catalogue, words, kind)
-        found = found._replace(rows=chosen(catalogue, Question(None, "", sort or "", regex=True), found.rows))
+        named_ones = _named(catalogue, words, kind)
+        by_sort = Question(None, "", sort or "", regex=True)
+        rows = chosen(catalogue, by_sort, lambda: (named_ones.rows,), arranged=list).rows
+        return named_ones._replace(rows=rows)
     return found
 
 
@@ -179,7 +191,8 @@ def _named(catalogue: Catalogue, names: Iterable[str], kind: str | None) -> Mean
         else:
             rows.append(found)
             named.add(found.key)
-    return Meant(_each_once(rows), frozenset(named), len(rows))
+    found_rows = _each_once(rows)
+    return Meant(found_rows, frozenset(named), len(rows), len(found_rows))
 
 
 def job_or_group(catalogue: Catalogue, name: str, kind: str | None = None) -> Row | Group:

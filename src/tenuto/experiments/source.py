@@ -133,10 +133,13 @@ class ExperimentSource(Source):
 
     def listed(self) -> Iterator[Sequence[Row]]:
         known: set[str] = set()
-        for run in self.view.find_runs(None):
-            rows = [row for row in self.view.jobs(run) if row.key not in known]
-            known.update(row.key for row in rows)
-            yield rows
+        runs = self.view.find_runs(None)
+        for run in runs:
+            for chunk in self.view.job_chunks(run):
+                rows = [row for row in chunk if row.key not in known]
+                if run is not runs[-1]:
+                    known.update(row.key for row in rows)
+                yield rows
 
     def newest(self, most: int) -> tuple[list[Row], int]:
         """Of the jobs that `listed` gives the newest, `most` at most, and how many there are in all."""

@@ -5,7 +5,7 @@ Reads only. It needs no scheduler, and survives whatever lies on the disk.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tenuto.errors import InvalidName, TenutoError
@@ -13,6 +13,7 @@ from tenuto.experiments.runs import RunsView, RunView, by_age, run_group
 from tenuto.jobs.directories import entries, job_keys
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.row import Row
+from tenuto.jobs.source import CHUNK_ROWS
 from tenuto.jobs.view import REMOVED, JobReading, JobsView, ReadDepth, StoredDetail
 from tenuto.lifecycle.owner_names import Door, OwnerName, run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
@@ -21,6 +22,7 @@ from tenuto.workspace.jobslist import (
     JobLine,
     last_listed,
     lines_about,
+    listed_again,
     listed_jobs,
     names_listed,
     read_jobs,
@@ -74,14 +76,26 @@ def standings(
 
     A scheduler keeps this in memory; from outside it follows from what each job depends on.
     """
-    needed = _needed(lines, seen)
-    tasks = {line.job_id: line.task_id for line in lines}
     standing: dict[str, JobReading] = {}
+    _stand(lines, seen, standing, {}, live=live)
+    return standing
+
+
+def _stand(
+    lines: Sequence[JobLine],
+    seen: Mapping[str, JobReading],
+    standing: dict[str, JobReading],
+    tasks: dict[str, str],
+    *,
+    live: bool,
+) -> None:
+    """Adds where these jobs stand, and their tasks, to what is known of those that were submitted before."""
+    needed = _needed(lines, seen)
+    tasks.update((line.job_id, line.task_id) for line in lines)
     for line in lines:
         standing[line.job_id] = standing_of(
             line, seen[line.job_id], standing, tasks, live=live, needed=line.job_id in needed
         )
-    return standing
 
 
 def standing_of(
@@ -294,10 +308,63 @@ class WorkspaceView(RunsView, JobsView):
 
     def jobs(self, run: RunView) -> list[Row]:
         """The jobs of a run, in the order they were submitted."""
-        lines = self.lines(run)
-        seen = {line.job_id: self._brief(line) for line in lines}
-        standing = self.standings(lines, seen, run)
-        return [self.listed_row(line, standing[line.job_id], run) for line in lines]
+        return [row for chunk in self.job_chunks(run) for row in chunk]
+
+    def job_chunks(self, run: RunView) -> Iterator[list[Row]]:
+        """As `jobs`, some at a time; of those that were given only what others may wait for is kept.
+
+        Whether a transient job is needed is known at the end of the list only: from the first on of which
+        that is asked all are given at once.
+        """
+        standing: dict[str, JobReading] = {}
+        tasks: dict[str, str] = {}
+        chunks = self._line_chunks(run)
+        for lines in chunks:
+            seen = {line.job_id: self._brief(line) for line in lines}
+            if run.live and any(
+                line.transient is not TransientMode.NONE
+                and not is_settled(line, seen[line.job_id], live=run.live)
+                for line in lines
+            ):
+                rest = [line for chunk in chunks for line in chunk]
+                seen.update((line.job_id, self._brief(line)) for line in rest)
+                lines += rest
+            _stand(lines, seen, standing, tasks, live=run.live)
+            shown = {line.job_id: standing[line.job_id] for line in lines}
+            if run.live:
+                shown = with_tokens(self.machine, lines, shown)
+            yield [self.listed_row(line, shown[line.job_id], run) for line in lines]
+            for line in lines:
+                if standing[line.job_id].state is JobState.DONE:  # as good as one that is not listed
+                    del standing[line.job_id], tasks[line.job_id]
+
+    def _line_chunks(self, run: RunView) -> Iterator[list[JobLine]]:
+        """As `lines`, some at a time: a job with several lines has the place of the first."""
+        paths = self._list_of(run)
+        try:
+            found = self._files.stat(paths.jobs_list) if paths is not None else None
+            if paths is None or found is None:
+                return
+            again = listed_again(self._files, paths)
+            if again is None or len(again) > _FEW or self.moved.read():
+                every = self.lines(run)
+                yield from (every[at : at + CHUNK_ROWS] for at in range(0, len(every), CHUNK_ROWS))
+                return
+            last = {line.job_id: line for line in lines_about(self._files, paths, again)} if again else {}
+            lines: list[JobLine] = []
+            for job, end in listed_jobs(self._files, paths):
+                if end > found.size:  # listed since, perhaps again
+                    break
+                if job is not None and job.job_id in again:
+                    job = last.pop(job.job_id, None)
+                if job is not None:
+                    lines.append(job)
+                if len(lines) == CHUNK_ROWS:
+                    yield self._sound(lines)
+                    lines = []
+            yield self._sound(lines)
+        except OSError:
+            return
 
     def _brief(self, line: JobLine) -> JobReading:
         """What the directory of a job shows, without its marker, which takes more room than all of a row."""

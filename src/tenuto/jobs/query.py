@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -25,9 +25,17 @@ CHOICES = {
 """The words that two fields can have, so that a slip is an error and not an empty list."""
 KINDS = frozenset(door.kind for door in Door)
 KEPT_ANSWERS = 16
+_MORE = 10_000
+"""How many rows are kept beyond those that are asked for, so that they are sorted seldom."""
 
 Parameters = Callable[[str], Mapping[str, Any]]
 """The parameters of a job, by its key."""
+OfRow = Callable[[Row], Mapping[str, Any]]
+"""The parameters of a job, by its row."""
+Chunks = Callable[[], Iterable[Sequence[Row]]]
+"""Gives rows, some at a time; from the first one at each call."""
+Arranged = Callable[[list[Row]], list[Row]]
+"""Gives rows the order that they have where a question names none."""
 
 
 class Question(NamedTuple):
@@ -127,26 +135,95 @@ def ordered(rows: Sequence[Row], value: Read[Row], *, as_text: bool = False, des
 
 def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Parameters) -> Matches:
     """The rows that match, in the order asked for."""
+    every = rows if isinstance(rows, list) else list(rows)
+    found = sift(lambda: (every,), question, now, lambda row: parameters(row.key))
+    return Matches(found.known, found.rows)
+
+
+class Sifted(NamedTuple):
+    """What a question finds among rows of which the others were not kept."""
+
+    rows: list[Row]
+    total: int
+    """How many match; `rows` may be the first of them."""
+    known: int
+    """How many there are."""
+    unknown: Sequence[str] = ()
+    """The names in the question that no row has: no field, tag, parameter or result."""
+
+
+def sift(
+    chunks: Chunks,
+    question: Question,
+    now: datetime,
+    parameters: OfRow,
+    *,
+    arranged: Arranged = list,
+    most: int | None = None,
+    tells_unknown: bool = False,
+) -> Sifted:
+    """The rows that match, `most` at most, in the order asked for; the others are not kept.
+
+    `tells_unknown`: whether names that no row has are looked for, which reads parameters.
+    """
     tree = read_question(question.filter, regex=question.regex, words=question.words)
     name = question.sort.removeprefix("-")
-    every = rows if isinstance(rows, list) else list(rows)
     asked = {*(names(tree) if tree is not None else ()), *([name] if name else [])}
-    tags = {tag for row in every for tag in row.tags} if asked - _OURS else set()
     own = set() if tree is not None and not values(tree, "kind") <= KINDS else {"kind"}
     if tree is not None and not own:
+        every = (row for chunk in chunks() for row in chunk)
         _check_kind(question.filter, values(tree, "kind") - KINDS, every, parameters)
-    readers = {one: _reader(one, tags, now, parameters, own) for one in asked}
-    found = every if tree is None else list(filter(predicate(tree, readers), every))
-    if name:
-        is_descending = question.sort.startswith("-")
-        read = _OF_A_ROW.get(name, readers[name]) if name != "kind" else readers[name]
-        found = ordered(found, read, as_text=name in _TEXTS, descending=is_descending)
-    return Matches(len(every), found)
+    unsure = asked - {ANY, *FIELDS} if tells_unknown else set()
+    tags: set[str] = set()
+    while True:
+        read: dict[str, dict[str, Any]] = {one: {} for one in asked}
+        readers = {one: _reader(one, tags, now, parameters, own, read[one]) for one in asked}
+        order = partial(_in_order, question.sort, readers, arranged)
+        holds = predicate(tree, readers) if tree is not None else None
+        kept: list[Row] = []
+        known = total = 0
+        for chunk in chunks():
+            late = {tag for row in chunk for tag in row.tags} & asked - _OURS - tags if asked - _OURS else ()
+            if (
+                late
+            ):  # where one row has a tag, that of others is none, and no parameter: from the first again
+                tags.update(late)
+                break
+            for row in chunk:
+                if not unsure - tags:
+                    break
+                unsure -= parameters(row).keys()
+            found = chunk if holds is None else list(filter(holds, chunk))
+            known, total = known + len(chunk), total + len(found)
+            _forget(read, chunk, found)
+            kept += found
+            if most is not None and len(kept) >= most + _MORE:
+                first = {id(row) for row in order(kept)[:most]}
+                before, kept = kept, [row for row in kept if id(row) in first]
+                _forget(read, before, kept)
+        else:
+            return Sifted(order(kept)[:most], total, known, sorted(unsure - tags))
 
 
-def _check_kind(text: str, words: Collection[str], rows: Iterable[Row], parameters: Parameters) -> None:
+def _in_order(sort: str, readers: Mapping[str, Read[Row]], arranged: Arranged, rows: list[Row]) -> list[Row]:
+    name, rows = sort.removeprefix("-"), arranged(rows)
+    if not name:
+        return rows
+    read = _OF_A_ROW.get(name, readers[name]) if name != "kind" else readers[name]
+    return ordered(rows, read, as_text=name in _TEXTS, descending=sort.startswith("-"))
+
+
+def _forget(read: Mapping[str, dict[str, Any]], rows: Sequence[Row], kept: Sequence[Row]) -> None:
+    """Drops what was read of rows that are not kept."""
+    if len(kept) < len(rows) and any(read.values()):
+        for key in {row.key for row in rows} - {row.key for row in kept}:
+            for values_read in read.values():
+                values_read.pop(key, None)
+
+
+def _check_kind(text: str, words: Collection[str], rows: Iterable[Row], parameters: OfRow) -> None:
     """Refuses a kind of job that there is not, unless jobs have a tag or a parameter of that name."""
-    if not any("kind" in row.tags or "kind" in parameters(row.key) for row in rows):
+    if not any("kind" in row.tags or "kind" in parameters(row) for row in rows):
         at, known = text.find("kind"), ", ".join(sorted(KINDS))
         raise FilterError(
             f"{safe(text)}\n{' ' * at}^ kind is never {min(words)!r}; it is one of {known}", text, at
@@ -169,12 +246,18 @@ def _tag(row: Row, name: str) -> Any:
 
 
 def _reader(
-    name: str, tags: Collection[str], now: datetime, parameters: Parameters, own: Collection[str]
+    name: str,
+    tags: Collection[str],
+    now: datetime,
+    parameters: OfRow,
+    own: Collection[str],
+    known: dict[str, Any],
 ) -> Read[Row]:
     """Reads one field of a row: its own, else a tag, else a parameter, which takes a look at a file.
 
     Of a field that people call their own things so, too, both are read: the field and the tag of that name.
     `kind` is the field in `own` only if it is compared with the name of a kind: else a parameter.
+    `known`: the parameters that were read, by the key of the row.
     """
     if name == ANY:
         return _texts
@@ -188,26 +271,13 @@ def _reader(
         return lambda row: of(row, now)
     if name in tags:
         return lambda row: _tag(row, name)
-    known: dict[str, Any] = {}
 
     def parameter(row: Row) -> Any:
         if row.key not in known:
-            known[row.key] = parameters(row.key).get(name)
+            known[row.key] = parameters(row).get(name)
         return known[row.key]
 
     return parameter
-
-
-def unknown_names(rows: Sequence[Row], question: Question, parameters: Parameters) -> list[str]:
-    """The names in a question that no row has: no field, tag, parameter or result."""
-    tree = read_question(question.filter, regex=question.regex)
-    asked = {*(names(tree) if tree is not None else ()), question.sort.removeprefix("-")} - {"", ANY, *FIELDS}
-    unsure = asked - {tag for row in rows for tag in row.tags}
-    for row in rows:
-        if not unsure:
-            break
-        unsure -= parameters(row.key).keys()
-    return sorted(unsure)
 
 
 class Answers:

@@ -22,6 +22,7 @@ from tenuto.workspace.ports import Files
 
 RESULT = "result"
 _DEEPEST = 8
+_MOST_STORED = 10_000
 _MOST_UPSTREAM = 1000
 _LESS_IS_BETTER = (
     "loss error err cost rmse mse mae perplexity ppl regret nll wer cer time seconds latency duration".split()
@@ -137,6 +138,8 @@ class ResultReader:
 
     def _read(self, key: JobKey) -> Stored:
         if key not in self._stored:
+            if len(self._stored) >= _MOST_STORED:
+                self._stored.clear()
             self._stored[key] = read_stored(self._files, self._layout.job(*key))
         return self._stored[key]
 

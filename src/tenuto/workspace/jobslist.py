@@ -142,6 +142,27 @@ def names_listed(files: Files, run: RunPaths) -> set[bytes] | None:
     return names
 
 
+def listed_again(files: Files, run: RunPaths) -> set[str] | None:
+    """The ids of jobs that have several lines, perhaps a few more; None where a line begins otherwise.
+
+    No line is decoded, and of each id only its hash is kept.
+    """
+    seen: set[int] = set()
+    again: set[str] = set()
+    try:
+        for line in sealed_lines(files, run.jobs_list):
+            end = line.find(_SECOND)
+            if end < 0 or not line.startswith(_FIRST):
+                return None
+            name = line[len(_FIRST) : end]
+            if (hashed := hash(name)) in seen:
+                again.add(name.decode(errors="replace"))
+            seen.add(hashed)
+    except (FileNotFoundError, NotADirectoryError, NotRegularFile):
+        pass
+    return again
+
+
 def _name(line: bytes) -> bytes:
     """The id and the task of a line."""
     return line[len(_FIRST) : line.find(b'"', line.find(_SECOND) + len(_SECOND))]

@@ -7,9 +7,11 @@ import html
 import io
 import json
 import os
+import tempfile
+import time
 import zipfile
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any
 
 import click
 
@@ -25,6 +27,8 @@ from tenuto.jobs.row import Row, plain_row
 from tenuto.jobs.text import counted, size_text
 from tenuto.workspace.ports import Files
 
+_ONCE = {"packages": "json", "diff": "diff"}
+"""What several jobs may share of a record, and how the file ends that it names."""
 LARGEST_LOG = 16 << 20
 """Of a longer log the end is written."""
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#222;background:#fff}
@@ -61,7 +65,11 @@ def command(run: str, target: str | None, workspace: str | None, as_json: bool) 
         try:
             with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
                 for name, content in _files(view, found, jobs):
-                    archive.writestr(name, content)
+                    entry = zipfile.ZipInfo(name, time.localtime()[:6])
+                    entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o600 << 16
+                    with archive.open(entry, "w", force_zip64=True) as stream:
+                        for part_of_it in content:
+                            stream.write(part_of_it)
             os.replace(part, target)
         except BaseException:
             if os.path.exists(part):
@@ -73,60 +81,121 @@ def command(run: str, target: str | None, workspace: str | None, as_json: bool) 
         for name, content in _files(view, found, jobs):
             path = os.path.join(target, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "wb") as stream:
-                size += stream.write(content)
+            with open(path, "wb") as file:
+                size += sum(map(file.write, content))
     if as_json:
         print_json({"run": found.name, "target": target, "jobs": len(jobs), "bytes": size})
     else:
         note(f"{target}: {counted(len(jobs), 'job')} of {found.name}, {size_text(size)}")
 
 
-def _files(view: WorkspaceView, run: RunView, jobs: Sequence[Row]) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file of an export."""
+def _files(view: WorkspaceView, run: RunView, jobs: Sequence[Row]) -> Iterator[tuple[str, Iterable[bytes]]]:
+    """Name and content of each file of an export; what tells of all jobs comes from files on the disk."""
     if not jobs and not run.jobs:
         raise NotFound(f"{run.name} has no jobs to export")
     files, layout = view.machine.files, view.layout
     reader = ResultReader(files, layout)
-    plain: list[dict[str, Any]] = []
-    lines: list[dict[str, Any]] = []
     logs: dict[str, list[str]] = {}
-    for job in jobs:
-        paths = layout.job(*job.job_key)
-        result = result_of(files, paths, job)
-        plain.append(_plain_job(view, job, result))
-        parameters = reader.parameters(job.job_key)
-        lines += [{**parameters, **row.tags, **flat_result(result)} for row in by_tags(job)]
-        kept = {"out.txt": paths.out, "err.txt": paths.err, "metrics.jsonl": paths.metrics}
-        outputs = plain[-1]["provenance"].get("outputs") or ()
-        results = {one for one in outputs if one.startswith(f"{paths.script_name}.result-")}
-        kept |= {name: f"{paths.directory}/{name}" for name in sorted(results)}
-        for name, source in kept.items():
-            content = _read(files, source, whole=name in results)
-            if content:
-                logs.setdefault(job.id, []).append(f"jobs/{job.id[:12]}/{name}")
-                yield f"jobs/{job.id[:12]}/{name}", content
-    environment = _read(files, layout.run(run.experiment_id, run.run_id).environment)
-    if environment:
-        yield "environment.json", environment
-    records = [one["provenance"] for one in plain]
-    kept_once = {f"{one['packages']}.json" for one in records if one.get("packages")}
-    for name in sorted(kept_once | {f"{one['diff']}.diff" for one in records if one.get("diff")}):
-        if content := _read(files, layout.provenance(name)):
-            yield f"provenance/{name}", content
-    about = {**plain_run(run), "git": view.commits(run)}
-    yield "run.json", _json(about)
-    yield "jobs.json", _json(plain)
-    names = list(dict.fromkeys(name for line in lines for name in line))
-    table = [["task", "id", "state", *names]]
-    tagged = [job for job in jobs for _ in by_tags(job)]
-    for job, line in zip(tagged, lines, strict=True):
-        table.append(
-            [job.task, job.id, job.state.name.lower(), *(exact_text(line.get(name)) for name in names)]
-        )
+    provenance: set[str] = set()
+    with tempfile.TemporaryFile() as written, tempfile.TemporaryFile() as scratch:
+        table = _Table(scratch)
+        for place, job in enumerate(jobs):
+            paths = layout.job(*job.job_key)
+            result = result_of(files, paths, job)
+            plain = _plain_job(view, job, result)
+            written.write(b",\n " if place else b"[\n ")
+            written.write(_json(plain).replace(b"\n", b"\n "))
+            parameters = reader.parameters(job.job_key)
+            for row in by_tags(job):
+                table.add(job, {**parameters, **row.tags, **flat_result(result)})
+            record = plain["provenance"]
+            provenance |= {f"{record[kind]}.{end}" for kind, end in _ONCE.items() if record.get(kind)}
+            kept = {"out.txt": paths.out, "err.txt": paths.err, "metrics.jsonl": paths.metrics}
+            outputs = record.get("outputs") or ()
+            results = {one for one in outputs if one.startswith(f"{paths.script_name}.result-")}
+            kept |= {name: f"{paths.directory}/{name}" for name in sorted(results)}
+            for name, source in kept.items():
+                content = _read(files, source, whole=name in results)
+                if content:
+                    logs.setdefault(job.id, []).append(f"jobs/{job.id[:12]}/{name}")
+                    yield f"jobs/{job.id[:12]}/{name}", (content,)
+        written.write(b"\n]" if jobs else b"[]")
+        environment = _read(files, layout.run(run.experiment_id, run.run_id).environment)
+        if environment:
+            yield "environment.json", (environment,)
+        for name in sorted(provenance):
+            if content := _read(files, layout.provenance(name)):
+                yield f"provenance/{name}", (content,)
+        about = {**plain_run(run), "git": view.commits(run)}
+        yield "run.json", (_json(about),)
+        written.seek(0)
+        yield "jobs.json", iter(lambda: written.read(1 << 20), b"")
+        yield "results.csv", table.csv()
+        yield "index.html", (part.encode() for part in _page(run, about, table, logs))
+
+
+class _Table:
+    """The lines of a table of results, kept in a file; of each column is known where it has values."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.names: dict[str, None] = {}
+        self.places: dict[str, list[int]] = {}
+        """task -> where its lines begin."""
+        self._cells: dict[str, dict[str, tuple[str, int]]] = {}
+        """task -> column -> the one value that all lines so far with a value have, and how many these are."""
+        self._varying: dict[str, set[str]] = {}
+
+    def add(self, job: Row, line: Mapping[str, Any]) -> None:
+        cells = {name: text for name, value in line.items() if (text := exact_text(value))}
+        self.names.update(dict.fromkeys(line))
+        self.places.setdefault(job.task, []).append(self._file.tell())
+        self._file.write(json.dumps([job.task, job.id, job.state.name.lower(), cells]).encode() + b"\n")
+        known = self._cells.setdefault(job.task, {})
+        for name, text in cells.items():
+            first, number = known.get(name, (text, 0))
+            known[name] = first, number + 1
+            if first != text:
+                self._varying.setdefault(job.task, set()).add(name)
+
+    def common(self, task: str) -> dict[str, str]:
+        """What all lines of a task have in common, but for results."""
+        lines, varying = len(self.places[task]), self._varying.get(task, ())
+        known = self._cells.get(task, {})
+        return {
+            name: known[name][0]
+            for name in self.names
+            if name in known
+            and name not in varying
+            and known[name][1] == lines
+            and name.partition(".")[0] != "result"
+        }
+
+    def shown(self, task: str) -> list[str]:
+        """The other columns in which the task has values."""
+        common = self.common(task)
+        return [name for name in self.names if name in self._cells[task] and name not in common]
+
+    def lines(self, task: str) -> Iterator[tuple[str, str, dict[str, str]]]:
+        """The id, the state and the cells of each line of a task."""
+        for place in self.places[task]:
+            self._file.seek(place)
+            _, job_id, state, cells = json.loads(self._file.readline())
+            yield job_id, state, cells
+
+    def csv(self) -> Iterator[bytes]:
+        """The whole table."""
+        yield _csv([["task", "id", "state", *self.names]])
+        self._file.seek(0)
+        for line in self._file:
+            task, job_id, state, cells = json.loads(line)
+            yield _csv([[task, job_id, state, *(cells.get(name, "") for name in self.names)]])
+
+
+def _csv(rows: Iterable[Sequence[str]]) -> bytes:
     written = io.StringIO()
-    csv.writer(written).writerows(table)
-    yield "results.csv", written.getvalue().encode()
-    yield "index.html", _page(run, about, table, logs).encode()
+    csv.writer(written).writerows(rows)
+    return written.getvalue().encode()
 
 
 def _plain_job(view: WorkspaceView, job: Row, result: Any) -> dict[str, Any]:
@@ -157,7 +226,7 @@ def _json(value: Any) -> bytes:
     return json_text(value, 1).encode()
 
 
-def _page(run: RunView, about: dict[str, Any], table: list[list[str]], logs: dict[str, list[str]]) -> str:
+def _page(run: RunView, about: dict[str, Any], table: _Table, logs: dict[str, list[str]]) -> Iterator[str]:
     """A page with the results of each task, and links to the logs and metrics beside it."""
     escape = html.escape
     facts = "".join(
@@ -165,41 +234,31 @@ def _page(run: RunView, about: dict[str, Any], table: list[list[str]], logs: dic
         for name, value in about.items()
         if value not in (None, "", {}, [])
     )
-    by_task: dict[str, list[list[str]]] = {}
-    for row in table[1:]:
-        by_task.setdefault(row[0], []).append(row)
-    sections = "".join(_section(table[0][3:], rows, logs) for rows in by_task.values())
-    return (
+    yield (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(run.name)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
-        f"<body><h1>{escape(run.name)}</h1><dl>{facts}</dl>{sections}</body></html>\n"
+        f"<body><h1>{escape(run.name)}</h1><dl>{facts}</dl>"
     )
+    for task in table.places:
+        yield from _section(task, table, logs)
+    yield "</body></html>\n"
 
 
-def _section(names: list[str], rows: list[list[str]], logs: dict[str, list[str]]) -> str:
+def _section(task: str, table: _Table, logs: dict[str, list[str]]) -> Iterator[str]:
     """The jobs of one task: results and what varies as a table, below it what all of them have in common."""
     escape = html.escape
-    columns = {name: [row[at] for row in rows] for at, name in enumerate(names, 3)}
-    shown = {
-        name: cells
-        for name, cells in columns.items()
-        if any(cells) and (len(set(cells)) > 1 or name.partition(".")[0] == "result")
-    }
-    common = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(cells[0])}</dd>"
-        for name, cells in columns.items()
-        if any(cells) and name not in shown
-    )
-    lines = []
-    for at, (_, job_id, state, *_rest) in enumerate(rows):
-        links = (f'<a href="{escape(to)}">{escape(to.rpartition("/")[2])}</a>' for to in logs.get(job_id, ()))
-        cells = "".join(f"<td>{escape(column[at])}</td>" for column in shown.values())
-        marked = f'<td class="{escape(state)}">{escape(state)}</td>'
-        lines.append(f"<tr><td>{escape(job_id[:8])}</td>{marked}{cells}<td>{' '.join(links)}</td></tr>")
+    shown = table.shown(task)
     head = "".join(f"<th>{escape(name)}</th>" for name in ("id", "state", *shown, "files"))
-    title = "the same in all" if len(rows) > 1 else "parameters"
-    return (
-        f"<h2>{escape(rows[0][0])}</h2><div><table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-        + (f"<details><summary>{title}</summary><dl>{common}</dl></details>" if common else "")
+    yield f"<h2>{escape(task)}</h2><div><table><thead><tr>{head}</tr></thead><tbody>"
+    for job_id, state, cells in table.lines(task):
+        links = (f'<a href="{escape(to)}">{escape(to.rpartition("/")[2])}</a>' for to in logs.get(job_id, ()))
+        texts = "".join(f"<td>{escape(cells.get(name, ''))}</td>" for name in shown)
+        marked = f'<td class="{escape(state)}">{escape(state)}</td>'
+        yield f"<tr><td>{escape(job_id[:8])}</td>{marked}{texts}<td>{' '.join(links)}</td></tr>"
+    yield "</tbody></table></div>"
+    common = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(cell)}</dd>" for name, cell in table.common(task).items()
     )
+    if common:
+        title = "the same in all" if len(table.places[task]) > 1 else "parameters"
+        yield f"<details><summary>{title}</summary><dl>{common}</dl></details>"

@@ -67,8 +67,8 @@ def command(
         shown, total = catalogue.newest(most)
         known = total
     else:
-        found = meant(catalogue, words, run=run, every=every, sort=sort, kind=kind)
-        shown, total, known = found.rows[:most], len(found.rows), found.known
+        found = meant(catalogue, words, run=run, every=every, sort=sort, kind=kind, most=most)
+        shown, total, known = found.rows[:most], found.total, found.known
     now = catalogue.now()
     if as_json:
         print_json([plain_row(job, now) for job in shown])

@@ -141,7 +141,8 @@ def command(
     functions, wanted = _aggregates(agg), [metric_column(one) for one in metrics]
     catalogue = open_catalogue(workspace)
     if any((words, every, run, sort, grouped, as_json, as_csv, plot, usage, kind)):
-        found, _, known = meant(catalogue, words, run=run, every=every, kind=kind)
+        asked = meant(catalogue, words, run=run, every=every, kind=kind)
+        found, known = asked.rows, asked.known
     else:
         found, known = catalogue.newest(MOST_READ)
         if known > MOST_READ:
