@@ -49,7 +49,7 @@ def _rows(size: int, measure: Callable[..., Iterator[Row]], *arguments: object) 
     try:
         yield from measure(*arguments)
     except Broken as broken:
-        yield missing("W15", "", OURS, size, f"failed: {broken}")
+        yield missing("W15", "no-op jobs", OURS, size, f"failed: {broken}")
 
 
 def _long(options: Options, size: int, slots: int) -> Iterator[Row]:

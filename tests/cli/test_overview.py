@@ -49,6 +49,7 @@ class FakeRun:
     def __init__(self, owner: str, root: str = "/ws") -> None:
         self.id = owner
         self.root = root
+        self.found_before: set[str] = set()
 
     def job_of(self, event: Any) -> FakeJob:
         return FakeJob(event.job_id, self.root)

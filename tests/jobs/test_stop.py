@@ -131,7 +131,7 @@ def test_an_attempt_of_a_cluster_is_left_alone_by_a_dry_run_and_by_a_wish_for_an
 ) -> None:
     """A dry run asked Slurm to stop the job."""
     far = Far()
-    monkeypatch.setattr(clusters, "_LOADERS", {"far": lambda: far})
+    monkeypatch.setattr(clusters, "_loaded", lambda name: far)
     job = JobBench(workspace.layout.root, MACHINE, launcher="far", external=True).command("true")
     assert claim(MACHINE, job.paths, job.launch.nonce, Claimer.RUNNER)
     key = JobKey(TASK_ID, job.job_id)
@@ -150,7 +150,7 @@ def test_an_attempt_of_a_cluster_is_left_alone_by_a_dry_run_and_by_a_wish_for_an
 def test_a_dry_run_does_not_revoke_an_attempt_that_waits_in_a_cluster(
     workspace: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clusters, "_LOADERS", {"far": Far})
+    monkeypatch.setattr(clusters, "_loaded", lambda name: Far())
     job = JobBench(workspace.layout.root, MACHINE, launcher="far", external=True).command("true")
     key = JobKey(TASK_ID, job.job_id)
     kill(workspace.jobs, key, "enough", really=False)
