@@ -196,7 +196,7 @@ def test_tokens_from_the_command_line(tenuto: Tenuto, tmp_path: Path) -> None:
 def test_a_database_that_does_not_answer_at_the_start_is_said_soon(
     is_mute: bool, form: str, tmp_path: Path
 ) -> None:
-    """It is waited for, half a minute at most: a person who looks at nothing takes that for a hang."""
+    """The server waits for it, half a minute at most; without a word the operator takes that for a hang."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         if is_mute:
