@@ -34,9 +34,9 @@ from bench import (
 from bench.measure import reference
 from bench.peers.environments import version
 from bench.peers.systems import ALL
-from bench.places import ROOT, clear
 from bench.rows import REF_S, Row
 from bench.scale import LIMITS, SLOTS, Budget, Options, Scale
+from bench.scratch import ROOT, clear
 from bench.table import page, time_text
 
 MODULES = (

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bench import age
-from bench.places import ROOT
 from bench.results import RESULTS, Result, read
 from bench.rows import FLOOR, OURS, Row
+from bench.scratch import ROOT
 from bench.table import NONE, columns, markdown, number_text, time_text, value_text, verdict
 from docs.generate import refreshed
 

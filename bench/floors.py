@@ -10,9 +10,9 @@ from pathlib import Path
 
 from bench.measure import Broken, Cost, beside_reference, driver, pairs
 from bench.ours import DRIVERS
-from bench.places import fresh
 from bench.rows import FLOOR, Row, missing, timed
 from bench.scale import Options, Sizes
+from bench.scratch import fresh
 from bench.workload import Workload
 
 PROCESSES = Sizes((3, 6), (8, 16), (200, 1_000))

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import Broken, Cost, Measured, beside_reference, driver
-from bench.places import fresh
 from bench.rows import OURS, Row, Target, missing, timed
 from bench.scale import Options
+from bench.scratch import fresh
 
 DRIVERS = Path(__file__).with_name("drivers")
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from tenuto.lifecycle.states import JobState, Standing
+from tenuto.lifecycle.states import JobState, StateRecord
 from tenuto.workspace.attempt_files import finish, preserve, write_params
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
@@ -31,7 +31,7 @@ CASES = {
 def ends(root: str, count: int, size: int, durability: Durability) -> Iterator[float]:
     """The seconds that each of several ends takes."""
     files = this_machine().files
-    status = StatusRecord("ab", "a.Task", Standing(JobState.DONE, endtime=datetime.now(UTC)), 1)
+    status = StatusRecord("ab", "a.Task", StateRecord(JobState.DONE, endtime=datetime.now(UTC)), 1)
     for number in range(REPETITIONS):
         paths = Layout(root).job("a.Task", f"job{number}")
         files.make_directory(paths.private)

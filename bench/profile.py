@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bench.measure import ENVIRONMENT, REPOSITORY
-from bench.places import ROOT, fresh
+from bench.scratch import ROOT, fresh
 from bench.table import markdown
 
 HERTZ = 4000

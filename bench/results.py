@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import age
-from bench.places import file_system
 from bench.plot import svg
 from bench.rows import Row
 from bench.scale import Options
+from bench.scratch import file_system
 from bench.table import page
 
 RESULTS = Path(__file__).with_name("results")

@@ -11,9 +11,9 @@ from dataclasses import asdict
 
 from bench import ours
 from bench.measure import Broken, Cost, reference, summarise
-from bench.places import fresh
 from bench.rows import OURS, REF_S, Row, missing
 from bench.scale import Options, Scale
+from bench.scratch import fresh
 from bench.workload import Workload
 
 # scale -> (done, running)

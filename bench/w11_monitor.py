@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from bench import ours
 from bench.measure import Broken, child, summarise
-from bench.places import fresh
 from bench.rows import OURS, Row, by_cpu, missing, plain
 from bench.scale import Options, Scale
+from bench.scratch import fresh
 from bench.workload import Workload
 
 SIZES = {

@@ -20,9 +20,9 @@ from bench.measure import ENVIRONMENT, Broken
 from bench.peers.environments import interpreter, surroundings
 from bench.peers.peer import PeerAbsent
 from bench.peers.systems import PEERS
-from bench.places import fresh
 from bench.rows import FLOOR, OURS, Row, missing, plain
 from bench.scale import Options, Scale, Sizes
+from bench.scratch import fresh
 from bench.workload import Workload
 from tests.parts.slurm_configuration import Shape
 

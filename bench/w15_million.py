@@ -13,9 +13,9 @@ from pathlib import Path
 
 from bench import ours
 from bench.measure import Broken, tree
-from bench.places import footprint, fresh
 from bench.rows import OURS, Row, missing, plain
 from bench.scale import Options, Sizes
+from bench.scratch import footprint, fresh
 from bench.workload import Workload
 
 SIZES = Sizes((8,), (1_000,), (10_000, 60_000), (1_000_000,))

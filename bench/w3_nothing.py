@@ -10,9 +10,9 @@ from pathlib import Path
 from bench import ours
 from bench.measure import Broken, beside_reference, tree
 from bench.peers import again
-from bench.places import footprint, fresh, last_changes
 from bench.rows import OURS, Row, missing, seconds_whole, timed
 from bench.scale import Options, Sizes
+from bench.scratch import footprint, fresh, last_changes
 from bench.workload import Workload
 
 SIZES = Sizes((5, 10), (300, 1_000), (1_000, 10_000), (100_000,))

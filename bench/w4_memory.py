@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from bench import ours
 from bench.measure import Broken
 from bench.peers import peaks
-from bench.places import fresh
 from bench.rows import OURS, Row, missing, plain
 from bench.scale import Options, Sizes
+from bench.scratch import fresh
 from bench.workload import Workload
 
 # case -> driver and its arguments before the size, whether jobs are prepared, sizes, an estimate for a job

@@ -14,9 +14,9 @@ from pathlib import Path
 from bench import ours
 from bench.measure import ENVIRONMENT, TREE, Broken, reason
 from bench.peers import sleeping
-from bench.places import fresh
 from bench.rows import OURS, Row, missing, plain
 from bench.scale import Options, Scale, Sizes
+from bench.scratch import fresh
 from bench.workload import Workload
 
 SIZES = Sizes((1,), (1, 10), (1, 10))

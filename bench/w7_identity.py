@@ -12,9 +12,9 @@ from bench.ours import DRIVERS
 from bench.peers import chosen
 from bench.peers.environments import interpreter
 from bench.peers.peer import PeerAbsent
-from bench.places import fresh
 from bench.rows import OURS, Row, by_cpu, missing
 from bench.scale import Options, Sizes
+from bench.scratch import fresh
 from bench.workload import Workload
 
 WIDE = Sizes((10, 100), (100, 1_000), (1_000, 10_000))

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import Broken
-from bench.places import fresh
 from bench.rows import OURS, Row, missing, plain
 from bench.scale import Options, Scale
+from bench.scratch import fresh
 from bench.served import BOUNDARY, started, upload_body
 from tenuto.database import Database, migrate
 from tenuto.service.decisions import Quota

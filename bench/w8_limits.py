@@ -19,9 +19,9 @@ from pathlib import Path
 import aiohttp
 
 from bench.measure import Broken
-from bench.places import fresh
 from bench.rows import OURS, Row, missing, plain
 from bench.scale import Options, Scale
+from bench.scratch import fresh
 from bench.served import (
     BOUNDARY,
     SETTINGS,

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 
 from bench.measure import Broken
-from bench.places import fresh
 from bench.rows import OURS, Row, missing, plain
 from bench.scale import Options, Scale, Sizes
+from bench.scratch import fresh
 from bench.served import Client, memory_of, served
 from bench.w8_limits import limits
 from bench.workload import Workload

@@ -18,9 +18,9 @@ from bench.measure import Broken, tree
 from bench.peers.environments import interpreter, surroundings
 from bench.peers.peer import PeerAbsent
 from bench.peers.systems import OPENEVOLVE
-from bench.places import fresh
 from bench.rows import OURS, Row, missing, plain
 from bench.scale import Options, Scale, Sizes
+from bench.scratch import fresh
 from bench.workload import Workload
 from tests.parts.postgresql import PostgreSQL
 from tests.parts.redis import Redis

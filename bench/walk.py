@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.measure import ENVIRONMENT, Broken, reason
-from bench.places import ROOT, clear, fresh
+from bench.scratch import ROOT, clear, fresh
 from bench.served import Client, served
 from bench.table import markdown
 from tests.architecture.counts import Counts, counts

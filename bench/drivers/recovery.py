@@ -38,8 +38,8 @@ class Ends(Listener):
         self.seen = {}
         self.told = threading.Condition()
 
-    def job_state(self, job, standing):
-        if standing.state.finished():
+    def job_state(self, job, record):
+        if record.state.finished():
             with self.told:
                 self.seen[job.job_id] = time.perf_counter()
                 self.told.notify_all()

@@ -12,7 +12,7 @@ import sys
 from bench_tasks import Work
 
 from tenuto.launchers.manifest import Header, Order, encode_manifest
-from tenuto.launchers.runner.terms import ENTRY, PLAIN
+from tenuto.launchers.runner.runner_protocol import ENTRY, PLAIN
 from tenuto.testing.jobs import JobBench
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability

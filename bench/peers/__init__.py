@@ -13,9 +13,9 @@ from bench.measure import Broken, Cost, Measured, Tree, beside_reference, child,
 from bench.peers.environments import interpreter, surroundings
 from bench.peers.peer import JOB, Peer, PeerAbsent
 from bench.peers.systems import NAMES, PEERS, PYTHON
-from bench.places import fresh
 from bench.rows import Row, by_cpu, missing, plain, timed
 from bench.scale import Options, Sizes
+from bench.scratch import fresh
 
 __all__ = ["NAMES", "again", "chosen", "many", "peaks", "sleeping", "starting"]
 

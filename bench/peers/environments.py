@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.measure import ENVIRONMENT, reason
 from bench.peers.peer import Peer, PeerAbsent
-from bench.places import ROOT
+from bench.scratch import ROOT
 
 HOME = ROOT / "peers"
 INSTALL_TAKES_S = 600

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from proof.clusters.places import PLACES, Place, directory_of
 from proof.clusters.script import SCRIPT, Note, read
+from proof.clusters.systems import PLACES, Place, directory_of
 from proof.report import Case, Options, Report, Violation
 from tests.clusters.sites import Scripts
 

@@ -10,7 +10,7 @@ from proof.fuzz.targets import NONCE, NOW, Bench, Target, Wrong
 from tenuto.jobs.validity import claim_class
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.payload.report import ReportWriter, open_report, read_report
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.workspace import attempt_files, job_directory
 from tenuto.workspace.carbon import Measured, read_carbon, write_carbon
 from tenuto.workspace.layout import directory_name, name_of_directory
@@ -29,7 +29,7 @@ def records(bench: Bench) -> list[Target]:
     identity = bench.machine.processes.own()
     stop = StopRecord(1, JobFailureStatus.CANCELLED, NOW, "enough")
     locks = LocksRecord(1, (TokenUnits("gpu", (0, 3)),))
-    status = StatusRecord("ab12", "a.Task", Standing(JobState.DONE, None, "well", NOW, NOW, NOW), 1, 2, 0)
+    status = StatusRecord("ab12", "a.Task", StateRecord(JobState.DONE, None, "well", NOW, NOW, NOW), 1, 2, 0)
     kinds: list[tuple[str, Any]] = [
         ("launch", bench.launch()),
         ("pid", PidRecord(identity, 1, NOW)),

@@ -14,7 +14,7 @@ from tenuto.launchers import observation
 from tenuto.launchers.observation import Fence
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler import attempts, decisions, handover
+from tenuto.scheduler import attempts, decisions, external_attempts
 from tenuto.scheduler.attempts import Attempt
 from tenuto.scheduler.decisions import Verdict
 from tenuto.scheduler.inputs import AdoptedEnded
@@ -136,7 +136,7 @@ BUGS = {
     "given up, not revoked": Bug(
         "a scheduler opens the next attempt, and does not claim the one before it, which then begins",
         "fates",
-        _putting(handover, "claim", _never_revoked),
+        _putting(external_attempts, "claim", _never_revoked),
         [{**CLUSTER, **STANDING, "scheduler": "rename launch.json #2", "apart": True}],
     ),
     "marker not looked at": Bug(

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 from proof.matrix.case import Case
 from tenuto.launchers.kernel import become_subreaper
 from tenuto.launchers.leftovers import kill_descendants
-from tenuto.launchers.runner.terms import BARE, ENTRY
+from tenuto.launchers.runner.runner_protocol import BARE, ENTRY
 from tenuto.workspace.ports import is_temporary
 
 JOB, TASK = "CLUSTER_JOB", "CLUSTER_TASK"

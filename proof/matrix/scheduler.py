@@ -183,4 +183,6 @@ def _job(case: Case, directory: Path, machine: Machine, launcher: Launcher, job_
 def _failure(job: Job) -> str:
     if job.state is JobState.DONE:
         return "" if Path(job.paths.done).exists() else "DONE, but there is no marker"
-    return f"{job.state.name} {job.standing.reason and job.standing.reason.name} {job.standing.message}"
+    return " ".join(
+        map(str, (job.state.name, job.failure_status and job.failure_status.name, job.state_record.message))
+    )

@@ -15,7 +15,7 @@ from tenuto.workspace.derive_table import Action, Claimed, ClusterSays
 PLANTED = {
     "no claim": "the runner begins without having made the claim",
     "claim cleared": "`_clear_older_attempts` removes the claims of earlier attempts",
-    "no revoke": "`Handovers.give_up` does not make the claim before the next attempt is opened",
+    "no revoke": "`ExternalAttempts.give_up` does not make the claim before the next attempt is opened",
     "fence too short": "an attempt that the cluster cannot confirm counts as ended while its runner beats",
     "launch rewritten": "the launcher writes launch.json again once its submission was answered",
 }

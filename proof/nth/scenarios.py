@@ -25,7 +25,7 @@ from tenuto.jobs.source import ActedAs
 from tenuto.jobs.validity import claim_class
 from tenuto.jobs.view import JobsView
 from tenuto.lifecycle.events import JobProgressEvent
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.workspace import attempt_files, claims, job_directory, journal, packs, trash
 from tenuto.workspace.claims import Claimer
 from tenuto.workspace.derive_table import Action
@@ -99,7 +99,7 @@ class Place:
         return StopRecord(attempt, JobFailureStatus.CANCELLED, NOW, "enough")
 
     def status(self, attempt: int) -> StatusRecord:
-        return StatusRecord("ab12", "a.Task", Standing(JobState.DONE), attempt)
+        return StatusRecord("ab12", "a.Task", StateRecord(JobState.DONE), attempt)
 
     def temporary_files(self) -> list[str]:
         if self.files.stat(self.job.directory) is None:

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from proof.service.case import APART, EMBEDDED, Case
 from tenuto.errors import NodeRefusal
 from tenuto.scheduler.jobs import Job
+from tenuto.service.data_paths import DataPaths
 from tenuto.service.node import runner
 from tenuto.service.node.packer import Place
 from tenuto.service.node.payloads import PayloadRow
 from tenuto.service.node.runner import PayloadRunner
 from tenuto.service.nodes import mark_of
-from tenuto.service.places import DataPlaces
 from tenuto.service.requests import Requests
 
 
@@ -67,7 +67,7 @@ def _without_take_over() -> None:
 
 def _swept() -> None:
     Requests.states_of = lambda self, directories: {}  # type: ignore[method-assign]
-    DataPlaces.was_accepted = lambda self, name: False  # type: ignore[method-assign]
+    DataPaths.was_accepted = lambda self, name: False  # type: ignore[method-assign]
 
 
 def _moved_strictly() -> None:

@@ -16,14 +16,14 @@ from proof.matrix.killing import claim
 from tenuto.lifecycle.service import ServiceState
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.service import http_node
+from tenuto.service.data_paths import DataPaths
 from tenuto.service.http_node import HttpNode
 from tenuto.service.local_node import LocalNode
 from tenuto.service.node import runner
 from tenuto.service.node.payloads import Payloads
 from tenuto.service.node.runner import PayloadRunner
-from tenuto.service.places import DataPlaces
+from tenuto.service.periodic import Periodic
 from tenuto.service.requests import Requests
-from tenuto.service.stage import Stage
 from tenuto.workspace import trash
 
 SERVER_POINTS = {
@@ -68,17 +68,17 @@ def arm(point: str, path: str) -> None:
 
 def clean_when_told(flag: str) -> None:
     """Has a node remove ended payloads as soon as a file exists, however young they are."""
-    old, init = Payloads.old, Stage.__init__
+    old, init = Payloads.old, Periodic.__init__
 
     def old_when_told(self: Payloads, max_age_ms: int, *more: Any) -> Any:
         return old(self, -1000, *more) if os.path.exists(flag) else []
 
     @wraps(init)
-    def often(self: Stage, name: str, round: Any, every_s: float, *more: Any) -> None:
+    def often(self: Periodic, name: str, round: Any, every_s: float, *more: Any) -> None:
         init(self, name, round, CLEAN_EVERY_S if name == "node_cleaner" else every_s, *more)
 
     setattr(Payloads, "old", old_when_told)  # noqa: B010
-    setattr(Stage, "__init__", often)  # noqa: B010
+    setattr(Periodic, "__init__", often)  # noqa: B010
 
 
 def _always(result: Any, arguments: tuple[Any, ...]) -> bool:
@@ -154,7 +154,7 @@ def _before_settling(strike: Blow) -> None:
 
 
 _ARMED: dict[str, Callable[[Blow], None]] = {
-    "S1": lambda strike: _after(DataPlaces, "sync", strike),
+    "S1": lambda strike: _after(DataPaths, "sync", strike),
     "S2": lambda strike: _after(Requests, "add", strike),
     "S3": lambda strike: _after(Requests, "claim", strike, _claimed),
     "S4": _at_node,

@@ -23,10 +23,10 @@ from tenuto.errors import RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service import fair_share
 from tenuto.service.access import EVERYBODY
+from tenuto.service.context import Offered
 from tenuto.service.data_owner import DataDirectory, OwnedData, claim_data
 from tenuto.service.decisions import CleanerRest, Quota, plan_nodes
 from tenuto.service.nodes import Outgoing
-from tenuto.service.parts import Offered
 from tenuto.service.rows import JobRow, NewJob, Page
 from tenuto.service.server import Server, ServerPlan
 from tenuto.settings.service import ServiceSettings
@@ -175,14 +175,14 @@ class World:
         calls.thawed.set()
         self.faults["killed"] += 1
         for stage in (
-            server._sender.stage,
+            server._dispatcher.stage,
             server._cleaner.stage,
             server._asking,
             server._news,
             server._member,
         ):
             await stage.close()
-        await server._getter.close()
+        await server._job_follower.close()
         server.database.close()
 
     async def stop_server(self, place: int) -> None:
@@ -203,7 +203,7 @@ class World:
         self._stamp(place.directory)
         user = self._chance.choice(["ada", "ada", "bob", "eve"])
         row, _ = server.parts.requests.add(NewJob(user, "s", name))
-        server._sender.stage.wake()
+        server._dispatcher.stage.wake()
         if "exec sleep" in script or self._chance.random() < 0.2:
             self._asked_to_end[row.id] = self._clock.monotonic() + self._chance.uniform(0.0, 120.0)
 
@@ -356,7 +356,7 @@ class _Restless(CleanerRest):
 
 def _without_find(server: Server) -> None:
     """A job that was taken over is given to any node anew."""
-    handover = server._getter._handover
+    handover = server._job_follower._handover
     send = handover.send
 
     async def anew(row: JobRow, *, may_be_there: bool, is_unwanted: bool) -> JobRow | None:

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import event
 
 from tenuto.database import Database, migrate
-from tenuto.service.places import JobPlace
+from tenuto.service.data_paths import StoredJobPaths
 from tenuto.service.tables import MIGRATIONS
 from tenuto.testing.clock import FakeClock
 
@@ -89,7 +89,7 @@ class Calls:
         await self._alive()
         result = function(*arguments)
         place = getattr(function, "__self__", None)
-        if isinstance(place, JobPlace):
+        if isinstance(place, StoredJobPaths):
             self._stamp(place.directory)
         await asyncio.sleep(0)
         await self._alive()

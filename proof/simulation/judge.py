@@ -13,7 +13,7 @@ from proof.simulation.disk import SimulatedDisk
 from proof.simulation.fairness import MOST_OVERTAKINGS
 from proof.simulation.scenario import Does, JobPlan
 from tenuto.launchers.instructions import GRACE_S
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.scheduler.attempts import STOP_GRACE_S
 from tenuto.scheduler.decisions import MAX_BLAMELESS
 from tenuto.testing.processes import FakeProcesses
@@ -227,19 +227,19 @@ class Judge:
         wish = self._record(paths.stop) or {}
         return wish.get("attempt") == attempt and wish.get("reason") == JobFailureStatus.CANCELLED.name
 
-    def told(self, name: str, scheduler: str, standing: Standing) -> None:
-        if standing.state is JobState.DONE:
+    def told(self, name: str, scheduler: str, record: StateRecord) -> None:
+        if record.state is JobState.DONE:
             self._told_done(name)
-        elif standing.state is JobState.ERROR:
+        elif record.state is JobState.ERROR:
             failed = self.failed_here.setdefault(scheduler, set())
             failed.add(name)
-            is_lost = standing.reason is JobFailureStatus.LOST and not self.excuses.slow
+            is_lost = record.reason is JobFailureStatus.LOST and not self.excuses.slow
             was_in_time = (name, scheduler) not in self._too_late
             if is_lost and was_in_time and self._is_cancelled(name, scheduler):
                 self.broken(f"{name} was cancelled, and is said to be lost")
-            if not self._is_excused(name, scheduler, standing.reason):
-                reason = standing.reason.name if standing.reason else "nothing"
-                self.broken(f"{name} is said to have failed ({reason}: {standing.message}), for no reason")
+            if not self._is_excused(name, scheduler, record.reason):
+                reason = record.reason.name if record.reason else "nothing"
+                self.broken(f"{name} is said to have failed ({reason}: {record.message}), for no reason")
 
     def _told_done(self, name: str) -> None:
         self.was_done.add(name)

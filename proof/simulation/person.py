@@ -16,7 +16,7 @@ from tenuto.scheduler.decisions import Allowance, Growth, RetryLimits, RetryRule
 from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.inputs import Effect
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.listeners import standing_of
+from tenuto.scheduler.listeners import state_record_of
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import CounterToken, TokenDependency, declare
 from tenuto.scheduler.workers import call_safely
@@ -104,7 +104,7 @@ class Run:
         if isinstance(event, JobStateChangedEvent):
             reason = f" {event.reason.name}: {event.message}" if event.reason else ""
             self._world.note(f"{event.job_id} is {event.state.name}{reason}")
-            self._world.judge.told(event.job_id, self._scheduler, standing_of(event))
+            self._world.judge.told(event.job_id, self._scheduler, state_record_of(event))
 
 
 class StrictScheduler(Scheduler):

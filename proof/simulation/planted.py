@@ -18,7 +18,7 @@ from tenuto.scheduler import (
     core,
     decisions,
     entries,
-    handover,
+    external_attempts,
     intake,
     jobs,
     scheduler,
@@ -680,8 +680,8 @@ def _revoke_forgotten_on_cancel(patch: Patch) -> None:
             return claims.Claim(claims.Claimer.SCHEDULER, "host", stop.requested)
         return found
 
-    patch.set(handover, "claim", claim)
-    patch.set(handover.Handovers, "is_revoked", is_revoked)
+    patch.set(external_attempts, "claim", claim)
+    patch.set(external_attempts.ExternalAttempts, "is_revoked", is_revoked)
     patch.set(job_directory, "claimer", look)
 
 

@@ -227,7 +227,7 @@ class World:
         for person in self.persons:
             if not person.is_settled():
                 open_jobs = [
-                    f"{name} {job.state.name} ({job.standing.message})"
+                    f"{name} {job.state.name} ({job.state_record.message})"
                     for name, job in person.jobs.items()
                     if not job.state.finished() and job.state is not JobState.UNSCHEDULED
                 ]

@@ -178,7 +178,7 @@ def _answer(job: Any) -> dict[str, Any]:
 
 
 def _standing(job: Any) -> tuple[str, str | None, str | None]:
-    return job.state.name, job.failure_status and job.failure_status.name, job.standing.message
+    return job.state.name, job.failure_status and job.failure_status.name, job.state_record.message
 
 
 def measured() -> dict[str, Any]:

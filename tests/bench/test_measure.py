@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.measure import Broken, Cost, Measured, child, pairs, reason, spread, summarise, tree
-from bench.places import clear, file_system, fresh, last_changes
+from bench.scratch import clear, file_system, fresh, last_changes
 
 
 def test_a_summary_is_of_medians_and_the_spread_between_extremes() -> None:

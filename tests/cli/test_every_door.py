@@ -19,8 +19,8 @@ from tenuto.errors import Ambiguous, BadQuestion, FilterError, NotFound, Paramet
 from tenuto.lifecycle.service import ServiceState
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.provider import LocalProvider
+from tenuto.service.data_paths import DataPlaces
 from tenuto.service.decisions import Quota
-from tenuto.service.places import DataPlaces
 from tenuto.service.requests import Requests
 from tenuto.service.rows import NewJob
 from tenuto.service.tables import MIGRATIONS, opened

@@ -144,7 +144,7 @@ with experiment(HERE / "ws", "grow") as xp:
     while not list(HERE.glob("ws/jobs/*/*/Flaky.failed")) or job.state is not JobState.WAITING:
         assert time.monotonic() < end
         time.sleep(0.01)
-    assert "in 3600 s" in job.standing.message, job.standing.message
+    assert "in 3600 s" in job.state_record.message, job.state_record.message
     job.scheduler.cancel(job, "not wanted any more")
     assert job.wait() is JobState.ERROR
 """,

@@ -124,7 +124,7 @@ def test_a_script_at_a_terminal_says_what_came_of_it_and_an_early_exit_is_no_suc
         with experiment("ws", "x", raise_on_failure=False) as xp:
             Note.C(name="a").submit()
             left = Leaves.C().submit()
-        print(left.job.state, left.job.standing.message)
+        print(left.job.state, left.job.state_record.message)
         """
     script = place.script(dedent(body), tasks=tasks)
     screen = Terminal(python(script), place.directory, size=(24, 200))

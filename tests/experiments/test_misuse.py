@@ -252,7 +252,7 @@ def test_listeners_are_heard_in_both_spellings() -> None:
         announcer.add_listener(listener)  # type: ignore[arg-type]
     for known in announcer._listeners:
         known.job_submitted("a")  # type: ignore[arg-type]
-        known.job_state("b", "standing")  # type: ignore[arg-type]
+        known.job_state("b", "state_record")  # type: ignore[arg-type]
         known.job_explained("c", None)  # type: ignore[arg-type]
     assert heard == [("submitted", "a"), ("state", "b"), ("changed", "b")]
     announcer.remove_listener(theirs)  # type: ignore[arg-type]

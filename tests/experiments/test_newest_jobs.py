@@ -61,8 +61,8 @@ def test_jobs_in_parts_stand_as_those_of_the_whole_list(
         run = run._replace(live=is_live)
         lines = view.lines(run)
         seen = {line.job_id: view.look(JobKey(line.task_id, line.job_id)) for line in lines}
-        standing = view.standings(lines, seen, run)
-        whole = [view.listed_row(line, standing[line.job_id], run) for line in lines]
+        state_record = view.resolved_readings(lines, seen, run)
+        whole = [view.listed_row(line, state_record[line.job_id], run) for line in lines]
         for size in (1, 2, 3, 100):
             monkeypatch.setattr(workspace_view, "CHUNK_ROWS", size)
             assert view.jobs(run) == whole

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tenuto.errors import Ambiguous, NotFound
 from tenuto.experiments.run_record import RunState, lock_experiment
 from tenuto.experiments.runs import CRASHED
-from tenuto.experiments.workspace_view import WorkspaceView, standings
+from tenuto.experiments.workspace_view import WorkspaceView, resolved_readings
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.view import JobReading
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
@@ -83,7 +83,7 @@ def test_the_dependencies_of_a_job_decide_whether_it_waits_is_ready_or_stranded(
         line("further", "stranded"),
     ]
     seen = readings(done=D, bad=E, busy=R, ready=U, waits=U, stranded=U, further=U)
-    alive = {name: reading.state.name for name, reading in standings(lines, seen, live=True).items()}
+    alive = {name: reading.state.name for name, reading in resolved_readings(lines, seen, live=True).items()}
     assert alive == {
         "done": "DONE",
         "bad": "ERROR",
@@ -93,7 +93,7 @@ def test_the_dependencies_of_a_job_decide_whether_it_waits_is_ready_or_stranded(
         "stranded": "ERROR",
         "further": "ERROR",
     }
-    over = standings(lines, seen, live=False)
+    over = resolved_readings(lines, seen, live=False)
     assert over["waits"].state is JobState.UNSCHEDULED
     assert over["further"].reason is JobFailureStatus.DEPENDENCY
     assert over["further"].message == over["stranded"].message == "my.Train bad failed (FAILED)"
@@ -103,11 +103,11 @@ def test_a_failure_of_an_earlier_run_is_to_be_run_again_while_the_run_lives() ->
     old = JobReading(JobState.ERROR, JobFailureStatus.FAILED, endtime=NOW - timedelta(hours=1))
     lines = [line("again"), line("after", "again")]
     seen = {"again": old, "after": JobReading(JobState.UNSCHEDULED)}
-    alive = standings(lines, seen, live=True)
+    alive = resolved_readings(lines, seen, live=True)
     assert (alive["again"].state, alive["after"].state) == (JobState.READY, JobState.WAITING)
-    assert standings(lines, seen, live=False)["again"].state is JobState.ERROR
+    assert resolved_readings(lines, seen, live=False)["again"].state is JobState.ERROR
     fresh = {**seen, "again": old._replace(endtime=NOW + timedelta(seconds=1))}
-    assert standings(lines, fresh, live=True)["after"].reason is JobFailureStatus.DEPENDENCY
+    assert resolved_readings(lines, fresh, live=True)["after"].reason is JobFailureStatus.DEPENDENCY
 
 
 def test_a_transient_job_waits_only_if_another_job_needs_it() -> None:
@@ -117,7 +117,7 @@ def test_a_transient_job_waits_only_if_another_job_needs_it() -> None:
         line("user", "used"),
     ]
     seen = readings(idle=JobState.UNSCHEDULED, used=JobState.UNSCHEDULED, user=JobState.UNSCHEDULED)
-    found = standings(lines, seen, live=True)
+    found = resolved_readings(lines, seen, live=True)
     assert found["idle"].state is JobState.UNSCHEDULED
     assert found["used"].state is JobState.READY
 
@@ -125,7 +125,7 @@ def test_a_transient_job_waits_only_if_another_job_needs_it() -> None:
 def test_dependencies_that_are_unknown_or_in_a_circle_do_no_harm() -> None:
     lines = [line("a", "b"), line("b", "a"), line("c", "never-heard-of")]
     seen = readings(a=JobState.UNSCHEDULED, b=JobState.UNSCHEDULED, c=JobState.UNSCHEDULED)
-    assert len(standings(lines, seen, live=True)) == 3
+    assert len(resolved_readings(lines, seen, live=True)) == 3
 
 
 # -- runs --------------------------------------------------------------------------------------------

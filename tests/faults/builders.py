@@ -235,7 +235,7 @@ def runner_pid(job: Job | JobPaths, machine: Machine | None = None) -> int:
 def failure(job: Job) -> tuple[JobFailureStatus | None, str]:
     """Why a job failed, once it has."""
     assert job.wait(WAIT_S) is JobState.ERROR
-    return job.failure_status, job.standing.message or ""
+    return job.failure_status, job.state_record.message or ""
 
 
 def abandoned(tmp_path: Path, job_id: str = "job") -> Bench:

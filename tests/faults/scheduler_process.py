@@ -30,7 +30,7 @@ def main() -> None:
                 "job_id": job.job_id,
                 "state": job.state.name,
                 "reason": job.failure_status and job.failure_status.name,
-                "message": job.standing.message,
+                "message": job.state_record.message,
                 "attempt": job.attempt,
                 "history": [state.name for state in bench.owner.history[job.job_id]],
             }

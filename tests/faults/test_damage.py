@@ -148,7 +148,7 @@ def test_unreadable_records_of_a_failed_job_do_not_stop_the_next_attempt(
         state = job.wait(WAIT_S)
         if garbage == "a directory":
             assert state in (S.DONE, S.ERROR)
-            assert state is S.DONE or "directory" in (job.standing.message or "").lower()
+            assert state is S.DONE or "directory" in (job.state_record.message or "").lower()
         else:
             assert state is S.DONE
 

@@ -94,7 +94,7 @@ def test_a_full_disk_pauses_the_starts_until_there_is_room(small_disk: Path, tmp
         ids = [f"job-{number}" for number in range(4)]
         ballast = fill(small_disk)
         jobs = [bench.command(job_id, *oracle(tmp_path / job_id)) for job_id in ids]
-        eventually(lambda: any("DISK_FULL" in (job.standing.message or "") for job in jobs), "a pause")
+        eventually(lambda: any("DISK_FULL" in (job.state_record.message or "") for job in jobs), "a pause")
         assert not any(job.state.finished() for job in jobs)
         ballast.unlink()
         bench.wait()
@@ -117,7 +117,7 @@ def test_a_disk_without_inodes_pauses_the_starts_until_there_are_some(
                 (crowd / str(number)).touch()
         assert os.statvfs(small_disk).f_ffree == 0
         job = bench.command("job", *oracle(tmp_path / "job"))
-        eventually(lambda: "DISK_FULL" in (job.standing.message or ""), "a pause")
+        eventually(lambda: "DISK_FULL" in (job.state_record.message or ""), "a pause")
         shutil.rmtree(crowd)
         assert job.wait(WAIT_S) is S.DONE
         assert everything_is_readable(bench, "job")
@@ -136,7 +136,7 @@ def test_a_disk_that_fills_up_at_any_moment_leaves_nothing_torn(
         job = bench.command("job", *oracle(tmp_path / "job"))
 
         def paused_or_ended() -> bool:
-            return job.state.finished() or "DISK_FULL" in (job.standing.message or "")
+            return job.state.finished() or "DISK_FULL" in (job.state_record.message or "")
 
         eventually(paused_or_ended, "a pause, or an end")
         if job.state.finished():

@@ -93,7 +93,7 @@ def fail_chain(length: int) -> tuple[int, str]:
         for number in range(1, length):
             job = bench.command(f"job-{number}", "true", needs=[job])
         bench.wait(500)
-        return bench.scheduler.counts(bench.owner).failed, job.standing.message or ""
+        return bench.scheduler.counts(bench.owner).failed, job.state_record.message or ""
 
 
 EACH = pytest.mark.parametrize("run", [run_chain, run_fan, fail_chain])

@@ -75,7 +75,7 @@ def test_output_that_is_no_text_harms_nobody(tmp_path: Path, script: str) -> Non
     with Bench(tmp_path / "ws") as bench:
         job = bench.shell("job", script, limits=Limits(log_bytes=1 << 20))
         assert job.wait(WAIT_S) is (S.ERROR if "exit 3" in script else S.DONE)
-        (job.standing.message or "").encode()
+        (job.state_record.message or "").encode()
         logs = [Path(log) for log in (job.paths.out, job.paths.err)]
         kept = [log.stat() for log in logs if log.exists()]  # of a job that is done, what is not empty
         assert all(log.st_blocks * 512 <= 2 << 20 for log in kept)

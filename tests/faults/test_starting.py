@@ -15,7 +15,7 @@ from tenuto import CommandTask
 from tenuto.errors import GraphError, LaunchRefused, UnsubmittedTask
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.spawn import SpawnLauncher
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Listener
@@ -142,7 +142,7 @@ def test_callbacks_that_raise_change_nothing_for_jobs_and_owners(tmp_path: Path)
         def job_submitted(self, job: Job) -> None:
             raise RuntimeError("broken listener")
 
-        def job_state(self, job: Job, standing: Standing) -> None:
+        def job_state(self, job: Job, record: StateRecord) -> None:
             raise RuntimeError("broken listener")
 
     def broken(job: Job) -> None:
@@ -367,11 +367,11 @@ def test_a_pause_has_an_end(tmp_path: Path, code: int, monkeypatch: pytest.Monke
     launcher = Unwilling(*(OSError(code, os.strerror(code)) for _ in range(10_000)))
     with Bench(tmp_path / "ws", launcher=launcher) as bench:
         job = bench.command("job", "true")
-        eventually(lambda: "waits until the machine recovers" in str(job.standing.message), "the reason")
+        eventually(lambda: "waits until the machine recovers" in str(job.state_record.message), "the reason")
         eventually(lambda: bench.scheduler.snapshot().paused is not None, "the pause")
         monkeypatch.setattr(f"tenuto.scheduler.shell.{longest}", 0.5)
         assert job.wait(WAIT_S) is S.ERROR
-        assert os.strerror(code) in str(job.standing.message)
-        assert "did not change within 0.5 s" in str(job.standing.message)
+        assert os.strerror(code) in str(job.state_record.message)
+        assert "did not change within 0.5 s" in str(job.state_record.message)
         launcher.errors.clear()
         assert bench.command("later", "true").wait(WAIT_S) is S.DONE

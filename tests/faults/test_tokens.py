@@ -126,7 +126,7 @@ def test_a_killed_holder_frees_its_units(tmp_path: Path, launcher: str, victim: 
         holder = bench.command("holder", *work, tokens=[a.dependency(3)])
         eventually(lambda: ledger(tmp_path, "enter"), "the holder to begin")
         waiting = bench.command("next", "/bin/true", tokens=[a.dependency(3)])
-        eventually(lambda: waiting.state is S.WAITING and waiting.standing.message, "the next to wait")
+        eventually(lambda: waiting.state is S.WAITING and waiting.state_record.message, "the next to wait")
         pid = runner_pid(holder) if victim == "runner" else payload_pids(tmp_path)["holder"]
         os.kill(pid, signal.SIGKILL)
         assert waiting.wait(WAIT_S) is S.DONE
@@ -165,7 +165,7 @@ def test_another_process_is_told_when_units_fall_free(
         with bench_with(tmp_path) as bench:
             a = tokens_in(tmp_path, {"a": 1})["a"]
             job = bench.command("mine", "/bin/true", tokens=[a.dependency()])
-            eventually(lambda: job.state is S.WAITING and job.standing.message, "the job to wait")
+            eventually(lambda: job.state is S.WAITING and job.state_record.message, "the job to wait")
             os.kill(runner_pid(bench.paths("holder")), signal.SIGKILL)
             assert job.wait(WAIT_S) is S.DONE
         assert other.states() == {"holder": "ERROR"}
@@ -207,7 +207,7 @@ def test_a_capacity_can_be_changed_while_units_are_in_use(tmp_path: Path) -> Non
         eventually(lambda: held(tmp_path, "a") == 3, "a third")
         tokens_in(tmp_path, {"a": 1})
         assert pair.wait(WAIT_S) is S.ERROR
-        assert "has only 1" in (pair.standing.message or "")
+        assert "has only 1" in (pair.state_record.message or "")
         for gate in gates[:2]:
             gate.touch()
         assert [job.wait(WAIT_S) for job in jobs[:2]] == [S.DONE] * 2
@@ -248,7 +248,7 @@ def test_a_directory_that_cannot_be_used_is_an_error_and_no_hang(tmp_path: Path)
         (tmp_path / "tokens" / "a.units").mkdir()
         job = bench.command("job", "/bin/true", tokens=[a.dependency()])
         assert job.wait(WAIT_S) is S.ERROR
-        assert "a.units" in (job.standing.message or "")
+        assert "a.units" in (job.state_record.message or "")
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from tenuto.launchers.instructions import Limits
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, encode_manifest, read_order
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner import claimed
-from tenuto.launchers.runner.terms import BARE, ENTRY, PLAIN, STALE, UNMARKED
+from tenuto.launchers.runner.runner_protocol import BARE, ENTRY, PLAIN, STALE, UNMARKED
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import ENDLESS, FAILS_WITH_3, SUCCEEDS
 from tenuto.testing.jobs import JobBench, ReadyJob

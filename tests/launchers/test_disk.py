@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tenuto.launchers.protocols import Launcher
-from tenuto.launchers.runner.terms import UNRECORDED
+from tenuto.launchers.runner.runner_protocol import UNRECORDED
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import finished
 from tenuto.testing.jobs import JobBench

@@ -28,7 +28,7 @@ from tenuto.launchers.runner import supervisor
 from tenuto.launchers.payload.limits import BoundedLogs, open_logs
 from tenuto.launchers.payload.payload import Payload
 from tenuto.launchers.payload.report import open_report
-from tenuto.launchers.runner.terms import SIGNALS
+from tenuto.launchers.runner.runner_protocol import SIGNALS
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 

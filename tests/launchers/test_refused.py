@@ -18,7 +18,7 @@ from tenuto.launchers.forking_launcher import DirectLauncher
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.runner import attempt as attempts
 from tenuto.launchers.runner import payload_start
-from tenuto.launchers.runner.terms import ENDED, REFUSED, Inherited
+from tenuto.launchers.runner.runner_protocol import ENDED, REFUSED, Inherited
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.launchers.protocols import Launcher
-from tenuto.launchers.runner.terms import STALE
+from tenuto.launchers.runner.runner_protocol import STALE
 from tenuto.testing.contracts.launchers import started, stopped
 from tenuto.testing.jobs import JobBench, ReadyJob
 from tenuto.workspace.job_directory import read_pid

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tenuto.launchers.protocols import Launcher
-from tenuto.launchers.runner.terms import ENTRY, STALE
+from tenuto.launchers.runner.runner_protocol import ENTRY, STALE
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.contracts.launchers import finished, locked
@@ -162,7 +162,8 @@ def test_the_process_of_a_python_task_is_light(
     heavy = """
         signal datetime threading struct fcntl select resource importlib
         tenuto.lifecycle tenuto.workspace.layout tenuto.workspace.ports tenuto.workspace.records
-        tenuto.launchers.payload.payload tenuto.launchers.payload.limits tenuto.launchers.runner.terms
+        tenuto.launchers.payload.payload tenuto.launchers.payload.limits
+        tenuto.launchers.runner.runner_protocol
         tenuto.launchers.instructions tenuto.launchers.outputs tenuto.launchers.results
     """.split()
     source = (

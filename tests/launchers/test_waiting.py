@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from tenuto.launchers.local import LocalProcess, Readable, first_readable
-from tenuto.launchers.runner.terms import READY
-from tenuto.launchers.warm.needs import Surroundings
+from tenuto.launchers.runner.runner_protocol import READY
+from tenuto.launchers.warm.parent_requirements import Surroundings
 from tenuto.workspace.ports import ProcessIdentity
 from tenuto.workspace.processes import PidfdHandle
 

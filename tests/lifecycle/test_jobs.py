@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tenuto.errors import IllegalTransition
 from tenuto.lifecycle.base_job import BaseJob, CounterChange
-from tenuto.lifecycle.states import TRANSITIONS, JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import TRANSITIONS, JobFailureStatus, JobState, StateRecord
 from tenuto.testing import FakeClock
 
 
@@ -31,12 +31,12 @@ class CountedJob(BaseJob):
         self.unfinished += change.unfinished
         self.failed += change.failed
 
-    def _changed(self, before: Standing, now: datetime, attempt: int | None) -> None:
+    def _changed(self, before: StateRecord, now: datetime, attempt: int | None) -> None:
         assert now == self.clock.now()
         self.heard.append((before.state, self.state, self.counts(), attempt))
 
     def _explained(self, now: datetime) -> None:
-        self.reasons.append(self.standing.message)
+        self.reasons.append(self.state_record.message)
 
 
 def a_job() -> CountedJob:
@@ -66,7 +66,7 @@ def test_unfinished_and_failed_jobs_are_counted() -> None:
     assert job.counts() == (1, 0)
     job.set_state(JobState.ERROR, JobFailureStatus.MEMORY, "64 GB")
     assert job.counts() == (0, 1)
-    assert (job.failure_status, job.standing.message) == (JobFailureStatus.MEMORY, "64 GB")
+    assert (job.failure_status, job.state_record.message) == (JobFailureStatus.MEMORY, "64 GB")
     follow(job, JobState.WAITING)
     assert job.counts() == (1, 0)
     follow(job, *RUN[1:], JobState.DONE)
@@ -122,10 +122,10 @@ def test_a_waiting_job_can_say_why_it_waits() -> None:
     follow(job, JobState.WAITING)
     job.explain("gpu: 0 of 4 free")
     job.explain("gpu: 0 of 4 free")
-    assert job.standing.message == "gpu: 0 of 4 free"
+    assert job.state_record.message == "gpu: 0 of 4 free"
     assert job.reasons == ["gpu: 0 of 4 free"], "to say the same again is no news"
     follow(job, JobState.READY)
-    assert job.standing.message is None
+    assert job.state_record.message is None
 
 
 def test_how_long_a_job_ran_does_not_follow_a_clock_that_is_set() -> None:

@@ -14,7 +14,7 @@ from tenuto.lifecycle.states import (
     TRANSITIONS,
     JobFailureStatus,
     JobState,
-    Standing,
+    StateRecord,
     TransientMode,
     transition,
 )
@@ -48,10 +48,10 @@ def test_the_numbers_of_the_states_are_those_of_the_seed() -> None:
 @pytest.mark.parametrize(("state", "to"), [*itertools.product(JobState, JobState)])
 def test_only_what_the_table_allows_happens(state: JobState, to: JobState) -> None:
     if to.name in LEGAL[state.name]:
-        assert transition(Standing(state), to, NOW).state is to
+        assert transition(StateRecord(state), to, NOW).state is to
     else:
         with pytest.raises(IllegalTransition, match=f"{state.name} to {to.name}"):
-            transition(Standing(state), to, NOW)
+            transition(StateRecord(state), to, NOW)
 
 
 def test_the_table_cannot_be_changed() -> None:
@@ -60,52 +60,52 @@ def test_the_table_cannot_be_changed() -> None:
 
 
 def test_waiting_sets_the_submit_time_and_clears_the_others() -> None:
-    ended = Standing(JobState.DONE, submittime=NOW, starttime=NOW, endtime=NOW)
+    ended = StateRecord(JobState.DONE, submittime=NOW, starttime=NOW, endtime=NOW)
     again = transition(ended, JobState.WAITING, LATER)
     assert (again.submittime, again.starttime, again.endtime) == (LATER, None, None)
 
 
 def test_running_sets_the_start_time() -> None:
-    assert transition(Standing(JobState.SCHEDULED, submittime=NOW), JobState.RUNNING, LATER) == Standing(
-        JobState.RUNNING, submittime=NOW, starttime=LATER
-    )
+    assert transition(
+        StateRecord(JobState.SCHEDULED, submittime=NOW), JobState.RUNNING, LATER
+    ) == StateRecord(JobState.RUNNING, submittime=NOW, starttime=LATER)
 
 
 @pytest.mark.parametrize("to", [JobState.DONE, JobState.ERROR])
 def test_a_final_state_sets_the_end_time(to: JobState) -> None:
-    ended = transition(Standing(JobState.RUNNING, submittime=NOW, starttime=NOW), to, LATER)
+    ended = transition(StateRecord(JobState.RUNNING, submittime=NOW, starttime=NOW), to, LATER)
     assert (ended.submittime, ended.starttime, ended.endtime) == (NOW, NOW, LATER)
 
 
 def test_ready_and_scheduled_leave_the_times_alone() -> None:
-    waiting = Standing(JobState.WAITING, submittime=NOW)
+    waiting = StateRecord(JobState.WAITING, submittime=NOW)
     ready = transition(waiting, JobState.READY, LATER)
     assert transition(ready, JobState.SCHEDULED, LATER) == waiting._replace(state=JobState.SCHEDULED)
 
 
 def test_an_error_has_a_reason_and_nothing_else_has() -> None:
-    running = Standing(JobState.RUNNING)
+    running = StateRecord(JobState.RUNNING)
     assert transition(running, JobState.ERROR, NOW).reason is JobFailureStatus.FAILED
     timed_out = transition(running, JobState.ERROR, NOW, JobFailureStatus.TIMEOUT, "2 h")
     assert (timed_out.reason, timed_out.message) == (JobFailureStatus.TIMEOUT, "2 h")
-    assert transition(timed_out, JobState.WAITING, NOW) == Standing(JobState.WAITING, submittime=NOW)
+    assert transition(timed_out, JobState.WAITING, NOW) == StateRecord(JobState.WAITING, submittime=NOW)
     with pytest.raises(IllegalTransition):
         transition(running, JobState.DONE, NOW, JobFailureStatus.FAILED)
 
 
 @given(st.lists(st.sampled_from(JobState)))
 def test_times_are_always_those_of_the_state(wishes: list[JobState]) -> None:
-    standing = Standing()
+    record = StateRecord()
     for wish in wishes:
-        if wish in TRANSITIONS[standing.state]:
-            standing = transition(standing, wish, NOW)
-    state = standing.state
-    assert (standing.endtime is not None) == state.finished()
-    assert (standing.reason is not None) == (state is JobState.ERROR)
+        if wish in TRANSITIONS[record.state]:
+            record = transition(record, wish, NOW)
+    state = record.state
+    assert (record.endtime is not None) == state.finished()
+    assert (record.reason is not None) == (state is JobState.ERROR)
     if state is JobState.RUNNING:
-        assert standing.starttime is not None
+        assert record.starttime is not None
     if state is JobState.WAITING:
-        assert standing.starttime is None
+        assert record.starttime is None
 
 
 @pytest.mark.parametrize("state", JobState)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tenuto.launchers.instructions import Command, Limits
 from tenuto.launchers.protocols import EndedProcess, StartOrder
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.markers import Durability, Marker
@@ -81,8 +81,8 @@ class InstantLauncher:
             endtime=now,
         )
         state = JobState.DONE if reason is None else JobState.ERROR
-        standing = Standing(state=state, reason=reason, starttime=now, endtime=now)
-        status = StatusRecord(launch.job_name, order.paths.directory, standing, launch.attempt)
+        state_record = StateRecord(state=state, reason=reason, starttime=now, endtime=now)
+        status = StatusRecord(launch.job_name, order.paths.directory, state_record, launch.attempt)
         job_directory.finish(self._machine.files, order.paths, marker, status, Durability.NONE, launch)
         return EndedProcess(self.name)
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from proof.clusters.places import PLACES
 from proof.clusters.proving import JOBS_IN_TESTS, play
 from proof.clusters.script import read
+from proof.clusters.systems import PLACES
 
 NEEDS = {"slurm": "slurm", "grid engine": "gridengine", "two hosts by ssh": "sshd"}
 

@@ -9,10 +9,10 @@ import pytest
 
 from tenuto.errors import InvalidName
 from tenuto.lifecycle.events import Event, JobExplainedEvent, JobStateChangedEvent, JobSubmittedEvent
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.listeners import Listener, OwnerJournal, standing_of
+from tenuto.scheduler.listeners import Listener, OwnerJournal, state_record_of
 from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.workers import call_safely
 from tenuto.testing.jobs import FakeOwner
@@ -81,7 +81,7 @@ def test_each_event_has_the_attempt_of_its_moment(world: World, is_late: bool) -
         ]
         assert [event.retry_count for event in told] == [0, 0, 0, 0, 1, 1, 1, 1, 1]
         assert [event.exit_code for event in told] == [None, None, None, None, 3, None, None, None, 3]
-        assert standing_of(told[-1]) == job.standing
+        assert state_record_of(told[-1]) == job.state_record
         assert told[-1].timestamp == job.endtime
         assert [event.timestamp for event in told] == sorted(event.timestamp for event in told)
 
@@ -138,7 +138,7 @@ def test_subscribers_that_raise_are_logged_and_disturb_nobody(
         raise SystemExit("broken subscriber")
 
     class Broken(Listener):
-        def job_state(self, job: Job, standing: Standing) -> None:
+        def job_state(self, job: Job, record: StateRecord) -> None:
             raise RuntimeError("broken listener")
 
     owner = PlainOwner("service/node-1", broken)
@@ -161,8 +161,8 @@ def test_a_listener_hears_once_of_a_job_with_two_owners(world: World) -> None:
         def job_submitted(self, job: Job) -> None:
             self.calls.append(f"submitted {job.job_id}")
 
-        def job_state(self, job: Job, standing: Standing) -> None:
-            self.calls.append(standing.state.name)
+        def job_state(self, job: Job, record: StateRecord) -> None:
+            self.calls.append(record.state.name)
 
         def job_explained(self, job: Job, message: str | None) -> None:
             self.calls.append(f"explained {message}")

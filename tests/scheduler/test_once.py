@@ -67,7 +67,7 @@ def runners_die_after_the_marker(world: World, monkeypatch: pytest.MonkeyPatch) 
 def status_of(scheduler: SimulatedScheduler, job: Job) -> JobState:
     status = job_directory.read_status(scheduler.machine.files, job.paths)
     assert status is not None
-    return status.standing.state
+    return status.state_record.state
 
 
 @pytest.mark.parametrize("reason", [JobFailureStatus.FAILED, JobFailureStatus.TIMEOUT])

@@ -81,7 +81,10 @@ def test_a_job_that_cannot_be_listed_ends_and_never_starts(server: Server) -> No
     server.scheduler.keep_list(server.owner, refuse)
     job = server.scheduler.submit(server.job("a"), server.owner)
     assert job.wait(WAIT_S) is JobState.ERROR
-    assert (job.failure_status, job.standing.message) == (JobFailureStatus.FAILED, "OSError: no space left")
+    assert (job.failure_status, job.state_record.message) == (
+        JobFailureStatus.FAILED,
+        "OSError: no space left",
+    )
     assert server.launcher.started == []
     assert server.scheduler.counts(server.owner).failed == 1
 

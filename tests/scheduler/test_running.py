@@ -14,7 +14,7 @@ import pytest
 from tenuto.errors import DirectoryUnusable, GraphError, UnsubmittedTask
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.spawn import SpawnLauncher
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord, TransientMode
 from tenuto.scheduler.intake import MOST_GATHERED
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Listener
@@ -100,10 +100,10 @@ def test_a_failure_names_itself_and_strands_what_follows(bench: Bench) -> None:
     third = bench.submit(AfterAfterFailure.C(before=middle), second)
     bench.wait()
     assert first.failure_status is JobFailureStatus.FAILED
-    assert "no luck" in (first.standing.message or "")
+    assert "no luck" in (first.state_record.message or "")
     for stranded in (second, third):
         assert stranded.failure_status is JobFailureStatus.DEPENDENCY
-        assert first.job_id[:12] in (stranded.standing.message or "")
+        assert first.job_id[:12] in (stranded.state_record.message or "")
         assert not Path(stranded.paths.failed).exists()
     assert bench.scheduler.counts(bench.owner).failed == 3
     assert bench.scheduler.counts(bench.owner).unfinished == 0
@@ -171,7 +171,7 @@ def test_a_running_job_can_be_cancelled(bench: Bench, tmp_path: Path) -> None:
     bench.scheduler.cancel(job, "enough")
     assert job.wait(WAIT_S) is S.ERROR
     assert job.failure_status is JobFailureStatus.CANCELLED
-    assert job.standing.message == "enough"
+    assert job.state_record.message == "enough"
 
 
 def test_no_more_jobs_run_at_once_than_there_are_slots(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_callback_that_is_added_after_the_end_is_called_and_the_owner_waits_fo
 
 def test_a_listener_that_raises_is_left_alone(bench: Bench, tmp_path: Path) -> None:
     class Broken(Listener):
-        def job_state(self, job: Job, standing: Standing) -> None:
+        def job_state(self, job: Job, record: StateRecord) -> None:
             raise RuntimeError("broken listener")
 
     bench.scheduler.add_listener(Broken())

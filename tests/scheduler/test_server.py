@@ -205,7 +205,7 @@ def test_the_last_owner_that_withdraws_ends_the_job(server: Server) -> None:
         job = await server.submit("a")
         assert await server.scheduler.withdraw(job, server.owner, "no longer asked for") is S.ERROR
         assert job.failure_status is JobFailureStatus.CANCELLED
-        assert job.standing.message == "no longer asked for"
+        assert job.state_record.message == "no longer asked for"
 
     run(serve())
     counts = server.scheduler.counts(server.owner)

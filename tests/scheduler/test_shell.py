@@ -46,7 +46,7 @@ def test_an_effect_that_fails_ends_its_job_and_holds_up_no_other(server: Server)
 
     first, second, third = run(serve())
     assert (first.state, first.failure_status) == (JobState.ERROR, JobFailureStatus.FAILED)
-    assert first.standing.message == "RuntimeError: no pencil"
+    assert first.state_record.message == "RuntimeError: no pencil"
     assert second.state is JobState.DONE
     assert third.failure_status is JobFailureStatus.DEPENDENCY
 
@@ -75,7 +75,7 @@ def test_a_start_that_fails_gives_back_its_slot_and_its_tokens(server: Server, t
 
     jobs = run(serve())
     assert [job.state for job in jobs] == [JobState.ERROR] * 2 + [JobState.DONE] * 2
-    assert {job.standing.message for job in jobs[:2]} == {"MemoryError: no room"}
+    assert {job.state_record.message for job in jobs[:2]} == {"MemoryError: no room"}
     assert [usage.used for usage in server.scheduler.snapshot().launchers] == [0]
 
 

@@ -131,7 +131,7 @@ def test_jobs_run_as_far_as_units_go_and_free_them(world: World) -> None:
     world.sleep(1.0)
     assert world.held() == {"a": 2, "b": 0}
     assert [job.state for job in jobs] == [JobState.RUNNING] * 2 + [JobState.WAITING] * 3
-    assert "token a (2 of 2 units busy)" in (jobs[2].standing.message or "")
+    assert "token a (2 of 2 units busy)" in (jobs[2].state_record.message or "")
     scheduler.wait(owner, HOUR_S)
     assert states(jobs) == {JobState.DONE}
     assert world.begun == [f"j{n}" for n in range(5)]
@@ -243,7 +243,7 @@ def test_a_full_disk_delays_waiting_jobs_and_ends_none(world: World) -> None:
     second = scheduler.submit(world.job("second", b.dependency()), owner)
     world.sleep(1.0)
     assert second.state is JobState.WAITING
-    assert "waits until the machine recovers" in (second.standing.message or "")
+    assert "waits until the machine recovers" in (second.state_record.message or "")
     world.host.disk.capacity = None
     scheduler.wait(owner, HOUR_S)
     assert second.state is JobState.DONE
@@ -352,7 +352,7 @@ def test_a_job_that_waits_for_more_than_is_left_of_a_token_ends_with_a_message(w
     world.token("a", 1)
     scheduler.wait(owner, HOUR_S)
     assert both.state is JobState.ERROR
-    assert "only 1" in (both.standing.message or "")
+    assert "only 1" in (both.state_record.message or "")
     assert world.files.queue().tickets == ()
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from tenuto import experiment
 from tenuto.cli.commands.worker import WorkerProcess
 from tenuto.errors import CapReached, RequirementError, SearchDiffers, SearchError
-from tenuto.lifecycle.states import JobState, Standing
+from tenuto.lifecycle.states import JobState, StateRecord
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.search import (
     Evolution,
@@ -175,7 +175,7 @@ def test_19_what_another_search_or_an_experiment_has_done_is_not_run(tmp_path: P
     assert (again.succeeded, again.reused) == (4, 4)
     with experiment(tmp_path / "w", "xp"):
         done = Whole.C(n=5, log=str(tmp_path / "log")).submit().job
-    left = StatusRecord(done.job_id, done.task_id, Standing(JobState.SCHEDULED), done.attempt)
+    left = StatusRecord(done.job_id, done.task_id, StateRecord(JobState.SCHEDULED), done.attempt)
     this_machine().files.make_directory(done.paths.private)
     write_status(this_machine().files, done.paths, left)  # as a runner does that is killed after the marker
     third = square(tmp_path, task=task, space={"n": Integer(4, 5)}, sampler=GridSearch(), name="three").run(
@@ -185,7 +185,7 @@ def test_19_what_another_search_or_an_experiment_has_done_is_not_run(tmp_path: P
     assert len(executions(tmp_path)) == 10
     mended = read_status(this_machine().files, done.paths)
     assert mended is not None
-    assert mended.standing.state is JobState.DONE
+    assert mended.state_record.state is JobState.DONE
 
 
 def test_22_target_cost_stall_and_failing_end_a_search(tmp_path: Path) -> None:

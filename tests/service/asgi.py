@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from tenuto.service.context import Offered
 from tenuto.service.decisions import Quota
 from tenuto.service.nodes import Node
-from tenuto.service.parts import Offered
 from tenuto.service.server import Server, ServerPlan
 from tenuto.settings.service import ServiceSettings
 from tenuto.workspace.machine import this_machine

@@ -374,7 +374,7 @@ def test_a_restarted_node_mends_the_status_that_a_killed_runner_left(tmp_path: P
             assert (await ended(node, payload, tmp_path / "got.zip")).status.state is P.COMPLETED
         mended = read_status(machine.files, paths)
         assert mended is not None
-        assert (running.standing.state.finished(), mended.standing.state) == (False, JobState.DONE)
+        assert (running.state_record.state.finished(), mended.state_record.state) == (False, JobState.DONE)
 
     run(main())
 

@@ -99,8 +99,8 @@ def test_no_server_is_taken_for_dead_because_a_clock_is_wrong(
         row = first.parts.requests.get(claimed.id)
         assert row is not None
         assert (row.server_id, row.claim) != (claimed.server_id, 1)
-        await second._getter.close()
-        await first._getter.close()
+        await second._job_follower.close()
+        await first._job_follower.close()
 
     run(main())
 

@@ -31,13 +31,13 @@ from tenuto.service.archive import (
     read_log,
     write_zip,
 )
+from tenuto.service.context import Offered
 from tenuto.service.decisions import Quota, places_of
 from tenuto.service.local_node import LocalNode
 from tenuto.service.node import packer, runner
 from tenuto.service.node.node import EmbeddedNode, NodePlan
 from tenuto.service.node.packer import PackingOrder
 from tenuto.service.node.work import Terms
-from tenuto.service.parts import Offered
 from tenuto.service.rows import NewJob, Page
 from tenuto.service.server import Server, ServerPlan
 from tenuto.settings.service import ServiceSettings
@@ -342,7 +342,7 @@ def test_a_thousand_jobs_of_one_user_delay_another_by_those_that_wait_at_the_nod
         while len(order) < 20:
             await asyncio.sleep(0.005)
         before, late = len(order), add("late", "s", 0)
-        server._wake_sender()
+        server._wake_dispatcher()
         while late not in order:
             active = [row for row in requests.listed(Page(limit=300)) if row.state.is_active]
             most = max(most, len(active))
@@ -377,13 +377,13 @@ def test_a_node_of_two_servers_has_no_more_in_hand(tmp_path: Path) -> None:
     async def main() -> None:
         server.parts.book.answered("a", slots=2)
         followed: list[Any] = []
-        server._sender._follow = followed.append
-        await server._sender.round()
-        await server._sender.round()
+        server._dispatcher._follow = followed.append
+        await server._dispatcher.round()
+        await server._dispatcher.round()
         assert len(followed) == places_of(2)
         assert {row.service for row in followed} == {"s", "t"}
         requests.move(followed[0], ServiceState.KILLED)
-        await server._sender.round()
+        await server._dispatcher.round()
         assert len(followed) == places_of(2) + 1
         await server.close()
 

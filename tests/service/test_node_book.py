@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import cast
 
 from tenuto.lifecycle.service import ServiceState
+from tenuto.service.context import Offered
 from tenuto.service.decisions import Quota, places_of, plan_nodes
-from tenuto.service.getter import AT_ONCE
+from tenuto.service.job_follower import AT_ONCE
 from tenuto.service.nodes import Node, NodeBook
-from tenuto.service.parts import Offered
 from tenuto.service.rows import JobRow, NewJob, Page
 from tenuto.service.server import Server, ServerPlan
 from tenuto.settings.service import ServiceSettings

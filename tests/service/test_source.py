@@ -20,9 +20,9 @@ from tenuto.lifecycle.service import ServiceState
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor.provider import LocalProvider
 from tenuto.service import server as service
+from tenuto.service.data_paths import DataPaths
 from tenuto.service.decisions import Quota
 from tenuto.service.nodes import Node, NodeBook
-from tenuto.service.places import DataPlaces
 from tenuto.service.requests import ROWS, Requests, note_nodes
 from tenuto.service.rows import NewJob
 from tenuto.service.source import History, ServiceFeed, ServiceSource
@@ -47,7 +47,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 @pytest.fixture
 def source(database: Database, tmp_path: Path) -> ServiceSource:
     requests = Requests(database, "me")
-    places = DataPlaces(str(tmp_path / "data"))
+    places = DataPaths(str(tmp_path / "data"))
     places.make()
     for n in range(4):
         requests.add(NewJob("ada", "dock", f"d{n}"))
@@ -117,10 +117,10 @@ def test_nodes_show_their_slots_and_load_as_servers_noted_them(
     book.answered("other")
     book.answered("n", 4)
     book.answered("n")
-    heard = book.heard()
-    assert heard == {"n": 4, "other": None}
-    assert book.heard() == {}
-    database.write(lambda connection: note_nodes(connection, heard))
+    answered = book.take_answered()
+    assert answered == {"n": 4, "other": None}
+    assert book.take_answered() == {}
+    database.write(lambda connection: note_nodes(connection, answered))
     busy, idle = source.panels("nodes").nodes or ()
     assert (busy["url"], busy["slots"], busy["load"]) == ("n", 4, 0.25)
     assert (idle["url"], idle["slots"], idle["state"]) == ("other", None, "idle")

@@ -31,7 +31,7 @@ with experiment(HERE / "ws", "x"):
     ]
     end = time.monotonic() + 60
     while time.monotonic() < end:
-        said = [job.standing.message or "" for job in jobs]
+        said = [job.state_record.message or "" for job in jobs]
         if all("will not start" in one for one in said):
             break
         time.sleep(0.05)

@@ -13,7 +13,7 @@ import pytest
 
 from tenuto.errors import DirectoryUnusable, LockLost
 from tenuto.lifecycle.events import JobProgressEvent
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.testing import Crash, FakeHost
 from tenuto.workspace import job_directory as steps
 from tenuto.workspace.attempt_files import keep_record
@@ -61,7 +61,7 @@ def pid_record(machine: Machine, attempt: int) -> PidRecord:
 
 
 def status(state: JobState = JobState.DONE, attempt: int = 1) -> StatusRecord:
-    return StatusRecord("ab12", "a.Task", Standing(state), attempt)
+    return StatusRecord("ab12", "a.Task", StateRecord(state), attempt)
 
 
 def row(machine: Machine) -> str:
@@ -652,7 +652,7 @@ def test_a_status_that_a_killed_runner_left_stale_is_mended(host: FakeHost) -> N
     machine = host.machine()
     lock = taken(machine)
     launch = opened(machine, lock)
-    running = StatusRecord("ab12", "a.Task", Standing(JobState.RUNNING), launch.attempt, 0)
+    running = StatusRecord("ab12", "a.Task", StateRecord(JobState.RUNNING), launch.attempt, 0)
     steps.write_status(machine.files, JOB, running)
     assert not steps.mend_status(machine, JOB), "its runner lives"
     now = machine.clock.now()
@@ -664,5 +664,5 @@ def test_a_status_that_a_killed_runner_left_stale_is_mended(host: FakeHost) -> N
     mended = steps.read_status(machine.files, JOB)
     assert mended is not None
     assert mended.exit_code == 3
-    assert mended.standing == Standing(JobState.ERROR, JobFailureStatus.FAILED, "no", None, now, now)
+    assert mended.state_record == StateRecord(JobState.ERROR, JobFailureStatus.FAILED, "no", None, now, now)
     assert not steps.mend_status(machine, JOB)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.testing import FakeDisk
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.markers import Marker
@@ -36,9 +36,9 @@ EXAMPLES: list[Any] = [
     StopRecord(2, JobFailureStatus.CANCELLED, NOW, "by ada"),
     LocksRecord(2, (TokenUnits("gpu", (0, 3)), TokenUnits("net", ()))),
     StatusRecord(
-        "ab12", "task", Standing(JobState.ERROR, JobFailureStatus.LOST, "gone", NOW, NOW, NOW), 2, 1, -9
+        "ab12", "task", StateRecord(JobState.ERROR, JobFailureStatus.LOST, "gone", NOW, NOW, NOW), 2, 1, -9
     ),
-    StatusRecord("ab12", "task", Standing()),
+    StatusRecord("ab12", "task", StateRecord()),
     Marker(1, "ff"),
     Marker(
         attempt=3,

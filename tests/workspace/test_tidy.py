@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tenuto.experiments.workspace_view import owner_of
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.testing import Crash, FakeHost
 from tenuto.workspace import job_directory as steps
 from tenuto.workspace.attempt_files import read_launch
@@ -45,7 +45,7 @@ class Ran:
         )  # type: ignore[arg-type]
 
     def status(self, state: JobState) -> StatusRecord:
-        return StatusRecord("ab12", "a.Task", Standing(state), 1)
+        return StatusRecord("ab12", "a.Task", StateRecord(state), 1)
 
     def finish(self, reason: JobFailureStatus | None = None, **said: object) -> None:
         marker = Marker(1, self.launch.nonce, reason, record={"code": "c0de", "begun": self.launch.life})

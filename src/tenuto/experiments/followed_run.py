@@ -11,7 +11,7 @@ from typing import Any
 
 from tenuto.errors import TenutoError
 from tenuto.experiments.runs import RunView, run_group
-from tenuto.experiments.workspace_view import WorkspaceView, standing_of, tokens_of, with_tokens
+from tenuto.experiments.workspace_view import WorkspaceView, resolved_reading, tokens_of, with_tokens
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.row import Row, row_key
 from tenuto.jobs.source import CHUNK_ROWS
@@ -39,7 +39,7 @@ class FollowedRun:
         self._tasks: dict[str, str] = {}
         self._dependents: dict[str, list[str]] = {}
         self._readings: dict[str, JobReading] = {}
-        self._standing: dict[str, JobReading] = {}
+        self._resolved: dict[str, JobReading] = {}
         self._offset = view.start_of_last(run, MOST_FOLLOWED)
         self.bad_lines = 0
         """Lines of the list that could not be read."""
@@ -68,12 +68,12 @@ class FollowedRun:
                 break
             if not chunk:
                 continue
-            again = [job_id for job_id in chunk if job_id in self._standing]
+            again = [job_id for job_id in chunk if job_id in self._resolved]
             for job_id in chunk:
                 self._look(job_id)
             moved = self._stand_from(again)
             for job_id in chunk:
-                self._stand(job_id)
+                self._resolve(job_id)
             touched = list(dict.fromkeys((*chunk, *moved)))
             self._wait_for_tokens(touched)
             yield [self._row(job_id) for job_id in touched]
@@ -131,7 +131,7 @@ class FollowedRun:
         return [
             (row_key(Door.EXPERIMENTS, line.task_id, line.job_id), line.tokens[token], line)
             for job_id in self.open
-            if token in (line := self._lines[job_id]).tokens and not self._standing[job_id].state.running()
+            if token in (line := self._lines[job_id]).tokens and not self._resolved[job_id].state.running()
         ]
 
     def running_with_tokens(self) -> list[JobLine]:
@@ -139,7 +139,7 @@ class FollowedRun:
         return [
             line
             for job_id in self.open
-            if (line := self._lines[job_id]).tokens and self._standing[job_id].state.running()
+            if (line := self._lines[job_id]).tokens and self._resolved[job_id].state.running()
         ]
 
     def token_lines(self) -> list[JobLine]:
@@ -154,7 +154,7 @@ class FollowedRun:
         """key and text of what a person should look at."""
         return [
             (row_key(Door.EXPERIMENTS, self._tasks[job_id], job_id), reading.alarm)
-            for job_id, reading in self._standing.items()
+            for job_id, reading in self._resolved.items()
             if reading.alarm
         ]
 
@@ -188,18 +188,18 @@ class FollowedRun:
             return None  # a look says why
         return None if found is None else found.inode
 
-    def _stand(self, job_id: str) -> None:
+    def _resolve(self, job_id: str) -> None:
         line = self._lines[job_id]
-        self._standing[job_id] = standing_of(
-            line, self._readings[job_id], self._standing, self._tasks, live=self.run.live, needed=True
+        self._resolved[job_id] = resolved_reading(
+            line, self._readings[job_id], self._resolved, self._tasks, live=self.run.live, needed=True
         )
 
     def _stand_all(self) -> list[str]:
         """Looks where all jobs stand now; returns the jobs that moved since the last look."""
         lines = list(self._lines.values())
-        before = self._standing
-        self._standing = self._view.standings(lines, self._readings, self.run)
-        return [one for one in self._lines if before.get(one) != self._standing[one]]
+        before = self._resolved
+        self._resolved = self._view.resolved_readings(lines, self._readings, self.run)
+        return [one for one in self._lines if before.get(one) != self._resolved[one]]
 
     def _stand_from(self, wanted: Collection[str]) -> list[str]:
         """Where some jobs stand now, and those after them, as far as that changes; in order of submission."""
@@ -210,10 +210,10 @@ class FollowedRun:
             _, job_id = heapq.heappop(pending)
             if job_id in touched:
                 continue
-            before = self._standing.get(job_id)
-            self._stand(job_id)
+            before = self._resolved.get(job_id)
+            self._resolve(job_id)
             touched[job_id] = None
-            after = self._standing[job_id]
+            after = self._resolved[job_id]
             if before is None or before[:3] != after[:3]:
                 for other in self._dependents.get(job_id, ()):
                     if other in self._readings:
@@ -224,11 +224,11 @@ class FollowedRun:
         if self.run.live:
             lines = [self._lines[job_id] for job_id in job_ids if self._lines[job_id].tokens]
             if lines:
-                standing = {line.job_id: self._standing[line.job_id] for line in lines}
-                self._standing.update(with_tokens(self._view.machine, lines, standing))
+                resolved = {line.job_id: self._resolved[line.job_id] for line in lines}
+                self._resolved.update(with_tokens(self._view.machine, lines, resolved))
 
     def _row(self, job_id: str) -> Row:
-        reading = self._standing[job_id]
+        reading = self._resolved[job_id]
         row = self._view.listed_row(self._lines[job_id], reading, self.run)
         is_open = not row.state.finished() if self.run.live else row.state.running()
         if is_open:

@@ -85,8 +85,8 @@ def failure_text(run: Run) -> str:
     reason = first.failure_status.name if first.failure_status else "FAILED"
     jobs = counted(len(run.jobs), "job")
     text = f"{len(failed)} of {jobs} failed; the first: {first.task_id} ({reason})"
-    if first.standing.message:
-        text += f": {printable(first.standing.message)}"
+    if first.state_record.message:
+        text += f": {printable(first.state_record.message)}"
     if os.path.isdir(first.paths.directory):
         return f"{text}\nits output: {first.stderr}"
     place = shlex.quote(os.path.relpath(run.layout.root))  # it was packed

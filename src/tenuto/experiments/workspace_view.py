@@ -69,22 +69,22 @@ def concerning(
     return [line for line in lines if line.job_id in found]
 
 
-def standings(
+def resolved_readings(
     lines: Sequence[JobLine], seen: Mapping[str, JobReading], *, live: bool
 ) -> dict[str, JobReading]:
     """What a run makes of the directories of its jobs: which wait, which are ready, which were stranded.
 
     A scheduler keeps this in memory; from outside it follows from what each job depends on.
     """
-    standing: dict[str, JobReading] = {}
-    _stand(lines, seen, standing, {}, live=live)
-    return standing
+    resolved: dict[str, JobReading] = {}
+    _resolve(lines, seen, resolved, {}, live=live)
+    return resolved
 
 
-def _stand(
+def _resolve(
     lines: Sequence[JobLine],
     seen: Mapping[str, JobReading],
-    standing: dict[str, JobReading],
+    resolved: dict[str, JobReading],
     tasks: dict[str, str],
     *,
     live: bool,
@@ -93,15 +93,15 @@ def _stand(
     needed = _needed(lines, seen)
     tasks.update((line.job_id, line.task_id) for line in lines)
     for line in lines:
-        standing[line.job_id] = standing_of(
-            line, seen[line.job_id], standing, tasks, live=live, needed=line.job_id in needed
+        resolved[line.job_id] = resolved_reading(
+            line, seen[line.job_id], resolved, tasks, live=live, needed=line.job_id in needed
         )
 
 
-def standing_of(
+def resolved_reading(
     line: JobLine,
     reading: JobReading,
-    standing: Mapping[str, JobReading],
+    resolved: Mapping[str, JobReading],
     tasks: Mapping[str, str],
     *,
     live: bool,
@@ -117,7 +117,7 @@ def standing_of(
         )
     if reading.state is not JobState.UNSCHEDULED:
         return reading
-    dependencies = [(other, standing[other]) for other in line.depends_on if other in standing]
+    dependencies = [(other, resolved[other]) for other in line.depends_on if other in resolved]
     for other, found in dependencies:
         if found.state is JobState.ERROR and found.reason is not JobFailureStatus.DELETED:
             reason = found.reason.name if found.reason else "FAILED"
@@ -160,13 +160,13 @@ def _needed(lines: Sequence[JobLine], seen: Mapping[str, JobReading]) -> set[str
 
 
 def with_tokens(
-    machine: Machine, lines: Sequence[JobLine], standing: Mapping[str, JobReading]
+    machine: Machine, lines: Sequence[JobLine], resolved: Mapping[str, JobReading]
 ) -> dict[str, JobReading]:
     """The same readings, where jobs that have all but their tokens wait for these."""
-    found = dict(standing)
+    found = dict(resolved)
     states: dict[tuple[str, str], TokenState] = {}
     for line in lines:
-        if not line.tokens or standing[line.job_id].state is not JobState.READY:
+        if not line.tokens or resolved[line.job_id].state is not JobState.READY:
             continue
         files = tokens_of(machine, line)
         for token, amount in sorted(line.tokens.items()):
@@ -177,7 +177,7 @@ def with_tokens(
                 continue  # an unreadable file says nothing
             if state.free_count < amount:
                 message = waiting_text(token, amount, state)
-                reading = standing[line.job_id]
+                reading = resolved[line.job_id]
                 found[line.job_id] = reading._replace(state=JobState.WAITING, message=message)
                 break
     return found
@@ -304,7 +304,7 @@ class WorkspaceView(RunsView, JobsView):
             reading = self.look(key, ReadDepth.STATE)
             may_be_earlier = reading.state is JobState.ERROR and run.live  # the failure of an earlier run
             seen[line.job_id] = self.look(key) if may_be_earlier else reading
-        return Counter(reading.state for reading in self.standings(lines, seen, run).values())
+        return Counter(reading.state for reading in self.resolved_readings(lines, seen, run).values())
 
     def jobs(self, run: RunView) -> list[Row]:
         """The jobs of a run, in the order they were submitted."""
@@ -316,7 +316,7 @@ class WorkspaceView(RunsView, JobsView):
         Whether a transient job is needed is known at the end of the list only: from the first on of which
         that is asked all are given at once.
         """
-        standing: dict[str, JobReading] = {}
+        resolved: dict[str, JobReading] = {}
         tasks: dict[str, str] = {}
         chunks = self._line_chunks(run)
         for lines in chunks:
@@ -329,14 +329,14 @@ class WorkspaceView(RunsView, JobsView):
                 rest = [line for chunk in chunks for line in chunk]
                 seen.update((line.job_id, self._brief(line)) for line in rest)
                 lines += rest
-            _stand(lines, seen, standing, tasks, live=run.live)
-            shown = {line.job_id: standing[line.job_id] for line in lines}
+            _resolve(lines, seen, resolved, tasks, live=run.live)
+            shown = {line.job_id: resolved[line.job_id] for line in lines}
             if run.live:
                 shown = with_tokens(self.machine, lines, shown)
             yield [self.listed_row(line, shown[line.job_id], run) for line in lines]
             for line in lines:
-                if standing[line.job_id].state is JobState.DONE:  # as good as one that is not listed
-                    del standing[line.job_id], tasks[line.job_id]
+                if resolved[line.job_id].state is JobState.DONE:  # as good as one that is not listed
+                    del resolved[line.job_id], tasks[line.job_id]
 
     def _line_chunks(self, run: RunView) -> Iterator[list[JobLine]]:
         """As `lines`, some at a time: a job with several lines has the place of the first."""
@@ -430,8 +430,8 @@ class WorkspaceView(RunsView, JobsView):
             if all(is_settled(line, look(line), live=run.live) for line in few):
                 return [self.listed_row(line, seen[line.job_id], run) for line in few]
         lines = concerning(self.lines(run), wanted, look, live=run.live)
-        standing = self.standings(lines, seen, run)
-        return [self.listed_row(line, standing[line.job_id], run) for line in lines if line.job_id in wanted]
+        resolved = self.resolved_readings(lines, seen, run)
+        return [self.listed_row(line, resolved[line.job_id], run) for line in lines if line.job_id in wanted]
 
     def _lines_about(self, run: RunView, job_ids: Collection[str]) -> list[JobLine]:
         """The lines of some jobs of a run, and of the jobs that depend on them; no other is decoded."""
@@ -443,12 +443,12 @@ class WorkspaceView(RunsView, JobsView):
         except OSError:
             return []
 
-    def standings(
+    def resolved_readings(
         self, lines: Sequence[JobLine], seen: Mapping[str, JobReading], run: RunView
     ) -> dict[str, JobReading]:
         """Where the jobs of a run stand, by what their directories show; live ones also by their tokens."""
-        standing = standings(lines, seen, live=run.live)
-        return with_tokens(self.machine, lines, standing) if run.live else standing
+        resolved = resolved_readings(lines, seen, live=run.live)
+        return with_tokens(self.machine, lines, resolved) if run.live else resolved
 
     def listed_row(self, line: JobLine, reading: JobReading, run: RunView) -> Row:
         """A job as it stands in its run."""

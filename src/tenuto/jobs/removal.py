@@ -19,7 +19,7 @@ from tenuto.jobs.text import counted
 from tenuto.jobs.validity import note_dropped
 from tenuto.jobs.view import JobsView
 from tenuto.launchers.instructions import GRACE_S, Instructions
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.workspace import job_directory, journal, packs, trash
 from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.derive import derive_state
@@ -334,8 +334,8 @@ def _mark(view: JobsView, key: JobKey, launch: LaunchRecord, stop: StopRecord) -
             return
         now = machine.clock.now()
         marker = Marker(launch.attempt, launch.nonce, reason=stop.reason, message=stop.message, endtime=now)
-        standing = Standing(JobState.ERROR, stop.reason, stop.message, endtime=now)
-        status = StatusRecord(key.job_id, key.task_id, standing, launch.attempt, launch.retry_count)
+        record = StateRecord(JobState.ERROR, stop.reason, stop.message, endtime=now)
+        status = StatusRecord(key.job_id, key.task_id, record, launch.attempt, launch.retry_count)
         job_directory.finish(machine.files, paths, marker, status)
 
 

@@ -39,15 +39,15 @@ def identity_row(job: Job, group: str = "") -> Row:
 
 def row_of(job: Job) -> Row:
     """A job of an experiment of this process as it stands."""
-    standing, is_done = job.standing, job.state is JobState.DONE
+    record, is_done = job.state_record, job.state is JobState.DONE
     return identity_row(job)._replace(
-        state=standing.state,
-        reason=standing.reason,
-        message=standing.message,
+        state=record.state,
+        reason=record.reason,
+        message=record.message,
         attempt=job.attempt,
-        submitted=standing.submittime,
-        started=standing.starttime,
-        ended=standing.endtime,
+        submitted=record.submittime,
+        started=record.starttime,
+        ended=record.endtime,
         result=readable(job.marker.result) if is_done and job.marker is not None else None,
         has_large_result=is_done and job.marker is not None and job.marker.result_stored,
     )

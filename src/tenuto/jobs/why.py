@@ -14,7 +14,7 @@ from tenuto.jobs.validity import MadeFrom, MadeOf, gone_outputs, source_of
 from tenuto.jobs.view import JobsView, StoredDetail
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.requirements import size_text, time_text
-from tenuto.launchers.warm.remedies import remedy_of
+from tenuto.launchers.warm.fork_advice import remedy_of
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.tasks.code import file_digest
 from tenuto.workspace.claims import Claim, claimer

@@ -20,10 +20,10 @@ from tenuto.launchers.instructions import Limits
 from tenuto.launchers.leftovers import STAMP
 from tenuto.launchers.local import LocalProcess, Readable, find_local, sweep_local
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.runner.terms import BARE, ENTRY, SIGNALS
+from tenuto.launchers.runner.runner_protocol import BARE, ENTRY, SIGNALS
+from tenuto.launchers.warm.fork_advice import Reasons
 from tenuto.launchers.warm.fork_safety import MEMORY_LIMIT
 from tenuto.launchers.warm.helper import bury, retire, watched
-from tenuto.launchers.warm.needs import LEAN, Needs, ProcessVariables, Surroundings
 from tenuto.launchers.warm.parent import (
     Answer,
     NotSent,
@@ -33,7 +33,7 @@ from tenuto.launchers.warm.parent import (
     retire_all,
     said_ready,
 )
-from tenuto.launchers.warm.remedies import Reasons
+from tenuto.launchers.warm.parent_requirements import LEAN, ParentRequirements, ProcessVariables, Surroundings
 from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS, MessageTooLong
 from tenuto.tasks.arguments import guarded, whole_number
 from tenuto.workspace.job_directory import read_pid
@@ -200,7 +200,7 @@ class _Unfit(NamedTuple):
     spares_help: bool = False
     """Harm comes from the fork alone: an interpreter that is used once may import the modules early."""
 
-    def holds(self, needs: Needs) -> bool:
+    def holds(self, needs: ParentRequirements) -> bool:
         return time.monotonic() < self.until and self.changed == needs.changed()
 
 
@@ -232,11 +232,11 @@ class ForkingLauncher(DirectLauncher):
         self._answer_takes_s = answer_takes_s
         self._own = self._machine.processes.own()
         self._surroundings = Surroundings()
-        self._parents: OrderedDict[Needs, WarmParent] = OrderedDict()
+        self._parents: OrderedDict[ParentRequirements, WarmParent] = OrderedDict()
         weakref.finalize(self, retire_all, self._parents)  # a caller may forget to close the launcher
         self._is_closed = False
         self._reasons = Reasons()
-        self._unfit: dict[Needs, _Unfit] = {}
+        self._unfit: dict[ParentRequirements, _Unfit] = {}
 
     async def start(self, order: StartOrder) -> LocalProcess:
         environment = self._surroundings.now()
@@ -258,7 +258,11 @@ class ForkingLauncher(DirectLauncher):
         return await super().start(order)
 
     async def _started_from(
-        self, needs: Needs, order: StartOrder, environment: ProcessVariables, why_fresh: str | None
+        self,
+        needs: ParentRequirements,
+        order: StartOrder,
+        environment: ProcessVariables,
+        why_fresh: str | None,
     ) -> LocalProcess | str:
         """A runner forked from a parent with these needs; the reason if none can be."""
         unfit = self._unfit.get(needs)
@@ -307,23 +311,23 @@ class ForkingLauncher(DirectLauncher):
 
     # Without a fork.
 
-    def _spares_help(self, needs: Needs) -> bool:
+    def _spares_help(self, needs: ParentRequirements) -> bool:
         unfit = self._unfit.get(needs)
         return unfit is not None and unfit.spares_help
 
     def _started_ahead(
-        self, needs: Needs, order: StartOrder, environment: ProcessVariables, why_fresh: str
+        self, needs: ParentRequirements, order: StartOrder, environment: ProcessVariables, why_fresh: str
     ) -> LocalProcess | None:
         """A runner whose payload has imported the modules already; None if there is none."""
         return None
 
     # Which parent.
 
-    def _needs(self, order: StartOrder, environment: ProcessVariables) -> Needs:
+    def _needs(self, order: StartOrder, environment: ProcessVariables) -> ParentRequirements:
         """What the job's parent should have loaded."""
         return LEAN
 
-    def _parent(self, needs: Needs) -> WarmParent | None:
+    def _parent(self, needs: ParentRequirements) -> WarmParent | None:
         bury()
         if self._own.pid != os.getpid():  # this process was forked: the parents are another's
             self._own = self._machine.processes.own()
@@ -446,6 +450,8 @@ class ForkingLauncher(DirectLauncher):
 
     # The remarks that are made once.
 
-    def _note_unfit(self, needs: Needs, why: str, for_s: float = inf, *, spares_help: bool = False) -> None:
+    def _note_unfit(
+        self, needs: ParentRequirements, why: str, for_s: float = inf, *, spares_help: bool = False
+    ) -> None:
         self._unfit[needs] = _Unfit(why, needs.changed(), time.monotonic() + for_s, spares_help)
         self._reasons.say(needs, why, ", from a spare if one is ready" if spares_help else "")

@@ -13,7 +13,7 @@ from typing import Any
 
 from tenuto.launchers.leftovers import find_leftovers
 from tenuto.launchers.payload.limits import clear_group, group_members
-from tenuto.launchers.runner.terms import READY, REFUSAL
+from tenuto.launchers.runner.runner_protocol import READY, REFUSAL
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine, ProcessHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import Enum, unique
 from typing import NamedTuple
 
-from tenuto.launchers.runner.terms import NO_MARKER, REFUSED, STALE
+from tenuto.launchers.runner.runner_protocol import NO_MARKER, REFUSED, STALE
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.attempt_files import read_stop
 from tenuto.workspace.claims import Claim, Claimer, claimer

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import NamedTuple, Protocol
 
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, transition
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord, transition
 
 
 class Now(Protocol):
@@ -41,24 +41,24 @@ def counter_change(before: JobState, after: JobState) -> CounterChange:
 class BaseJob:
     """A job as the lifecycle sees it: an identity, and where it stands."""
 
-    __slots__ = ("_began", "clock", "job_id", "standing", "task_id")
+    __slots__ = ("_began", "clock", "job_id", "state_record", "task_id")
 
     def __init__(self, job_id: str, task_id: str, clock: Now) -> None:
         self.job_id = job_id
         self.task_id = task_id
         self.clock = clock
-        self.standing = Standing()
+        self.state_record = StateRecord()
         """Changed by `set_state` and `explain` only."""
         self._began: float | None = None
         """When it was seen to run, by a clock that is never set."""
 
     @property
     def _state(self) -> JobState:
-        return self.standing.state
+        return self.state_record.state
 
     @property
     def state(self) -> JobState:
-        return self.standing.state
+        return self.state_record.state
 
     @state.setter
     def state(self, state: JobState) -> None:
@@ -66,19 +66,19 @@ class BaseJob:
 
     @property
     def failure_status(self) -> JobFailureStatus | None:
-        return self.standing.reason
+        return self.state_record.reason
 
     @property
     def submittime(self) -> datetime | None:
-        return self.standing.submittime
+        return self.state_record.submittime
 
     @property
     def starttime(self) -> datetime | None:
-        return self.standing.starttime
+        return self.state_record.starttime
 
     @property
     def endtime(self) -> datetime | None:
-        return self.standing.endtime
+        return self.state_record.endtime
 
     def set_state(
         self,
@@ -95,8 +95,8 @@ class BaseJob:
         `attempt`: the attempt that the change belongs to, where the job is not yet at it. `since`: when a job
         began that is found running, or ended that is found done.
         """
-        before, now = self.standing, self.clock.now()
-        self.standing = self._timed(transition(before, state, now, reason, message), now, since)
+        before, now = self.state_record, self.clock.now()
+        self.state_record = self._timed(transition(before, state, now, reason, message), now, since)
         change = counter_change(before.state, state)
         if change is not _NO_CHANGE:
             self._count(change)
@@ -104,26 +104,26 @@ class BaseJob:
             self._reset_final_state()
         self._changed(before, now, attempt)
 
-    def _timed(self, standing: Standing, now: datetime, since: datetime | None) -> Standing:
-        """A standing whose end is as long after its start as the job ran, whatever was done to the clock."""
-        if standing.state is JobState.RUNNING:
+    def _timed(self, record: StateRecord, now: datetime, since: datetime | None) -> StateRecord:
+        """A record whose end is as long after its start as the job ran, whatever was done to the clock."""
+        if record.state is JobState.RUNNING:
             self._began = self.clock.uptime()
             if since is not None and since < now:
                 self._began -= (now - since).total_seconds()
-                return standing._replace(starttime=since)
-        elif standing.state is JobState.WAITING:
+                return record._replace(starttime=since)
+        elif record.state is JobState.WAITING:
             self._began = None
-        elif self._began is not None and standing.starttime is not None and standing.state.finished():
+        elif self._began is not None and record.starttime is not None and record.state.finished():
             ran = timedelta(seconds=self.clock.uptime() - self._began)
-            return standing._replace(endtime=standing.starttime + ran)
-        elif since is not None and standing.state.finished():
-            return standing._replace(endtime=since)
-        return standing
+            return record._replace(endtime=record.starttime + ran)
+        elif since is not None and record.state.finished():
+            return record._replace(endtime=since)
+        return record
 
     def explain(self, message: str | None) -> None:
         """Say why the job is still where it is; to say the same again changes nothing."""
-        if message != self.standing.message:
-            self.standing = self.standing._replace(message=message)
+        if message != self.state_record.message:
+            self.state_record = self.state_record._replace(message=message)
             self._explained(self.clock.now())
 
     def _count(self, change: CounterChange) -> None:
@@ -132,7 +132,7 @@ class BaseJob:
     def _reset_final_state(self) -> None:
         """A hook: the job runs again after a final state, so its knowledge of that state no longer holds."""
 
-    def _changed(self, before: Standing, now: datetime, attempt: int | None) -> None:
+    def _changed(self, before: StateRecord, now: datetime, attempt: int | None) -> None:
         """A hook: the job moved on at `now`."""
 
     def _explained(self, now: datetime) -> None:

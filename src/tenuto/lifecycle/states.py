@@ -181,7 +181,7 @@ _NOUNS: Mapping[str, str] = {
 }
 
 
-class Standing(NamedTuple):
+class StateRecord(NamedTuple):
     """Where a job stands: its state, why, and since when."""
 
     state: JobState = JobState.UNSCHEDULED
@@ -193,26 +193,26 @@ class Standing(NamedTuple):
 
 
 def transition(
-    standing: Standing,
+    record: StateRecord,
     to: JobState,
     now: datetime,
     reason: JobFailureStatus | None = None,
     message: str | None = None,
-) -> Standing:
-    """The standing after the move, with its times stamped; `IllegalTransition` if the table forbids it.
+) -> StateRecord:
+    """The record after the move, with its times stamped; `IllegalTransition` if the table forbids it.
 
     ERROR always carries a reason (FAILED unless told); no other state does.
     """
-    check_move(TRANSITIONS, standing.state, to)
+    check_move(TRANSITIONS, record.state, to)
     if to is JobState.ERROR:
         reason = reason or JobFailureStatus.FAILED
     elif reason is not None:
         raise IllegalTransition(f"only ERROR carries a reason, {to.name} was given {reason.name}")
-    _, _, _, submitted, started, ended = standing
+    _, _, _, submitted, started, ended = record
     if to is JobState.WAITING:
         submitted, started, ended = now, None, None
     elif to is JobState.RUNNING:
         started = now
     elif to.finished():
         ended = now
-    return Standing(to, reason, message, submitted, started, ended)
+    return StateRecord(to, reason, message, submitted, started, ended)

@@ -13,9 +13,9 @@ from weakref import WeakSet
 from tenuto.errors import LaunchRefused, LockLost, WorkspaceError
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.protocols import Process, StartOrder
-from tenuto.launchers.runner.terms import ENDED
+from tenuto.launchers.runner.runner_protocol import ENDED
 from tenuto.launchers.script import job_script
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.scheduler.decisions import (
     NO_TRIES,
     Arrival,
@@ -32,7 +32,7 @@ from tenuto.scheduler.decisions import (
     unless_cancelled,
 )
 from tenuto.scheduler.entries import Phase
-from tenuto.scheduler.handover import Handovers
+from tenuto.scheduler.external_attempts import ExternalAttempts
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.tokens import NO_TOKENS, Grant, recorded
@@ -74,7 +74,7 @@ class Attempts:
         self,
         machine: Machine,
         loop: Loop,
-        handovers: Handovers,
+        handovers: ExternalAttempts,
         behind: Callable[[], int] = lambda: 0,
     ) -> None:
         """`behind`: how many jobs wait."""
@@ -433,7 +433,7 @@ class Attempt:
         params = self.job.work.params(self.job.layout, self.job.paths)
         job_directory.write_params(files, self.job.paths, params)
         job_directory.write_script(files, self.job.paths, job_script(self.job.paths.script_name))
-        job_directory.write_status(files, self.job.paths, status_of(self.job, launch, self.job.standing))
+        job_directory.write_status(files, self.job.paths, status_of(self.job, launch, self.job.state_record))
         if self._grant.units:
             locks = LocksRecord(launch.attempt, self._grant.units, self._grant.directory)
             job_directory.write_locks(files, self.job.paths, locks)
@@ -706,11 +706,11 @@ class Attempt:
             starttime=self.job.starttime,
             endtime=now,
         )
-        standing = self.job.standing._replace(
+        state_record = self.job.state_record._replace(
             state=JobState.ERROR, reason=reason, message=message, endtime=now
         )
         job_directory.finish(
-            self._machine.files, self.job.paths, marker, status_of(self.job, launch, standing)
+            self._machine.files, self.job.paths, marker, status_of(self.job, launch, state_record)
         )
         self.job.marker = marker
 
@@ -738,8 +738,8 @@ def drop_aside(machine: Machine, job: Job) -> None:
             job_directory.drop_aside(machine, job.layout, job.paths)
 
 
-def status_of(job: Job, launch: LaunchRecord, standing: Standing) -> StatusRecord:
-    return StatusRecord(job.job_id, job.task_id, standing, launch.attempt, launch.retry_count)
+def status_of(job: Job, launch: LaunchRecord, state_record: StateRecord) -> StatusRecord:
+    return StatusRecord(job.job_id, job.task_id, state_record, launch.attempt, launch.retry_count)
 
 
 def has_answer(job: Job, found: Settled) -> bool:

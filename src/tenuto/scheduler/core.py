@@ -160,7 +160,7 @@ class Core:
             self._do(Start(job))
 
     def _unseated(self, job: Job) -> None:
-        self.slots.is_full(job)
+        self.slots.note_full(job)
 
     def _granted(self, job: Job, grant: Grant) -> None:
         if job.phase is Phase.WANTS_TOKENS:

@@ -140,8 +140,8 @@ class Entry(BaseJob):
 
     def failure_text(self) -> str:
         """Why the jobs that need this one cannot run: it failed, or cannot run itself for the same reason."""
-        if self.failure_status is JobFailureStatus.DEPENDENCY and self.standing.message:
-            return self.standing.message
+        if self.failure_status is JobFailureStatus.DEPENDENCY and self.state_record.message:
+            return self.state_record.message
         reason = self.failure_status or self.state
         return f"{self.task_id} {self.job_id[:12]} failed ({reason.name})"
 

@@ -21,7 +21,7 @@ from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.launchers.results import decoded, readable
 from tenuto.lifecycle.base_job import CounterChange
 from tenuto.lifecycle.events import CarbonMetricsData
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord, TransientMode
 from tenuto.light import late
 from tenuto.scheduler.decisions import NO_RETRY, NO_RULES, NO_TRIES, Allowance, RetryLimits, worded
 from tenuto.scheduler.entries import Entry, JobDependency
@@ -67,14 +67,14 @@ _GREY = "#8a8a8a"
 
 def job_html(job: Job) -> str:
     """A job as a small table."""
-    standing = job.standing
-    rows: list[tuple[object, object]] = [("state", state_html(standing.state, standing.reason))]
-    if standing.message:
-        rows.append(("why", standing.message))
+    record = job.state_record
+    rows: list[tuple[object, object]] = [("state", state_html(record.state, record.reason))]
+    if record.message:
+        rows.append(("why", record.message))
     if job.tags:
         rows.append(("tags", tag_words(job.tags)))
-    if standing.starttime is not None and standing.endtime is not None:
-        rows.append(("took", f"{(standing.endtime - standing.starttime).total_seconds():.1f} s"))
+    if record.starttime is not None and record.endtime is not None:
+        rows.append(("took", f"{(record.endtime - record.starttime).total_seconds():.1f} s"))
     if job.attempt > 1:
         rows.append(("attempt", job.attempt))
     if job.marker is not None and job.marker.reason is None and job.marker.result is not None:
@@ -451,7 +451,7 @@ class Job(Entry):
 
     def _cause(self, state: JobState) -> str:
         """A state with what led to it, and the command that says more."""
-        reason, message = self.standing.reason, self.standing.message
+        reason, message = self.state_record.reason, self.state_record.message
         words = f"{state.name}{f' ({reason.name})' if reason else ''}{f': {message}' if message else ''}"
         return f"{words}; see `tenuto why {self.job_id[:12]}`" if state is JobState.ERROR else words
 
@@ -498,7 +498,7 @@ class Job(Entry):
         self.marker = None
         self.stop = None
 
-    def _changed(self, before: Standing, now: datetime, attempt: int | None) -> None:
+    def _changed(self, before: StateRecord, now: datetime, attempt: int | None) -> None:
         if self.scheduler is not None:
             self.scheduler.job_changed(self, before, now, attempt)
 

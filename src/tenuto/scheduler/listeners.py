@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tenuto.lifecycle.events import Event, JobExplainedEvent, JobStateChangedEvent, JobSubmittedEvent
-from tenuto.lifecycle.states import JobState, Standing
+from tenuto.lifecycle.states import JobState, StateRecord
 from tenuto.scheduler.workers import Worker, call_safely, takes
 from tenuto.tasks.arguments import refused
 from tenuto.workspace.event_writer import EventWriter
@@ -63,7 +63,7 @@ def log_step(step: LogStep, job: Job, owner: Owner | None = None, message: str |
     """One step of a job, on behalf of an owner where one asked for it."""
     if not is_logged():
         return
-    standing = job.standing
+    record = job.state_record
     logger.debug(
         "%s %s: %s%s",
         job.task_id,
@@ -74,8 +74,8 @@ def log_step(step: LogStep, job: Job, owner: Owner | None = None, message: str |
             "action": step.value,
             "job_id": job.job_id,
             "task_id": job.task_id,
-            "state": standing.state.name,
-            "reason": standing.reason.name if standing.reason else None,
+            "state": record.state.name,
+            "reason": record.reason.name if record.reason else None,
             "attempt": job.attempt,
             "owner": owner.id if owner is not None else None,
         },
@@ -84,7 +84,7 @@ def log_step(step: LogStep, job: Job, owner: Owner | None = None, message: str |
 
 def log_state(job: Job) -> None:
     """The step that a change of state is; an end says which."""
-    state, reason, message = job.standing[:3]
+    state, reason, message = job.state_record[:3]
     words = [state.name if state.finished() else None, reason and reason.name, message]
     log_step(_STEPS[state], job, message=": ".join(filter(None, words)))
 
@@ -104,8 +104,8 @@ class Listener:
     def job_submitted(self, job: Job) -> None:
         """A job was submitted (again, if it was known)."""
 
-    def job_state(self, job: Job, standing: Standing) -> None:
-        """A job moved to `standing`; by now it may have moved on."""
+    def job_state(self, job: Job, record: StateRecord) -> None:
+        """A job moved to `record`; by now it may have moved on."""
 
     def job_explained(self, job: Job, message: str | None) -> None:
         """A job got another reason to be where it is."""
@@ -114,13 +114,13 @@ class Listener:
 class _Heard(NamedTuple):
     """A listener, and its calls in one form, however it spells them.
 
-    ``job_state(job)`` without the standing, ``on_job_submitted(job)`` and ``on_job_state_changed(job)`` are
+    ``job_state(job)`` without the record, ``on_job_submitted(job)`` and ``on_job_state_changed(job)`` are
     the spellings of experimaestro. An object need not have all the calls.
     """
 
     listener: object
     job_submitted: Callable[[Job], object]
-    job_state: Callable[[Job, Standing], object]
+    job_state: Callable[[Job, StateRecord], object]
     job_explained: Callable[[Job, str | None], object]
 
     @classmethod
@@ -135,11 +135,11 @@ class _Heard(NamedTuple):
             raise refused(
                 "add_listener()", "an object with a method job_state() or job_submitted()", listener
             )
-        takes_standing = state is None or takes(state, 2)
+        takes_record = state is None or takes(state, 2)
         return cls(
             listener,
             submitted or _unheard,
-            state if state and takes_standing else lambda job, _: (state or _unheard)(job),
+            state if state and takes_record else lambda job, _: (state or _unheard)(job),
             explained or _unheard,
         )
 
@@ -165,9 +165,9 @@ class StateListener:
         self._writer.write(event)
 
 
-def standing_of(event: JobStateChangedEvent) -> Standing:
+def state_record_of(event: JobStateChangedEvent) -> StateRecord:
     """Where the job stood after the change."""
-    return Standing(
+    return StateRecord(
         event.state, event.reason, event.message, event.submittime, event.starttime, event.endtime
     )
 
@@ -219,10 +219,10 @@ class Announcer:
         for listener in self._listeners:
             self.tell(listener.job_submitted, job)
 
-    def changed(self, job: Job, before: Standing, now: datetime, attempt: int | None) -> None:
+    def changed(self, job: Job, before: StateRecord, now: datetime, attempt: int | None) -> None:
         """A job moved to another state."""
-        standing = job.standing
-        state = standing.state
+        record = job.state_record
+        state = record.state
         # By comparing, not by asking: this runs five times for each job.
         has_ended = state >= JobState.DONE or (
             state is JobState.WAITING and JobState.SCHEDULED <= before.state <= JobState.RUNNING
@@ -233,11 +233,11 @@ class Announcer:
             "task_id": job.task_id,
             "state": state,
             "attempt": job.attempt if attempt is None else attempt,
-            "reason": standing.reason,
-            "message": standing.message,
-            "submittime": standing.submittime,
-            "starttime": standing.starttime,
-            "endtime": standing.endtime,
+            "reason": record.reason,
+            "message": record.message,
+            "submittime": record.submittime,
+            "starttime": record.starttime,
+            "endtime": record.endtime,
             "exit_code": job.exit_code if has_ended else None,
             "retry_count": job.retry_count,
         }
@@ -245,11 +245,11 @@ class Announcer:
             id = NOBODY if owner is None else owner.id
             self._announce(owner, JobStateChangedEvent(owner=id, **fields))  # type: ignore[arg-type]
         for listener in self._listeners:
-            self.tell(listener.job_state, job, standing)
+            self.tell(listener.job_state, job, record)
 
     def explained(self, job: Job, now: datetime) -> None:
         """A job got another reason to be where it is."""
-        message = job.standing.message
+        message = job.state_record.message
         for owner in job.owners or (None,):
             event = JobExplainedEvent(
                 timestamp=now,

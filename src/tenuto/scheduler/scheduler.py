@@ -142,7 +142,7 @@ def _cause(job: Job, slots: Slots, paused: str | None) -> tuple[WaitsFor, tuple[
         return (WaitsFor.SLOT, (job.launcher.name,)) if paused is None else (WaitsFor.MACHINE, (paused,))
     if job.missing:
         return WaitsFor.JOBS, tuple(d.origin.job_id for d in job.dependencies if not d.origin.is_done)
-    return WaitsFor.DIRECTORY, (job.standing.message or "",)
+    return WaitsFor.DIRECTORY, (job.state_record.message or "",)
 
 
 T = TypeVar("T")

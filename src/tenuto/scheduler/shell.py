@@ -15,13 +15,13 @@ from math import inf
 
 from tenuto.errors import TenutoError
 from tenuto.launchers.clusters import Clusters
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.scheduler import inputs
 from tenuto.scheduler.attempts import STOP_GRACE_S, Attempts
 from tenuto.scheduler.core import Core
 from tenuto.scheduler.decisions import Verdict, failure, has_recovered, shortage, worded
 from tenuto.scheduler.entries import Phase
-from tenuto.scheduler.handover import Handovers
+from tenuto.scheduler.external_attempts import ExternalAttempts
 from tenuto.scheduler.inputs import Input, Recovered, Short
 from tenuto.scheduler.intake import Arrivals, Cancellation, Forgetting, Inbox, InboxItem, Registry, Submission
 from tenuto.scheduler.jobs import Job
@@ -180,7 +180,7 @@ class Shell:
         self._registry = Registry()
         self._ledger = OwnerLedger()
         self._announcer = Announcer(notifications)
-        handovers = Handovers(machine, clusters)
+        handovers = ExternalAttempts(machine, clusters)
         self._attempts = Attempts(machine, loop, handovers, self._count_behind)
         self._outputs = TaskOutputsWorker(machine.files, self._ledger, self.changed, outputs)
         self._followers = Followers(self._attempts, self._outputs, completions, loop)
@@ -457,7 +457,7 @@ class Shell:
         """The open jobs of an owner and the failed ones: live values, also after the owner was released."""
         return self._ledger.of(owner)
 
-    def job_changed(self, job: Job, before: Standing, now: datetime, attempt: int | None) -> None:
+    def job_changed(self, job: Job, before: StateRecord, now: datetime, attempt: int | None) -> None:
         """A job moved on: the change is frozen as an event here, and told off the loop."""
         if job.state is JobState.RUNNING:
             self._pauses.end()

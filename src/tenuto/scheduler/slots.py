@@ -104,7 +104,7 @@ class Slots:
         heappop(self._queues[job.pool])
         job.pool = None
 
-    def is_full(self, job: Job) -> None:
+    def note_full(self, job: Job) -> None:
         """Leave the queue of the next job alone: other processes have the slots that it shares with them."""
         self._full.add(job.pool)
 

@@ -423,7 +423,7 @@ class TokenQueue:
     def _tell(self, job: Job, message: str) -> None:
         if job.state is JobState.READY:
             job.set_state(JobState.WAITING, message=message)
-        elif job.state is JobState.WAITING and job.standing.message != message:
+        elif job.state is JobState.WAITING and job.state_record.message != message:
             job.explain(message)
 
     # What others run

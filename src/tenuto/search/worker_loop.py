@@ -84,10 +84,10 @@ def end_of(files: Files, job: Job, row: Claimed, change: AgentChange | None = No
         if isinstance(job.reuse, StoredValidity) and job.key in job.reuse.doubted:
             found = doubted(found)
         return End(row.id, row.attempt, *found, job.attempt, directory, is_reused)
-    reason = job.standing.reason or JobFailureStatus.FAILED
+    reason = job.state_record.reason or JobFailureStatus.FAILED
     status = EvolutionStatus.CANCELLED if reason is JobFailureStatus.CANCELLED else EvolutionStatus.FAILED
     failure = LOST if reason in _REPEATED else reason.name
-    message = (job.standing.message or reason.meaning)[-_MESSAGE:]
+    message = (job.state_record.message or reason.meaning)[-_MESSAGE:]
     if message.startswith(_SURROUNDINGS):
         failure, message = SURROUNDINGS, message.removeprefix(_SURROUNDINGS)
     return End(

@@ -22,8 +22,8 @@ from tenuto.errors import DatabaseError, InvalidSetting
 from tenuto.service.contract import CallbackBody, ErrorCode
 from tenuto.service.log import log
 from tenuto.service.metrics import Metrics
+from tenuto.service.periodic import Periodic
 from tenuto.service.rows import JobRow, instant
-from tenuto.service.stage import Stage
 from tenuto.service.tables import IS_WAITING, callbacks, tokens
 from tenuto.service.threads import Threads
 from tenuto.service.uploads import refused
@@ -259,7 +259,7 @@ class CallbackSender:
         self.secrets = secrets
         self._session: aiohttp.ClientSession | None = None
         self._calls: set[asyncio.Task[None]] = set()
-        self.stage = Stage("callbacks", self.round, LOOK_S, metrics.stage_failed)
+        self.stage = Periodic("callbacks", self.round, LOOK_S, metrics.stage_failed)
 
     async def round(self) -> None:
         """Begins the calls that are due."""

@@ -29,6 +29,8 @@ from tenuto.launchers.confinement import (
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.selection import is_local, node_launcher
+from tenuto.service.context import Offered
+from tenuto.service.data_paths import DataPaths, private
 from tenuto.service.decisions import Quota
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.http_server import ListenAddress
@@ -36,8 +38,6 @@ from tenuto.service.names import LONGEST_PATH, Input, input_of, is_service
 from tenuto.service.node.node import GpuPlan, NodePlan, make_directory
 from tenuto.service.node.work import Terms, encoded_command
 from tenuto.service.nodes import Node
-from tenuto.service.parts import Offered
-from tenuto.service.places import DataPlaces, private
 from tenuto.service.tables import NODE_MIGRATIONS
 from tenuto.service.uploads import LONGEST_FIELD, UploadLimits
 from tenuto.settings import Settings, Url
@@ -230,7 +230,7 @@ def _private(
     if url.database and url.drivername == SQLITE and (is_server or os.path.exists(url.database)):
         databases.append(os.path.abspath(url.database))
     directories = [str(data)]
-    if is_server or os.path.isdir(DataPlaces(str(settings.service.data)).jobs):
+    if is_server or os.path.isdir(DataPaths(str(settings.service.data)).jobs):
         directories.append(os.path.abspath(settings.service.data))
     return Private(
         tuple(directories),

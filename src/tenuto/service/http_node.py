@@ -33,9 +33,9 @@ from tenuto.errors import (
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.archive import LogPiece, Packed
 from tenuto.service.contract import MARK_HEADER, NEXT_OFFSET_HEADER, USAGE_HEADER, ErrorCode
+from tenuto.service.data_paths import private, remove_quietly, synced
 from tenuto.service.node.work import encoded_command
 from tenuto.service.nodes import COMMAND, LONGEST_PROGRESS, Outgoing, PayloadRef, PayloadStatus, Retrieved
-from tenuto.service.places import private, remove_quietly, synced
 from tenuto.workspace.layout import METRICS
 
 CONNECT_S = 5.0

@@ -19,7 +19,7 @@ from tenuto.jobs.tcp_ports import listen
 from tenuto.scheduler.loop import keep_loops_free
 from tenuto.service.contract import ErrorCode, error_json
 from tenuto.service.log import log
-from tenuto.service.stage import heard
+from tenuto.service.periodic import wait_for
 from tenuto.web import ConnectionLimits, HttpServer, http_server, is_loopback, protocol_class
 
 DRAIN_S = 30.0
@@ -90,7 +90,7 @@ class CountedApp:
 
     async def changed(self, timeout_s: float) -> None:
         """Returns when an answer ended, or after a while."""
-        await heard(self._ended, timeout_s)
+        await wait_for(self._ended, timeout_s)
 
 
 async def run(served: ServedApp, address: ListenAddress, clock: Clock) -> None:

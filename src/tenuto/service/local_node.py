@@ -14,10 +14,10 @@ from contextlib import aclosing
 from tenuto.errors import DamagedResult, NodeSilent, PayloadGone
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.archive import LogPiece, Packed
+from tenuto.service.data_paths import private, remove_quietly, synced
 from tenuto.service.node.node import EmbeddedNode, threaded
 from tenuto.service.node.payloads import PayloadRow, Sender
 from tenuto.service.nodes import Outgoing, PayloadRef, PayloadStatus, Retrieved
-from tenuto.service.places import private, remove_quietly, synced
 
 
 def status_of(row: PayloadRow) -> PayloadStatus:

@@ -132,8 +132,8 @@ class NodeBook:
         self._clock = clock
         self._breakers = dict.fromkeys(nodes, Breaker())
         self._slots = dict.fromkeys(nodes, 1)
-        self._heard: dict[str, int | None] = {}
-        """Nodes that answered since `heard` was asked, and their slots where they are known."""
+        self._answered: dict[str, int | None] = {}
+        """Nodes that answered since `take_answered` was asked, and their slots where they are known."""
         self._has_slots: set[str] = set()
 
     def add(self, name: str, node: Node) -> None:
@@ -146,7 +146,7 @@ class NodeBook:
     def drop(self, name: str) -> Node:
         """Knows nothing of a node any more; the node, to be closed."""
         del self._breakers[name], self._slots[name]
-        self._heard.pop(name, None)
+        self._answered.pop(name, None)
         self._has_slots.discard(name)
         return self.nodes.pop(name)
 
@@ -166,12 +166,12 @@ class NodeBook:
         if slots is not None:
             self._slots[name] = slots
             self._has_slots.add(name)
-        self._heard[name] = self._slots[name] if name in self._has_slots else None
+        self._answered[name] = self._slots[name] if name in self._has_slots else None
 
-    def heard(self) -> dict[str, int | None]:
+    def take_answered(self) -> dict[str, int | None]:
         """The nodes that answered since this was asked last: name -> slots, None if they are not known."""
-        heard, self._heard = self._heard, {}
-        return heard
+        answered, self._answered = self._answered, {}
+        return answered
 
     def failed(self, name: str, why: str) -> None:
         """A node did not answer."""

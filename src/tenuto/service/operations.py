@@ -13,16 +13,16 @@ from tenuto.errors import DatabaseError, NodeError, RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Principal
 from tenuto.service.callbacks import callback_of
+from tenuto.service.context import Offered, ServerContext
 from tenuto.service.contract import CallbackBody, ErrorCode
+from tenuto.service.data_paths import StoredJobPaths
 from tenuto.service.decisions import ActiveJob, QueueView, waiting_message
 from tenuto.service.log import log
 from tenuto.service.names import is_idempotency_key, is_user, numbered_user
 from tenuto.service.node.work import encoded_command
-from tenuto.service.parts import Offered, Parts
-from tenuto.service.places import JobPlace
+from tenuto.service.periodic import Waiter, wait_for
 from tenuto.service.requests import TooManyBytes, TooManyQueued
 from tenuto.service.rows import JobRow, NewJob
-from tenuto.service.stage import Waiter, heard
 from tenuto.service.uploads import (
     CALLBACK,
     GATHERED,
@@ -59,10 +59,12 @@ class UploadHead(NamedTuple):
 class Operations:
     """What users ask of one server."""
 
-    def __init__(self, parts: Parts, wake_sender: Callable[[], None], end: Callable[[int], None]) -> None:
-        """`wake_sender` has the queue looked at; `end` tells the follower of a job that it is unwanted."""
+    def __init__(
+        self, parts: ServerContext, wake_dispatcher: Callable[[], None], end: Callable[[int], None]
+    ) -> None:
+        """`wake_dispatcher` has the queue read; `end` tells the follower of a job that it is unwanted."""
         self._parts = parts
-        self._wake_sender = wake_sender
+        self._wake_dispatcher = wake_dispatcher
         self._end = end
         self.is_draining = False
         self._lines: dict[str, tuple[QueueView, float]] = {}
@@ -121,7 +123,7 @@ class Operations:
             log("upload_accepted", job=row.id, user=row.user_id, service=row.service)
             parts.metrics.took(row.bytes_in or 0)
             principal.acted("uploaded", row.id)
-            self._wake_sender()
+            self._wake_dispatcher()
         return row, row.service
 
     def _taken(
@@ -138,7 +140,7 @@ class Operations:
             raise
         return self._added(new, receiver, principal)
 
-    def _opened(self, name: str, length: int) -> JobPlace:
+    def _opened(self, name: str, length: int) -> StoredJobPaths:
         check_room(self._parts.places.root, self._limits, length)
         return self._parts.places.open_job(name)
 
@@ -267,7 +269,7 @@ class Operations:
     async def _ended(self, event: Waiter[JobRow], timeout_s: float) -> JobRow | None:
         """The row of a job that this server moves to its end meanwhile; None if the row must be read."""
         until = self._parts.clock.monotonic() + timeout_s
-        while await heard(event, until - self._parts.clock.monotonic()):
+        while await wait_for(event, until - self._parts.clock.monotonic()):
             if event.row is None or event.row.state.is_final:
                 return event.row
         return None
@@ -354,7 +356,7 @@ class Operations:
         principal.acted("terminated", job_id)
         if row.state.is_final:  # no node ever had it, so no follower removes its uploads
             parts.told(row)
-            self._wake_sender()
+            self._wake_dispatcher()
             await parts.files(parts.place(row).tidy)
             return row
         self._end(job_id)

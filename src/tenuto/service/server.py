@@ -18,18 +18,19 @@ from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Tokens
 from tenuto.service.callbacks import CALLBACK_SECRET, CallbackHosts, CallbackSender, Secrets
 from tenuto.service.configuration import made_secret, secret_in
+from tenuto.service.context import Offered, ServerContext
 from tenuto.service.data_owner import DataDirectory, OwnedData, open_data
+from tenuto.service.data_paths import DataPaths
 from tenuto.service.decisions import CleanerRest, ServerBeats
-from tenuto.service.getter import Getter, JobSender
 from tenuto.service.guard import Guard, Proxies
 from tenuto.service.http_node import HttpNode, NodeAddress
+from tenuto.service.job_follower import JobDispatcher, JobFollower
 from tenuto.service.log import log
 from tenuto.service.metrics import Metrics
 from tenuto.service.nodes import Node, NodeBook
 from tenuto.service.openapi import application
 from tenuto.service.operations import Operations
-from tenuto.service.parts import Offered, Parts
-from tenuto.service.places import DataPlaces
+from tenuto.service.periodic import Periodic, clean_every_s
 from tenuto.service.requests import (
     MOVES_CHANNEL,
     QUEUE_CHANNEL,
@@ -42,7 +43,6 @@ from tenuto.service.requests import (
 from tenuto.service.routes import download, info, jobs, watching
 from tenuto.service.routes.common import HANDLERS, Front
 from tenuto.service.rows import UserLimits
-from tenuto.service.stage import Stage, clean_every_s
 from tenuto.service.tables import MIGRATIONS
 from tenuto.service.threads import Threads
 from tenuto.settings.service import ServiceSettings
@@ -78,7 +78,7 @@ class ServerPlan:
 def server_data(plan: ServerPlan, machine: Machine) -> OwnedData:
     """The database and the data directory of a server; `ForeignData` if they do not belong together."""
     data = str(plan.settings.data.absolute())
-    directory = DataDirectory(data, DataPlaces(data).jobs, "server")
+    directory = DataDirectory(data, DataPaths(data).jobs, "server")
     return open_data(machine, directory, plan.database, MIGRATIONS, PATIENCE_S)
 
 
@@ -99,9 +99,9 @@ class Server:
         self.database, database_id, self._lock = owned or server_data(plan, machine)
         self._id = machine.randomness.nonce()
         requests = Requests(self.database, self._id)
-        places = DataPlaces(str(settings.data))
+        places = DataPaths(str(settings.data))
         places.make()
-        self.parts = Parts(
+        self.parts = ServerContext(
             settings,
             dict(plan.services),
             requests,
@@ -121,15 +121,15 @@ class Server:
             _secrets(settings, machine),
             self.parts.metrics,
         )
-        self._getter = Getter(self.parts, self._wake_sender)
-        self._sender = JobSender(self.parts, self._getter.follow, self._getter.claiming)
+        self._job_follower = JobFollower(self.parts, self._wake_dispatcher)
+        self._dispatcher = JobDispatcher(self.parts, self._job_follower.follow, self._job_follower.claiming)
         self._cleaner = Cleaner(self.parts)
-        self._member = Stage("member", self._be_seen, SEEN_EVERY_S, self.parts.metrics.stage_failed)
+        self._member = Periodic("member", self._be_seen, SEEN_EVERY_S, self.parts.metrics.stage_failed)
         news_every_s = FILE_EVERY_S if self.database.is_sqlite else SEEN_EVERY_S
-        self._news = Stage("news", self._tell_news, news_every_s, self.parts.metrics.stage_failed)
+        self._news = Periodic("news", self._tell_news, news_every_s, self.parts.metrics.stage_failed)
         self._stamp: object = None
         """Of the SQLite file when its news were read last."""
-        self._asking = Stage("nodes", self._learn_slots, NODES_EVERY_S, self.parts.metrics.stage_failed)
+        self._asking = Periodic("nodes", self._learn_slots, NODES_EVERY_S, self.parts.metrics.stage_failed)
         self._last_move = 0
         self._asked = 0
         """How often nodes were asked for their slots."""
@@ -138,10 +138,10 @@ class Server:
         """The nodes of the settings."""
         self._noted: list[NodePlace] = []
         """Where the nodes are, as it was noted last."""
-        self.operations = Operations(self.parts, self._sender.stage.wake, self._getter.terminate)
+        self.operations = Operations(self.parts, self._dispatcher.stage.wake, self._job_follower.terminate)
 
-    def _wake_sender(self) -> None:
-        self._sender.stage.wake()
+    def _wake_dispatcher(self) -> None:
+        self._dispatcher.stage.wake()
 
     def _limit(self, settings: ServiceSettings) -> None:
         """Holds users to these limits from now on, and calls these hosts."""
@@ -195,11 +195,11 @@ class Server:
         await self._cleaner.sweep(alone=self.database.is_sqlite)
         self._last_move = await parts.sql(parts.requests.last_move)
         listen = self.database.wakeups.listen
-        listen(QUEUE_CHANNEL, self._sender.stage.wake_soon)
+        listen(QUEUE_CHANNEL, self._dispatcher.stage.wake_soon)
         if not self.database.is_sqlite:  # of a file, the own moves are all that would be told
             listen(MOVES_CHANNEL, self._news.wake_soon)
         await self._learn_slots()
-        for stage in (self._member, self._news, self._asking, self._sender.stage, self._cleaner.stage):
+        for stage in (self._member, self._news, self._asking, self._dispatcher.stage, self._cleaner.stage):
             stage.start()
         self._calls.stage.start()
 
@@ -233,13 +233,13 @@ class Server:
             del self.parts.services[name]
         self._asked = 0  # all nodes are asked for their slots in the next round
         self._asking.wake()
-        self._wake_sender()
+        self._wake_dispatcher()
 
     async def close(self) -> None:
         """Stops; jobs go on at their nodes, and the next server finds them."""
-        for stage in (self._sender.stage, self._cleaner.stage, self._asking, self._news, self._member):
+        for stage in (self._dispatcher.stage, self._cleaner.stage, self._asking, self._news, self._member):
             await stage.close()
-        await self._getter.close()
+        await self._job_follower.close()
         await self._calls.close()
         for node in self.parts.book.nodes.values():
             await node.close()
@@ -265,7 +265,7 @@ class Server:
         try:
             self.parts.book.answered(name, await node.slots())
             if took_nothing and self.parts.book.takes(name):
-                self._wake_sender()
+                self._wake_dispatcher()
         except Exception as error:  # noqa: BLE001  a node that is down now may be up later
             self.parts.book.failed(name, str(error))
 
@@ -277,9 +277,9 @@ class Server:
         await parts.sql(parts.requests.be_seen)
         await self._find_left_nodes()
         await self._take_over()
-        if heard := parts.book.heard():
-            await parts.sql(self.database.write, lambda connection: note_nodes(connection, heard))
-        await self._getter.follow_strays()
+        if answered := parts.book.take_answered():
+            await parts.sql(self.database.write, lambda connection: note_nodes(connection, answered))
+        await self._job_follower.follow_strays()
 
     async def _find_left_nodes(self) -> None:
         """Notes where the nodes are; one that left the settings is known as long as it has jobs."""
@@ -313,7 +313,7 @@ class Server:
         if rows:
             log("claimed", taken_over=len(rows))
         for row in rows:
-            self._getter.follow(row, taken_over=True)
+            self._job_follower.follow(row, taken_over=True)
 
     async def _gone(self) -> dict[str, int]:
         """The last beats of servers that were not seen for too long: by the database's clock, and by ours."""
@@ -337,7 +337,7 @@ class Server:
             self._last_move = max(self._last_move, move_id)
             parts.waiters.tell(job_id)
         for job_id in await parts.sql(parts.requests.unwanted):
-            self._getter.terminate(job_id)
+            self._job_follower.terminate(job_id)
 
 
 def _secrets(settings: ServiceSettings, machine: Machine) -> Secrets:
@@ -388,14 +388,14 @@ SWEEP_EVERY_S = 86400.0
 class Cleaner:
     """The stage that cleans."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServerContext) -> None:
         self._parts = parts
         # At the start the machine's own clock is what the database's is compared with.
         self._rest = CleanerRest(parts.clock.now().timestamp(), parts.clock.monotonic())
         self._sweep_at = 0.0
         """On the monotonic clock."""
         every_s = clean_every_s(parts.settings.max_age_s)
-        self.stage = Stage("cleaner", self.round, every_s, parts.metrics.stage_failed)
+        self.stage = Periodic("cleaner", self.round, every_s, parts.metrics.stage_failed)
 
     async def round(self) -> None:
         """Removes old data, unless the clock cannot be trusted."""

@@ -35,9 +35,9 @@ from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.service import ServiceState
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.service.archive import read_archived_log, read_log
+from tenuto.service.data_paths import DataPaths
 from tenuto.service.decisions import Quota, waiting_message
 from tenuto.service.names import OWN_DIRECTORY
-from tenuto.service.places import DataPlaces
 from tenuto.service.requests import MOVES_CHANNEL, NodeNote, Requests, noted_nodes
 from tenuto.service.rows import JobRow, Move, job_of, move_of
 from tenuto.service.tables import jobs, moves
@@ -98,7 +98,7 @@ class ServiceSource:
         self._database = database
         self._history = History(database)
         self._requests = Requests(database, "monitor")
-        self._places = DataPlaces(data)
+        self._places = DataPaths(data)
 
     def groups(self) -> Sequence[Group]:
         take_up = TAKE_UP if self.driver("").is_at_work is False else None
@@ -268,10 +268,10 @@ class ServiceSource:
     def panels(self, only: str | None = None) -> Panels:
         if only not in (None, "queue", "nodes"):
             return Panels()
-        standing = self._history.unfinished()
+        unfinished = self._history.unfinished()
         return Panels(
-            queue=queue_panel(standing, self._offered, SystemClock().now()),
-            nodes=node_panel(standing, self._offered, self._history.nodes()),
+            queue=queue_panel(unfinished, self._offered, SystemClock().now()),
+            nodes=node_panel(unfinished, self._offered, self._history.nodes()),
         )
 
     def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:
@@ -332,7 +332,7 @@ class ServiceFeed:
 class ServiceLog:
     """What a job printed: of an ended one from its result, of another from the embedded node's files."""
 
-    def __init__(self, row: JobRow, stream: str, places: DataPlaces) -> None:
+    def __init__(self, row: JobRow, stream: str, places: DataPaths) -> None:
         self.attempt = row.claim
         self._row = row
         self._stream = stream
@@ -513,19 +513,19 @@ class History:
 
 
 def queue_panel(
-    standing: Sequence[Unfinished], offered: Mapping[str, OfferedSettings], now: datetime
+    unfinished: Sequence[Unfinished], offered: Mapping[str, OfferedSettings], now: datetime
 ) -> dict[str, Any]:
     """How many jobs of each service and of each user wait and run, against their quotas."""
-    services = sorted({*offered, *(one.service for one in standing)})
-    users = sorted({(one.service, one.user) for one in standing})
+    services = sorted({*offered, *(one.service for one in unfinished)})
+    users = sorted({(one.service, one.user) for one in unfinished})
     return {
-        "services": [_service_panel(name, standing, offered.get(name), now) for name in services],
+        "services": [_service_panel(name, unfinished, offered.get(name), now) for name in services],
         "users": [
             {
                 "user": user,
                 "service": service,
-                "queued": _jobs(standing, service, user, is_queued=True),
-                "running": _jobs(standing, service, user, is_queued=False),
+                "queued": _jobs(unfinished, service, user, is_queued=True),
+                "running": _jobs(unfinished, service, user, is_queued=False),
                 "quota": offered[service].runs_per_user if service in offered else None,
             }
             for service, user in users
@@ -534,7 +534,7 @@ def queue_panel(
 
 
 def node_panel(
-    standing: Sequence[Unfinished], offered: Mapping[str, OfferedSettings], noted: Mapping[str, NodeNote]
+    unfinished: Sequence[Unfinished], offered: Mapping[str, OfferedSettings], noted: Mapping[str, NodeNote]
 ) -> list[dict[str, Any]]:
     """The nodes that settings name, that have jobs, or that a server noted: how many of their slots are busy.
 
@@ -544,13 +544,13 @@ def node_panel(
     urls = sorted(
         {
             *(url for some in nodes.values() for url in some),
-            *(one.node for one in standing if one.node),
+            *(one.node for one in unfinished if one.node),
             *noted,
         }
     )
     found = []
     for url in urls:
-        mine = [one for one in standing if one.node == url and one.state is not ServiceState.QUEUED]
+        mine = [one for one in unfinished if one.node == url and one.state is not ServiceState.QUEUED]
         lost = sum(one.jobs for one in mine if one.state is ServiceState.UNKNOWN)
         newest = [one.newest for one in mine if one.state is not ServiceState.UNKNOWN]
         note = noted.get(url)
@@ -575,23 +575,23 @@ def node_panel(
 
 
 def _service_panel(
-    name: str, standing: Sequence[Unfinished], quota: OfferedSettings | None, now: datetime
+    name: str, unfinished: Sequence[Unfinished], quota: OfferedSettings | None, now: datetime
 ) -> dict[str, Any]:
-    waiting = [one.oldest for one in standing if one.service == name and one.state is ServiceState.QUEUED]
+    waiting = [one.oldest for one in unfinished if one.service == name and one.state is ServiceState.QUEUED]
     return {
         "name": name,
-        "queued": _jobs(standing, name, is_queued=True),
-        "running": _jobs(standing, name, is_queued=False),
+        "queued": _jobs(unfinished, name, is_queued=True),
+        "running": _jobs(unfinished, name, is_queued=False),
         "max_runs": quota.max_runs if quota else None,
         "runs_per_user": quota.runs_per_user if quota else None,
         "oldest_s": max(now.timestamp() - min(waiting) / 1000, 0.0) if waiting else None,
     }
 
 
-def _jobs(standing: Sequence[Unfinished], service: str, user: str | None = None, *, is_queued: bool) -> int:
+def _jobs(unfinished: Sequence[Unfinished], service: str, user: str | None = None, *, is_queued: bool) -> int:
     return sum(
         one.jobs
-        for one in standing
+        for one in unfinished
         if one.service == service
         and user in (None, one.user)
         and (one.state is ServiceState.QUEUED) is is_queued

@@ -22,8 +22,8 @@ from python_multipart.multipart import parse_options_header
 from tenuto.clock import Clock
 from tenuto.errors import RequestRefused
 from tenuto.service.contract import ErrorCode
+from tenuto.service.data_paths import free_bytes, synced
 from tenuto.service.names import OWN_DIRECTORY, RUN_SCRIPT, file_name, folded, path_problem
-from tenuto.service.places import free_bytes, synced
 
 LONGEST_FIELD = 4 << 10
 LONGEST_SCRIPT = 1 << 20

@@ -93,7 +93,7 @@ def _former(config: ConfigBase, position: int) -> Schema | None:
     return schema_of(known[min(position, len(known) - 1)]) if known else None
 
 
-def standing_for(old: Any) -> Any:
+def replacement_of(old: Any) -> Any:
     """The successor of a deprecated task, ready to be submitted in its place."""
     new = copyconfig(successor_of(old))
     state, before = state_of(new), state_of(old)

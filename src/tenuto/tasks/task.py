@@ -14,7 +14,7 @@ from tenuto.light import hashlib, late, pathlib
 from tenuto.tasks.arguments import check_variable, function, guarded, refused, whole_number
 from tenuto.tasks.base import caller, class_name, is_config, state_of
 from tenuto.tasks.config import Config, copyconfig, open_parameters
-from tenuto.tasks.deprecation import standing_for
+from tenuto.tasks.deprecation import replacement_of
 from tenuto.tasks.graph import folder_in, folders, postorder
 from tenuto.tasks.hints import Meta, Param, field
 from tenuto.tasks.identity import forget_digest
@@ -242,7 +242,7 @@ class Task(Config, Generic[Out_co]):
         """Submits what a task of a deprecated class stands for, and becomes the same job."""
         state = state_of(self)
         if state.successor is None:
-            state.successor = standing_for(self)
+            state.successor = replacement_of(self)
         new: Any = state.successor
         new.submit(**submission._asdict(), init_tasks=new._state.init_tasks)
         state.job = new.job

@@ -14,7 +14,7 @@ from typing import Any
 from tenuto.errors import LaunchRefused
 from tenuto.launchers.observation import BEAT_S, ClusterEntry, Observer, Seen
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.runner.terms import STALE
+from tenuto.launchers.runner.runner_protocol import STALE
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.cluster_job import ClusterJob, ClusterRunner, Fate
 from tenuto.testing.host import FakeHost

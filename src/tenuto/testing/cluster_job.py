@@ -11,7 +11,7 @@ from enum import Enum, unique
 from tenuto.launchers.observation import ClusterEntry, Seen
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.beats import LOOK_S, MOST_MISSED
-from tenuto.launchers.runner.terms import STALE, UNMARKED, shown
+from tenuto.launchers.runner.runner_protocol import STALE, UNMARKED, shown
 from tenuto.launchers.runner.verdict import PayloadStop, judge
 from tenuto.testing.launcher import FakeLauncher, FakeRunner, Step
 from tenuto.workspace import job_directory

@@ -18,9 +18,9 @@ from tenuto.errors import LockLost
 from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.payload.report import Report, disk_message
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.runner.terms import STALE, UNRECORDED
+from tenuto.launchers.runner.runner_protocol import STALE, UNRECORDED
 from tenuto.launchers.runner.verdict import Ending, PayloadStop, judge
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.testing.disk import Crash
 from tenuto.testing.host import FakeHost
 from tenuto.workspace import job_directory
@@ -364,7 +364,7 @@ class FakeRunner:
         self.go_on(Step.EXIT)
 
     def _finish(self, marker: Marker) -> None:
-        standing = Standing(
+        record = StateRecord(
             state=JobState.DONE if marker.reason is None else JobState.ERROR,
             reason=marker.reason,
             message=marker.message,
@@ -374,7 +374,7 @@ class FakeRunner:
         status = StatusRecord(
             self._instructions.job_id,
             self._instructions.task_id,
-            standing,
+            record,
             marker.attempt,
             exit_code=marker.exit_code,
         )

@@ -386,7 +386,7 @@ def mend_status(machine: Machine, paths: JobPaths, lock: LockHandle | None = Non
     `lock`: the job's, if the caller has it.
     """
     status = read_status(machine.files, paths)
-    if status is None or status.standing.state.finished():
+    if status is None or status.state_record.state.finished():
         return False
     taken = lock or take_lock(machine, paths)
     if taken is None:
@@ -396,14 +396,14 @@ def mend_status(machine: Machine, paths: JobPaths, lock: LockHandle | None = Non
         marker = derived.marker
         if derived.action is not Action.KEEP or marker is None or marker.attempt != status.attempt:
             return False
-        standing = status.standing._replace(
+        record = status.state_record._replace(
             state=derived.state,
             reason=derived.reason,
             message=derived.message,
             starttime=marker.starttime,
             endtime=marker.endtime,
         )
-        write_status(machine.files, paths, status._replace(standing=standing, exit_code=marker.exit_code))
+        write_status(machine.files, paths, status._replace(state_record=record, exit_code=marker.exit_code))
     return True
 
 

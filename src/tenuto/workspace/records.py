@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from tenuto.errors import FileTooLarge, NotRegularFile
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.light import NamedTuple
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.ports import Files, ProcessIdentity
@@ -240,13 +240,13 @@ class StatusRecord(NamedTuple):
 
     job_id: str
     task_id: str
-    standing: Standing
+    state_record: StateRecord
     attempt: int = 0
     retry_count: int = 0
     exit_code: int | None = None
 
     def encode(self) -> bytes:
-        return _record({**self._asdict(), "standing": None, **self.standing._asdict()})
+        return _record({**self._asdict(), "state_record": None, **self.state_record._asdict()})
 
     @classmethod
     def decode(cls, data: bytes) -> "StatusRecord | Corrupt":
@@ -254,7 +254,7 @@ class StatusRecord(NamedTuple):
 
     @classmethod
     def _from(cls, fields: "Fields") -> "StatusRecord":
-        standing = Standing(
+        state_record = StateRecord(
             state=fields.state("state"),
             reason=fields.optional_failure("reason"),
             message=fields.optional_text("message"),
@@ -265,7 +265,7 @@ class StatusRecord(NamedTuple):
         return cls(
             job_id=fields.text("job_id"),
             task_id=fields.text("task_id"),
-            standing=standing,
+            state_record=state_record,
             attempt=fields.integer("attempt", default=0),
             retry_count=fields.integer("retry_count", default=0),
             exit_code=fields.optional_integer("exit_code"),

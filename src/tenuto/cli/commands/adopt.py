@@ -35,7 +35,7 @@ from tenuto.jobs.text import counted, safe
 from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.outputs import OutputsWriter, plain, way_to
 from tenuto.launchers.protocols import EndedProcess, StartOrder
-from tenuto.lifecycle.states import JobState, Standing, TransientMode
+from tenuto.lifecycle.states import JobState, StateRecord, TransientMode
 from tenuto.tasks.base import is_config, state_of
 from tenuto.tasks.grid import alternatives
 from tenuto.tasks.hints import UNSET, PathGenerator, Role
@@ -209,7 +209,9 @@ def adopt(
         elif dry_run:
             yield end._replace(reason="there already")
         elif end.old in launcher.failures or job.state is not JobState.DONE:
-            reason = launcher.failures.get(end.old) or f"it cannot be submitted here: {job.standing.message}"
+            reason = (
+                launcher.failures.get(end.old) or f"it cannot be submitted here: {job.state_record.message}"
+            )
             yield end._replace(key=None, reason=reason)
         else:
             yield end._replace(reason="there already")
@@ -572,8 +574,8 @@ class CopyLauncher:
         marker = keep_record(
             files, paths, job_directory.preserve(files, paths, marker, None, told.durability)
         )
-        standing = Standing(JobState.DONE, starttime=marker.starttime, endtime=ended)
-        status = StatusRecord(told.job_id, told.task_id, standing, order.launch.attempt)
+        state_record = StateRecord(JobState.DONE, starttime=marker.starttime, endtime=ended)
+        status = StatusRecord(told.job_id, told.task_id, state_record, order.launch.attempt)
         job_directory.finish(files, paths, marker, status, told.durability, order.launch)
 
     def _put(self, source: Path, target: Path, job: Path, *, link: bool) -> None:

@@ -105,7 +105,7 @@ def _answered(launcher: Launcher, number: str, wait_s: float) -> list[Finding]:
     job: Any = Probe.C(number=number).submit().job
     hello = job.path / _HELLO
     if _until(lambda: hello.exists() or job.state.finished(), wait_s) is None or not hello.exists():
-        told = job.standing.message or f"it is {job.state.name} after {time.monotonic() - began:.0f} s"
+        told = job.state_record.message or f"it is {job.state.name} after {time.monotonic() - began:.0f} s"
         Scheduler.instance().cancel(job, "the probe took too long")
         return [Finding("started", False, told, "see the output of the launcher's own tools", is_fatal=True)]
     seen = time.time()

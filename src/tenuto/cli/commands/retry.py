@@ -165,7 +165,7 @@ def _plain(prepared: PreparedRetries, submitted: list[Job]) -> list[dict[str, ob
             "state": job.state.name.lower(),
             "outcome": ActedAs.RETRIED.value,
             "reason": job.failure_status.name.lower() if job.failure_status else None,
-            "message": job.standing.message,
+            "message": job.state_record.message,
             "attempt": job.attempt,
         }
         for job in submitted

@@ -26,13 +26,13 @@ from tenuto.service.configuration import (
     remote_nodes,
     secret_in,
 )
+from tenuto.service.context import Offered
 from tenuto.service.guard import Proxies
 from tenuto.service.http_server import ServedApp, run
 from tenuto.service.local_node import LocalNode
 from tenuto.service.log import log, log_to_stderr
 from tenuto.service.node.node import EmbeddedNode, NodePlan
 from tenuto.service.nodes import Node
-from tenuto.service.parts import Offered
 from tenuto.service.server import Server, ServerPlan, server_data
 from tenuto.service.tables import MIGRATIONS
 from tenuto.settings import Settings, load_settings, process_environment

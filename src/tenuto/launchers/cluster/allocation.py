@@ -18,9 +18,9 @@ from tenuto.launchers.kernel import die_with_parent
 from tenuto.launchers.manifest import Order, read_header
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.launchers.runner.claimed import NotMine, await_launch, is_launched, locked
-from tenuto.launchers.runner.terms import SPARE_S
+from tenuto.launchers.runner.runner_protocol import SPARE_S
 from tenuto.launchers.warm.launcher import WarmLauncher
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.workspace.attempt_files import finish, read_launch, read_pid, read_stop
 from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.inotify import watch_directory
@@ -230,9 +230,9 @@ class AllocationJob:
         """Marks an attempt that has its claim and is not started here."""
         now = self._machine.clock.now()
         marker = Marker(launch.attempt, launch.nonce, reason=reason, message=message, endtime=now)
-        standing = Standing(JobState.ERROR, reason, message, endtime=now)
+        record = StateRecord(JobState.ERROR, reason, message, endtime=now)
         task_id, job_id = self.paths.directory.split("/")[-2:]
-        status = StatusRecord(job_id, task_id, standing, launch.attempt, launch.retry_count)
+        status = StatusRecord(job_id, task_id, record, launch.attempt, launch.retry_count)
         with suppress(OSError):
             finish(self._machine.files, self.paths, marker, status)
         self._ring("-")

@@ -29,7 +29,7 @@ from tenuto.launchers.cluster.submission import Place, SubmittedAttempt
 from tenuto.launchers.cluster.tracked import Handed
 from tenuto.launchers.manifest import Header
 from tenuto.launchers.requirements import Gpu, Host, unfit
-from tenuto.launchers.runner.terms import LAST_WORDS_S, SETUP_FAILED, SPARE_S
+from tenuto.launchers.runner.runner_protocol import LAST_WORDS_S, SETUP_FAILED, SPARE_S
 from tenuto.settings.clusters import ClusterSettings, PartitionSettings
 from tenuto.workspace.derive_table import ClusterSays
 from tenuto.workspace.layout import Layout

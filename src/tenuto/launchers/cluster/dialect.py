@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from tenuto.errors import InvalidSetting, LauncherNotFound
 from tenuto.launchers.instructions import GRACE_S
 from tenuto.launchers.requirements import Alternative, Gpus
-from tenuto.launchers.runner.terms import LAST_WORDS_S
+from tenuto.launchers.runner.runner_protocol import LAST_WORDS_S
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.light import import_module, shutil
 from tenuto.settings import process_environment

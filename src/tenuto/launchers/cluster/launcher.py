@@ -39,7 +39,7 @@ from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.manifest import Header, Order
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.requirements import Alternative, Gpus, Host, Requirement, time_text, unfit
-from tenuto.launchers.runner.terms import LAST_WORDS_S
+from tenuto.launchers.runner.runner_protocol import LAST_WORDS_S
 from tenuto.settings import load_settings
 from tenuto.settings.clusters import ClusterSettings
 from tenuto.tasks.arguments import guarded

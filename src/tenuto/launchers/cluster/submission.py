@@ -28,7 +28,7 @@ from tenuto.launchers.manifest import (
     read_order,
     setup_path,
 )
-from tenuto.launchers.runner.terms import ENTRY, PLAIN, SETUP_FAILED, STARVED
+from tenuto.launchers.runner.runner_protocol import ENTRY, PLAIN, SETUP_FAILED, STARVED
 from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.derive_table import ClusterSays
 from tenuto.workspace.json_bytes import from_json

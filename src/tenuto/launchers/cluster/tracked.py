@@ -19,7 +19,7 @@ from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.local import resolve
 from tenuto.launchers.manifest import Order, setup_failure, setup_killed, setup_path
 from tenuto.launchers.observation import ClusterEntry, Observer, Seen
-from tenuto.launchers.runner.terms import SETUP_FAILED, STALE, STARVED
+from tenuto.launchers.runner.runner_protocol import SETUP_FAILED, STALE, STARVED
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.attempt_files import read_launch, read_pid
 from tenuto.workspace.claims import Claim, Claimer, claimer, keep_claim

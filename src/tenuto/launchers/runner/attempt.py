@@ -19,8 +19,7 @@ from tenuto.launchers.payload.limits import BoundedLogs, limit_memory, open_logs
 from tenuto.launchers.payload.payload import Payload, run_payload
 from tenuto.launchers.payload.report import disk_message, open_report
 from tenuto.launchers.runner.payload_start import STOPPED, WITHDRAWN, start_patiently
-from tenuto.launchers.runner.supervisor import LEFTOVERS_ALIVE, Supervisor
-from tenuto.launchers.runner.terms import (
+from tenuto.launchers.runner.runner_protocol import (
     BROKEN,
     ENDED,
     FAILED,
@@ -36,8 +35,9 @@ from tenuto.launchers.runner.terms import (
     PayloadToBe,
     shown,
 )
+from tenuto.launchers.runner.supervisor import LEFTOVERS_ALIVE, Supervisor
 from tenuto.launchers.runner.verdict import PASSING, PayloadVerdict, judge
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.light import NamedTuple, signal
 from tenuto.workspace.attempt_files import (
     finish,
@@ -340,7 +340,7 @@ def _record(attempt: RunnerAttempt, marker: Marker) -> int:
 
 
 def _status(attempt: RunnerAttempt, marker: Marker) -> StatusRecord:
-    standing = Standing(
+    state_record = StateRecord(
         state=JobState.DONE if marker.reason is None else JobState.ERROR,
         reason=marker.reason,
         message=marker.message,
@@ -351,7 +351,7 @@ def _status(attempt: RunnerAttempt, marker: Marker) -> StatusRecord:
     return StatusRecord(
         job_id=attempt.instructions.job_id,
         task_id=attempt.instructions.task_id,
-        standing=standing,
+        state_record=state_record,
         attempt=marker.attempt,
         retry_count=attempt.launch.retry_count,
         exit_code=marker.exit_code,

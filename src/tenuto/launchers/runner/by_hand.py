@@ -14,7 +14,7 @@ from tenuto.launchers.payload.assignment import Assignment
 from tenuto.launchers.payload.payload import added_variables, run_command
 from tenuto.launchers.payload.python_task import run_task
 from tenuto.launchers.payload.report import ReportWriter, open_report, read_report
-from tenuto.launchers.runner.terms import STALE
+from tenuto.launchers.runner.runner_protocol import STALE
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace.job_directory import read_launch, take_lock
 from tenuto.workspace.layout import JobPaths

@@ -14,7 +14,7 @@ from tenuto.errors import TenutoError
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, read_order, setup_failure
 from tenuto.launchers.runner import attempt
-from tenuto.launchers.runner.terms import ENDED, SPARE_S, STALE, Inherited
+from tenuto.launchers.runner.runner_protocol import ENDED, SPARE_S, STALE, Inherited
 from tenuto.light import NamedTuple, late
 from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.claims import Claim, Claimer, claim, claimer, is_claimed

@@ -13,7 +13,7 @@ from tenuto.launchers.kernel import close_all_but
 from tenuto.launchers.manifest import ManifestUnreadable, Order, read_order, taken_path
 from tenuto.launchers.runner import attempt
 from tenuto.launchers.runner.claimed import Allocation, NotMine, complain, is_launched
-from tenuto.launchers.runner.terms import ENDED, NO_MARKER, STALE, TAKEN
+from tenuto.launchers.runner.runner_protocol import ENDED, NO_MARKER, STALE, TAKEN
 from tenuto.light import late, signal
 from tenuto.workspace.attempt_files import read_launch
 

@@ -14,7 +14,7 @@ from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.kernel import fork_quietly
 from tenuto.launchers.payload.assignment import Assignment
 from tenuto.launchers.payload.payload import Payload, added_variables
-from tenuto.launchers.runner.terms import ENDING, ENTRY, FRESH_SIGNALS, PLAIN, SIGNALS, Inherited
+from tenuto.launchers.runner.runner_protocol import ENDING, ENTRY, FRESH_SIGNALS, PLAIN, SIGNALS, Inherited
 from tenuto.launchers.runner.verdict import PASSING
 from tenuto.light import signal
 from tenuto.workspace.layout import JobPaths

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from tenuto.launchers import kernel
     from tenuto.launchers.payload import assignment, process_end
-    from tenuto.launchers.runner import attempt, claimed, terms
+    from tenuto.launchers.runner import attempt, claimed, runner_protocol
     from tenuto.launchers.warm import parent_process, spare_payload, spare_runner
 else:
     signal = late("signal")
     kernel = late("tenuto.launchers.kernel")
     attempt = late("tenuto.launchers.runner.attempt")
     claimed = late("tenuto.launchers.runner.claimed")
-    terms = late("tenuto.launchers.runner.terms")
+    runner_protocol = late("tenuto.launchers.runner.runner_protocol")
     assignment = late("tenuto.launchers.payload.assignment")
     process_end = late("tenuto.launchers.payload.process_end")
     parent_process = late("tenuto.launchers.warm.parent_process")
@@ -60,7 +60,9 @@ def start(kind: str, *arguments: str) -> NoReturn:
     else:
         script_name, nonce, python, *descriptors = arguments
         lock, descendants, ready, *tokens = map(int, descriptors)
-        inherited = terms.Inherited(kind, script_name, nonce, python, lock, descendants, ready, tuple(tokens))
+        inherited = runner_protocol.Inherited(
+            kind, script_name, nonce, python, lock, descendants, ready, tuple(tokens)
+        )
     _end(os.getpid(), attempt.run, inherited)
 
 

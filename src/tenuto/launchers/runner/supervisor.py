@@ -13,7 +13,7 @@ from tenuto.launchers.leftovers import kill_descendants
 from tenuto.launchers.payload.limits import BoundedLogs, OutputLimit, group_kills, is_large, machine_kills
 from tenuto.launchers.payload.payload import Payload
 from tenuto.launchers.payload.report import Report, read_report
-from tenuto.launchers.runner.terms import ENDING, PASSED_ON, TAKEN, signal_name
+from tenuto.launchers.runner.runner_protocol import ENDING, PASSED_ON, TAKEN, signal_name
 from tenuto.launchers.runner.verdict import Ending, PayloadStop, looks_killed
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.light import late, signal

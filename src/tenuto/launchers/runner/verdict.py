@@ -5,7 +5,7 @@ Reads nothing; the supervisor collects, and writes the marker.
 import errno
 
 from tenuto.launchers.payload.report import Report
-from tenuto.launchers.runner.terms import signal_name
+from tenuto.launchers.runner.runner_protocol import signal_name
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.light import NamedTuple, signal
 

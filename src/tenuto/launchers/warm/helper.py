@@ -12,7 +12,7 @@ from socket import AF_UNIX, SOCK_SEQPACKET, socketpair
 from typing import Any
 
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.runner.terms import ENTRY, SIGNALS
+from tenuto.launchers.runner.runner_protocol import ENTRY, SIGNALS
 from tenuto.launchers.warm.wire import send
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.processes import PidfdHandle

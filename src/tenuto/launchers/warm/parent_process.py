@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tenuto.launchers.kernel import fork_quietly, look_up_functions
-from tenuto.launchers.runner.terms import SIGNALS, Inherited
-from tenuto.launchers.warm.orders import take_on
+from tenuto.launchers.runner.runner_protocol import SIGNALS, Inherited
+from tenuto.launchers.warm.order import take_on
 from tenuto.launchers.warm.wire import Received, close_all, receive, send
 from tenuto.light import late, signal
 from tenuto.workspace.machine import this_machine

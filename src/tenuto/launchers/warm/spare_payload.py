@@ -18,10 +18,10 @@ from tenuto.launchers.payload.limits import limit_in_force
 from tenuto.launchers.payload.python_task import run_task
 from tenuto.launchers.payload.report import ReportWriter
 from tenuto.launchers.runner.payload_start import payload_arguments
-from tenuto.launchers.runner.terms import SIGNALS
+from tenuto.launchers.runner.runner_protocol import SIGNALS
 from tenuto.launchers.warm import fork_safety
 from tenuto.launchers.warm.import_watch import ImportQuestions
-from tenuto.launchers.warm.orders import apply_variables
+from tenuto.launchers.warm.order import apply_variables
 from tenuto.launchers.warm.preload import Sources, digests_of, import_classes, look_like_a_job
 from tenuto.launchers.warm.wire import Received, receive, send
 from tenuto.light import signal

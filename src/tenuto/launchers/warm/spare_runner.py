@@ -12,8 +12,8 @@ from signal import SIGKILL
 from typing import Any
 
 from tenuto.launchers.payload.payload import Payload, added_variables
-from tenuto.launchers.runner.terms import ENTRY, FRESH_SIGNALS, PLAIN, Inherited
-from tenuto.launchers.warm.orders import take_on
+from tenuto.launchers.runner.runner_protocol import ENTRY, FRESH_SIGNALS, PLAIN, Inherited
+from tenuto.launchers.warm.order import take_on
 from tenuto.launchers.warm.wire import MessageTooLong, receive, send
 from tenuto.workspace.machine import this_machine
 

@@ -33,7 +33,7 @@ from tenuto.service.node.payloads import PayloadRow, Payloads
 from tenuto.service.node.runner import TASK, PayloadRunner, Workshop
 from tenuto.service.node.work import Terms
 from tenuto.service.nodes import LONGEST_PROGRESS
-from tenuto.service.stage import Stage, clean_every_s, heard
+from tenuto.service.periodic import Periodic, clean_every_s, wait_for
 from tenuto.service.tables import NODE_MIGRATIONS
 from tenuto.workspace.layout import Layout, directory_name
 from tenuto.workspace.modes import DIRECTORY_MODE
@@ -191,7 +191,7 @@ class EmbeddedNode:
                 left_s = until - clock.monotonic()
                 if row is None or row.state is not known or left_s <= 0 or self.runner.waiters.is_closed:
                     return row
-                told = await heard(event, left_s)
+                told = await wait_for(event, left_s)
                 row = (event.row if told else None) or await self.runner.get(payload_id)
 
     def partial(self, row: PayloadRow) -> Generator[bytes]:
@@ -278,7 +278,7 @@ class PayloadCleaner:
         self._max_age_s = plan.max_age_s
         clock = machine.clock
         self._rest = CleanerRest(clock.now().timestamp(), clock.monotonic())
-        self._stage = Stage("node_cleaner", self._round, clean_every_s(plan.max_age_s))
+        self._stage = Periodic("node_cleaner", self._round, clean_every_s(plan.max_age_s))
 
     def start(self) -> None:
         """Begins with what a node that was killed left of payloads whose result is packed."""

@@ -13,9 +13,9 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from tenuto.service.archive import ArchiveSource, Packed, PackingStopped, ResultBounds, write_zip
+from tenuto.service.data_paths import private, remove_quietly, synced
 from tenuto.service.names import OWN_DIRECTORY
 from tenuto.service.node.payloads import PayloadRow
-from tenuto.service.places import private, remove_quietly, synced
 from tenuto.workspace.layout import METRICS, JobPaths
 
 WORK = "work"

@@ -36,6 +36,7 @@ from tenuto.service.archive import (
     measured,
     tree_bytes,
 )
+from tenuto.service.data_paths import free_bytes, synced
 from tenuto.service.log import log
 from tenuto.service.names import OWN_DIRECTORY
 from tenuto.service.node.packer import (
@@ -49,8 +50,7 @@ from tenuto.service.node.packer import (
 from tenuto.service.node.payloads import PayloadRow, Payloads, Sender
 from tenuto.service.node.work import Terms, encoded_command, payload_work
 from tenuto.service.nodes import mark_of
-from tenuto.service.places import free_bytes, synced
-from tenuto.service.stage import Waiters
+from tenuto.service.periodic import Waiters
 from tenuto.service.threads import Threads
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
@@ -468,7 +468,7 @@ class PayloadRunner:
 
     def _verdict(self, row: PayloadRow, job: Job, too_large: str | None) -> tuple[PayloadState, str]:
         """The state of a payload whose job has ended, and why."""
-        said = job.standing.message
+        said = job.state_record.message
         # What the node itself stopped it for is known after a new start, too.
         why = said if said in (DISK_LIMIT, DISK_FULL) else self._failed.get(row.id)
         if why is not None:

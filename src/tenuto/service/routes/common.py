@@ -22,11 +22,11 @@ from tenuto.errors import DatabaseError, NodeError, NotOurs, RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import EVERYBODY, Principal, Tokens, bearer
 from tenuto.service.access import Scope as TokenScope
+from tenuto.service.context import ServerContext
 from tenuto.service.contract import ErrorBody, ErrorCode, JobBody, StatusBody, error_json
 from tenuto.service.guard import AT_END, INTERNAL, REQUEST_ID
 from tenuto.service.log import log
 from tenuto.service.operations import Operations
-from tenuto.service.parts import Parts
 from tenuto.service.rows import JobRow, instant
 from tenuto.service.uploads import refused
 
@@ -91,7 +91,7 @@ LARGEST_ID = 2**63 - 1
 class Front:
     """What a route finds of its server, under `app.state.front`."""
 
-    def __init__(self, parts: Parts, operations: Operations, tokens: Tokens | None) -> None:
+    def __init__(self, parts: ServerContext, operations: Operations, tokens: Tokens | None) -> None:
         """`tokens`: None where every client is believed."""
         self.parts = parts
         self.operations = operations

@@ -13,9 +13,9 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from tenuto.errors import InvalidValue
 from tenuto.service.contract import ErrorCode, HealthBody, PongBody, UsageBody, UsageListBody
+from tenuto.service.data_paths import free_bytes
 from tenuto.service.metrics import NodeFigures
 from tenuto.service.openapi import add_pages
-from tenuto.service.places import free_bytes
 from tenuto.service.routes.common import FrontOf, MayAdminister, MayMeasure, errors
 from tenuto.service.uploads import refused
 from tenuto.service.usage import BY, groups_of, used

@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse
 
 from tenuto.errors import RequestRefused
 from tenuto.lifecycle.service import ServiceState
+from tenuto.service.context import Offered
 from tenuto.service.contract import (
     ErrorCode,
     InputBody,
@@ -21,7 +22,6 @@ from tenuto.service.contract import (
     UploadForm,
 )
 from tenuto.service.operations import UPLOADED, UploadHead
-from tenuto.service.parts import Offered
 from tenuto.service.routes.common import (
     LARGEST_ID,
     OF_JOB,

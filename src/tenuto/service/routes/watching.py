@@ -18,6 +18,7 @@ from tenuto.service.access import Principal
 from tenuto.service.archive import LogPiece, read_archived_log
 from tenuto.service.contract import LINES_OF_JSON, NEXT_OFFSET_HEADER, ErrorCode
 from tenuto.service.operations import LOOK_AGAIN_S
+from tenuto.service.periodic import wait_for
 from tenuto.service.routes.common import (
     LARGEST_ID,
     OF_FILES,
@@ -34,7 +35,6 @@ from tenuto.service.routes.common import (
     not_started,
 )
 from tenuto.service.rows import JobRow, instant
-from tenuto.service.stage import heard
 from tenuto.workspace.layout import METRICS
 
 router = APIRouter()
@@ -164,7 +164,7 @@ async def _follow_log(
                 body = {"id": row.id, "status": row.state.value, "message": row.message}
                 yield _event("end", body)
                 return
-            elif not await heard(event, LOOK_AGAIN_S if row.state in _NOT_STARTED else look_s):
+            elif not await wait_for(event, LOOK_AGAIN_S if row.state in _NOT_STARTED else look_s):
                 look_s = min(1.5 * look_s, LONGEST_LOOK_S)
                 if clock.monotonic() - told_at >= KEEP_ALIVE_S:
                     told_at = clock.monotonic()
@@ -212,7 +212,7 @@ async def _follow_moves(front: Front, job_id: int, after: int) -> AsyncGenerator
             row = await parts.sql(parts.requests.get, job_id)
             if row is None or row.state.is_final or parts.waiters.is_closed:
                 return
-            if not await heard(event, LOOK_AGAIN_S):
+            if not await wait_for(event, LOOK_AGAIN_S):
                 yield KEEP_ALIVE
 
 

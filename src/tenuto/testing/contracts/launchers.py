@@ -71,7 +71,7 @@ class LauncherContract:
         await finished(launcher, job)
         status = read_status(bench.machine.files, job.paths)
         assert status is not None
-        assert (status.standing.state, status.attempt, status.exit_code) == (JobState.ERROR, 1, 3)
+        assert (status.state_record.state, status.attempt, status.exit_code) == (JobState.ERROR, 1, 3)
 
     @played
     async def test_no_lock_is_left_behind(self, launcher: Launcher, bench: JobBench) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tenuto.launchers.runner import attempt  # noqa: F401  or each runner would load it after its order
-from tenuto.launchers.runner.terms import Inherited
+from tenuto.launchers.runner.runner_protocol import Inherited
 from tenuto.launchers.warm.wire import Received
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.modes import file_mode
@@ -17,7 +17,7 @@ from tenuto.workspace.ports import Machine
 
 if TYPE_CHECKING:
     from tenuto.launchers.payload.assignment import Preloaded
-    from tenuto.launchers.runner.terms import PayloadToBe
+    from tenuto.launchers.runner.runner_protocol import PayloadToBe
 
 _LOG = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -1,4 +1,4 @@
-"""The way of a job through its server: claimed by the sender, handed over, and seen through to its end.
+"""The way of a job through its server: claimed by the dispatcher, handed over, and seen through to its end.
 One task for each active job asks its node and moves the row; what a node says of a job that another server
 has taken over is lost.
 """
@@ -24,14 +24,14 @@ from tenuto.errors import (
 )
 from tenuto.lifecycle.service import PayloadState, ServiceState
 from tenuto.service.archive import Packed
+from tenuto.service.context import Offered, ServerContext
 from tenuto.service.contract import ErrorCode
 from tenuto.service.decisions import NO_NODE, back_off_s, plan_nodes
 from tenuto.service.log import log
 from tenuto.service.nodes import WAIT_S, Node, PayloadRef, PayloadStatus
-from tenuto.service.parts import Offered, Parts
+from tenuto.service.periodic import Periodic
 from tenuto.service.requests import TERMINATED
 from tenuto.service.rows import JobRow
-from tenuto.service.stage import Stage
 
 # How a claimed job reaches its node, whatever becomes of the request: once, or certainly not at all.
 # Sends again only what the node says it does not have.
@@ -45,7 +45,7 @@ WAITS_AT_NODE = "waits for a slot of node {}"
 class Handover:
     """Hands claimed jobs to nodes."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServerContext) -> None:
         self._parts = parts
 
     async def send(self, row: JobRow, *, may_be_there: bool, is_unwanted: bool) -> JobRow | None:
@@ -126,7 +126,7 @@ T = TypeVar("T")
 LOST = "the node lost the job"
 
 
-class _Follower:
+class _Followed:
     """The facts about a followed job."""
 
     def __init__(self, row: JobRow) -> None:
@@ -149,17 +149,17 @@ class _Follower:
             self.terminate.set_result(None)
 
 
-class Getter:
+class JobFollower:
     """Follows the active jobs of one server."""
 
-    def __init__(self, parts: Parts, wake_sender: Callable[[], None]) -> None:
-        """`wake_sender` has more jobs claimed: a node has a place for one."""
+    def __init__(self, parts: ServerContext, wake_dispatcher: Callable[[], None]) -> None:
+        """`wake_dispatcher` has more jobs claimed: a node has a place for one."""
         self._parts = parts
-        self._wake_sender = wake_sender
+        self._wake_dispatcher = wake_dispatcher
         self._handover = Handover(parts)
         self.claiming = asyncio.Lock()
         """Held from the claim of jobs until they are followed."""
-        self._followers: dict[int, _Follower] = {}
+        self._followers: dict[int, _Followed] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def follow(self, row: JobRow, *, taken_over: bool = False) -> None:
@@ -168,7 +168,7 @@ class Getter:
             if row.terminate_at is not None:
                 self.terminate(row.id)
             return
-        follower = _Follower(row)
+        follower = _Followed(row)
         follower.may_be_there = taken_over
         self._followers[row.id] = follower
         task = asyncio.get_running_loop().create_task(self._see_through(follower))
@@ -197,13 +197,13 @@ class Getter:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def _left(self, follower: _Follower) -> None:
+    def _left(self, follower: _Followed) -> None:
         row = follower.row
         self._tasks.pop(row.id, None)
         self._followers.pop(row.id, None)
-        self._wake_sender()  # a node has a place for another job
+        self._wake_dispatcher()  # a node has a place for another job
 
-    async def _see_through(self, follower: _Follower) -> None:
+    async def _see_through(self, follower: _Followed) -> None:
         parts = self._parts
         try:
             row: JobRow | None = follower.row
@@ -214,13 +214,13 @@ class Getter:
                 await parts.files(parts.place(row).tidy)
         except TenutoError as error:
             # The database is away for longer than it is waited for: the row is found again later.
-            log("stage_failed", 40, stage="getter", job=follower.row.id, why=str(error))
-            parts.metrics.stage_failed("getter")
+            log("stage_failed", 40, stage="follower", job=follower.row.id, why=str(error))
+            parts.metrics.stage_failed("follower")
         except Exception as error:  # noqa: BLE001  one job must not end the others
-            log("stage_failed", 40, stage="getter", job=follower.row.id, why=repr(error))
-            parts.metrics.stage_failed("getter")
+            log("stage_failed", 40, stage="follower", job=follower.row.id, why=repr(error))
+            parts.metrics.stage_failed("follower")
 
-    async def _step(self, follower: _Follower) -> JobRow | None:
+    async def _step(self, follower: _Followed) -> JobRow | None:
         """One question to the node, or one try to send; the row afterwards, None if it is no longer ours."""
         row = follower.row
         try:
@@ -247,7 +247,7 @@ class Getter:
         follower.failures, follower.silent_since = 0, None
         return moved
 
-    async def _ask(self, follower: _Follower) -> JobRow | None:
+    async def _ask(self, follower: _Followed) -> JobRow | None:
         row = follower.row
         node = self._parts.book.nodes.get(row.node or "")
         if node is None:
@@ -264,7 +264,7 @@ class Getter:
         self._parts.book.answered(str(row.node))
         return await self._learn(follower, node, retrieved.status, retrieved.packed, target)
 
-    async def _unless_terminated(self, question: Coroutine[Any, Any, T], follower: _Follower) -> T | None:
+    async def _unless_terminated(self, question: Coroutine[Any, Any, T], follower: _Followed) -> T | None:
         """The answer to a question; None if the job's end is asked for first."""
         if follower.is_told:
             return await question
@@ -281,7 +281,7 @@ class Getter:
                 asking.exception()  # seen, also if this follower was cancelled meanwhile
 
     async def _learn(
-        self, follower: _Follower, node: Node, status: PayloadStatus, packed: Packed | None, target: str
+        self, follower: _Followed, node: Node, status: PayloadStatus, packed: Packed | None, target: str
     ) -> JobRow | None:
         """Moves the row to where the payload stands."""
         row, parts = follower.row, self._parts
@@ -315,7 +315,7 @@ class Getter:
             return None
 
     async def _keep(
-        self, follower: _Follower, status: PayloadStatus, packed: Packed | None, target: str
+        self, follower: _Followed, status: PayloadStatus, packed: Packed | None, target: str
     ) -> JobRow | None:
         row, parts = follower.row, self._parts
         to = _ENDS[status.state]
@@ -347,7 +347,7 @@ class Getter:
         moved = self._parts.requests.move(row, *end, **values)
         return moved, place.is_tidy()
 
-    async def _trouble(self, follower: _Follower, message: str) -> JobRow | None:
+    async def _trouble(self, follower: _Followed, message: str) -> JobRow | None:
         """The node could not be asked, or its answer not be kept: the job is Unknown for now, and asked for
         again after a while.
         """
@@ -386,17 +386,19 @@ AT_ONCE = 16
 """Jobs claimed in one transaction."""
 
 
-class JobSender:
+class JobDispatcher:
     """The stage that claims jobs."""
 
-    def __init__(self, parts: Parts, follow: Callable[[JobRow], None], claiming: asyncio.Lock) -> None:
+    def __init__(
+        self, parts: ServerContext, follow: Callable[[JobRow], None], claiming: asyncio.Lock
+    ) -> None:
         """`follow` sees a claimed job through; until it does, `claiming` is held."""
         self._parts = parts
         self._follow = follow
         self._claiming = claiming
         self._last = ""
         """The service that got the last place."""
-        self.stage = Stage("sender", self.round, parts.settings.poll_s, parts.metrics.stage_failed)
+        self.stage = Periodic("dispatcher", self.round, parts.settings.poll_s, parts.metrics.stage_failed)
 
     async def round(self) -> None:
         """Claims what the quotas and the places of the nodes allow.

@@ -34,7 +34,7 @@ class Awaiting:
 
     __slots__ = ("_handovers", "_job", "_launch", "_loop", "_told")  # a generator would take 400 bytes more
 
-    def __init__(self, handovers: Handovers, job: Job, launch: LaunchRecord) -> None:
+    def __init__(self, handovers: ExternalAttempts, job: Job, launch: LaunchRecord) -> None:
         self._handovers = handovers
         self._job = job
         self._launch = launch
@@ -55,7 +55,7 @@ class Awaiting:
             self._loop.call_soon_threadsafe(self._handovers.explain, self._job, self._launch)
 
 
-class Handovers:
+class ExternalAttempts:
     """The external attempts of one scheduler's jobs; to be used in the loop's thread, but for `ask`."""
 
     def __init__(self, machine: Machine, clusters: Clusters) -> None:

@@ -21,7 +21,7 @@ _DIGITS = 19
 """Of the largest number that a database gives."""
 
 
-class JobPlace(NamedTuple):
+class StoredJobPaths(NamedTuple):
     """The directory of one job."""
 
     directory: str
@@ -57,7 +57,7 @@ class JobPlace(NamedTuple):
                     remove_quietly(path)
 
 
-class DataPlaces:
+class DataPaths:
     """The data directory of a server."""
 
     def __init__(self, root: str) -> None:
@@ -72,10 +72,10 @@ class DataPlaces:
             os.makedirs(path, mode=DIRECTORY_MODE, exist_ok=True)
         self.empty_trash()
 
-    def job(self, name: str) -> JobPlace:
-        return JobPlace(f"{self.jobs}/{name}")
+    def job(self, name: str) -> StoredJobPaths:
+        return StoredJobPaths(f"{self.jobs}/{name}")
 
-    def open_job(self, name: str) -> JobPlace:
+    def open_job(self, name: str) -> StoredJobPaths:
         """Makes the directory of a new job."""
         place = self.job(name)
         os.mkdir(place.directory, DIRECTORY_MODE)

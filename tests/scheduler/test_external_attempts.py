@@ -189,7 +189,7 @@ def test_a_running_job_is_cancelled_with_its_reason(world: World) -> None:
     assert job.state is JobState.RUNNING
     scheduler.cancel(job, "no longer wanted")
     scheduler.wait(owner, 60.0)
-    assert (job.failure_status, job.standing.message) == (JobFailureStatus.CANCELLED, "no longer wanted")
+    assert (job.failure_status, job.state_record.message) == (JobFailureStatus.CANCELLED, "no longer wanted")
 
 
 @pytest.mark.parametrize("fate", [fate for fate in Fate if fate is not Fate.NODE_DEAD])
@@ -220,7 +220,7 @@ def test_a_node_that_loses_power_costs_the_job_nothing(world: World) -> None:
                 lost += 1
     assert (job.state, job.failure_status) == (JobState.ERROR, JobFailureStatus.LOST)
     assert lost == world.begun == 1 + MAX_BLAMELESS
-    assert "NODE_FAIL" in (job.standing.message or "")
+    assert "NODE_FAIL" in (job.state_record.message or "")
 
 
 def test_a_job_preempted_too_often_is_lost_and_says_why(world: World) -> None:
@@ -231,7 +231,7 @@ def test_a_job_preempted_too_often_is_lost_and_says_why(world: World) -> None:
         world.lose(job, attempt, preempt)
     scheduler.wait(owner, HOUR_S)
     assert (job.failure_status, world.begun) == (JobFailureStatus.LOST, 1 + MAX_BLAMELESS)
-    assert "PREEMPTED" in (job.standing.message or "")
+    assert "PREEMPTED" in (job.state_record.message or "")
 
 
 def test_preemptions_and_losses_of_its_own_use_up_retries_of_their_own(world: World) -> None:
@@ -328,7 +328,10 @@ def test_a_wish_that_comes_after_a_resubmission_is_obeyed(world: World) -> None:
     again = StopRecord(1, JobFailureStatus.CANCELLED, now, "by another process")
     job_directory.request_stop(world.host.machine().files, world.paths, again)
     scheduler.wait(owner, HOUR_S)
-    assert (job.failure_status, job.standing.message) == (JobFailureStatus.CANCELLED, "by another process")
+    assert (job.failure_status, job.state_record.message) == (
+        JobFailureStatus.CANCELLED,
+        "by another process",
+    )
     assert world.begun == 1
 
 
@@ -350,7 +353,7 @@ def test_a_refused_job_is_rejected_with_the_words_of_the_cluster(world: World) -
     owner, scheduler = FakeOwner(), world.scheduler()
     job = scheduler.submit(world.job(), owner)
     scheduler.wait(owner, HOUR_S)
-    assert (job.failure_status, job.standing.message) == (
+    assert (job.failure_status, job.state_record.message) == (
         JobFailureStatus.REJECTED,
         "no such partition: gpux",
     )

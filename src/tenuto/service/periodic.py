@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from tenuto.service.log import logger
 
 
-class Stage:
+class Periodic:
     """Calls one function again and again, in one event loop."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Stage:
 
     async def _run(self) -> None:
         while True:
-            await heard(self._woken, self._every_s)
+            await wait_for(self._woken, self._every_s)
             try:
                 await self._round()
             except Exception as error:  # noqa: BLE001  a stage goes on, whatever one round meets
@@ -131,7 +131,7 @@ class Waiters(Generic[R]):
         return list(self._events)
 
 
-async def heard(event: asyncio.Event, timeout_s: float) -> bool:
+async def wait_for(event: asyncio.Event, timeout_s: float) -> bool:
     """Waits until the event is set, and clears it; False if that took too long."""
     try:
         async with asyncio.timeout(timeout_s):

@@ -52,7 +52,7 @@ class Surroundings:
         return self._known
 
 
-class Needs(NamedTuple):
+class ParentRequirements(NamedTuple):
     """Two jobs with equal needs can be forked from the same parent."""
 
     classes: tuple[tuple[str, str, str], ...] = ()
@@ -77,17 +77,17 @@ class Needs(NamedTuple):
         return tuple(times)
 
 
-LEAN = Needs()
+LEAN = ParentRequirements()
 """For payloads that are programs of their own: commands, and tasks in a fresh interpreter."""
 
 
-def needs_of(
+def requirements_of(
     files: Files,
     paths: JobPaths,
     instructions: Instructions,
     environment: ProcessVariables,
     params: bytes | None = None,
-) -> Needs:
+) -> ParentRequirements:
     """The needs of a job that is ready to start; `LEAN` if a fresh interpreter is better.
 
     `params`: the content of `params.json`, if that is known.
@@ -100,7 +100,7 @@ def needs_of(
         import_path = tuple(document["import_path"])
     except (FileTooLarge, OSError, ValueError, KeyError, TypeError):
         return LEAN  # too much, or a job that will itself name the error
-    return Needs(
+    return ParentRequirements(
         tuple(classes),
         import_path,
         tuple(sorted(instructions.environment.items())),

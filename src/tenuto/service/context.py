@@ -13,16 +13,16 @@ from tenuto.clock import Clock, Randomness
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.callbacks import CallbackHosts
 from tenuto.service.contract import ErrorCode
+from tenuto.service.data_paths import DataPaths, StoredJobPaths
 from tenuto.service.decisions import Quota
 from tenuto.service.log import log
 from tenuto.service.metrics import Metrics
 from tenuto.service.names import RUN_SCRIPT, Input, misfit
 from tenuto.service.node.work import decoded_command
 from tenuto.service.nodes import NodeBook, Outgoing, PayloadRef
-from tenuto.service.places import DataPlaces, JobPlace
+from tenuto.service.periodic import Waiters
 from tenuto.service.requests import Requests
 from tenuto.service.rows import NO_LIMITS, JobRow, UserLimits
-from tenuto.service.stage import Waiters
 from tenuto.service.threads import Threads
 from tenuto.service.uploads import ReceivedUpload, refused
 from tenuto.settings.service import OfferedSettings, ServiceSettings
@@ -71,7 +71,7 @@ class Offered:
 
 
 @dataclass(slots=True)
-class Parts:
+class ServerContext:
     """One server's."""
 
     settings: ServiceSettings
@@ -79,7 +79,7 @@ class Parts:
     """Changed in place when the settings are read anew."""
     requests: Requests
     database_id: str
-    places: DataPlaces
+    places: DataPaths
     book: NodeBook
     clock: Clock
     randomness: Randomness
@@ -98,7 +98,7 @@ class Parts:
         """A path of this server as its users write it."""
         return f"{(self.settings.prefix or '').rstrip('/')}{path}"
 
-    def place(self, row: JobRow) -> JobPlace:
+    def place(self, row: JobRow) -> StoredJobPaths:
         return self.places.job(row.directory)
 
     def outgoing(self, row: JobRow) -> Outgoing:

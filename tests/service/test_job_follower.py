@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tenuto.lifecycle.service import ServiceState
+from tenuto.service.context import Offered
 from tenuto.service.decisions import Quota
 from tenuto.service.names import Input
-from tenuto.service.parts import Offered
 from tenuto.service.rows import JobRow, NewJob
 from tenuto.service.server import Server
 from tenuto.settings.service import OfferedSettings
@@ -79,7 +79,7 @@ def test_a_claim_whose_answer_comes_late_is_no_stray(tmp_path: Path) -> None:
         await server.start()
         claim = Held(server.parts.requests, "claim")
         job_id = added(server)
-        server._wake_sender()
+        server._wake_dispatcher()
         await claim.done()
         seen = asyncio.ensure_future(server._be_seen())
         await asyncio.wait({seen}, timeout=0.5)
@@ -115,18 +115,18 @@ def test_a_job_that_is_let_go_of_while_strays_are_looked_for_is_none(tmp_path: P
         server = server_of(tmp_path, Slow(trouble=trouble), poll_s=3600, send_for_s=36000)
         await server.start()
         job_id = added(server)
-        server._wake_sender()
+        server._wake_dispatcher()
         await sent.wait()
         mine = Held(server.parts.requests, "mine")
         seen = asyncio.ensure_future(server._be_seen())
         await mine.done()
-        server._wake_sender = lambda: None  # type: ignore[method-assign]
+        server._wake_dispatcher = lambda: None  # type: ignore[method-assign]
         goes_on.set()
-        while job_id in server._getter._tasks:
+        while job_id in server._job_follower._tasks:
             await asyncio.sleep(0.01)
         mine.goes_on.set()
         await seen
-        assert job_id not in server._getter._tasks
+        assert job_id not in server._job_follower._tasks
         row = await server.parts.sql(server.parts.requests.get, job_id)
         await server.close()
         return row
@@ -146,7 +146,7 @@ def test_a_node_that_is_not_there_is_left_alone_also_if_jobs_are_given_up_at_onc
         await server.start()
         for n in range(3):
             job_id = added(server, f"job{n}")
-            server._wake_sender()
+            server._wake_dispatcher()
             assert (await ended(server, job_id)).state is ServiceState.FAILED
         assert not server.parts.book.is_up("a")
         await server.close()
