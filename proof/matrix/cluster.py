@@ -56,7 +56,7 @@ class Files:
         self.directory = directory / "cluster"
         self.ledger = directory / "ledger"
         self.struck_scheduler = directory / "struck-scheduler"
-        self.bell = self.directory / "bell"
+        self.signals = self.directory / "signals"
         self.closing = self.directory / "closing"
 
     def submission(self, submission: str) -> Path:
@@ -180,7 +180,7 @@ class MatrixCluster:
             if not is_told and self._case.fate != "deaf" and self._files.cancelled(task.order).exists():
                 os.kill(runner, signal.SIGTERM)
                 is_told = True
-            if self._case.fate == "forgotten" and self._files.bell.stat().st_size:  # a runner has begun
+            if self._case.fate == "forgotten" and self._files.signals.stat().st_size:  # a runner has begun
                 self._forget(task)
             if self._files.killed(task.order).exists():
                 os.kill(runner, signal.SIGKILL)

@@ -172,7 +172,7 @@ class MatrixLauncher:
             Order(order.paths.directory, order.paths.script_name, order.launch.nonce) for order, _ in gathered
         ]
         reuse_s = REUSE_S if self._case.orders > 1 else 0.0
-        header = Header(beat_s(self._case), str(self._view.files.bell), (JOB, TASK), reuse_s)
+        header = Header(beat_s(self._case), str(self._view.files.signals), (JOB, TASK), reuse_s)
         files = self._view.machine.files
         files.make_directory(str(directory))
         files.create_exclusive(manifest, encode_manifest(header, orders))

@@ -247,21 +247,21 @@ _CLAIMING = [
 ]
 _RUNNING = [
     *"open oracle.out, open oracle.err, open oracle.pid, write oracle.pid, close oracle.pid".split(", "),
-    *"open bell, write bell, close bell, fork, close oracle.lock, setpgid".split(", "),
+    *"open signals, write signals, close signals, fork, close oracle.lock, setpgid".split(", "),
     # was it asked to end before that?
     *"read stop.json, read launch.json".split(", "),
     *"open oracle.reserve, write oracle.reserve, ftruncate oracle.reserve".split(", "),
     *"fsync oracle.reserve, close oracle.reserve, rename oracle.done".split(", "),
 ]
-_RINGING = "open bell, write bell, close bell".split(", ")
-_TELLING = [*_CLEARING, *_RINGING]
+_SIGNALLING = "open signals, write signals, close signals".split(", ")
+_TELLING = [*_CLEARING, *_SIGNALLING]
 EXTERNAL_RUNNER = numbered(["begin", *_CLAIMING, *_RUNNING, "read job", *_TELLING, "_exit"])
 """Here the looks count as well: at the manifest, and whether the attempt is still the current one."""
 FAILING_RUNNER = numbered(
     [
         *("begin", *_CLAIMING, *_RUNNING[:-1], "rename oracle.failed", "read job"),
         *"open status.json.tmp, write status.json.tmp, close status.json.tmp, rename status.json".split(", "),
-        *(*_RINGING, "_exit"),
+        *(*_SIGNALLING, "_exit"),
     ]
 )
 """One that did not end well keeps its files, and has a status."""

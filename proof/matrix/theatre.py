@@ -113,7 +113,7 @@ class Theatre:
     def _open_cluster(self, case: Case, directory: Path, trace: bool) -> int:
         files = Files(directory)
         files.directory.mkdir()
-        files.bell.touch()
+        files.signals.touch()
         pid = os.fork()
         if pid:
             return pid

@@ -1,5 +1,5 @@
 """Tenuto: experiments, job services and searches on one job lifecycle.
-The public face: its names are frozen by a test; all others may change.
+The public names: its names are frozen by a test; all others may change.
 
 Names that most programs do not need are imported when they are first asked for.
 """

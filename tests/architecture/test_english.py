@@ -68,6 +68,16 @@ def test_a_sentence_of_the_house_names_what_decides() -> None:
     assert not found, "name the one that has, uses or decides it: " + ", ".join(found)
 
 
+def test_a_source_says_it_in_plain_words() -> None:
+    pattern = re.compile(HOUSE.pattern.replace(r"doors?|", ""), re.IGNORECASE)  # `Door` is a class
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted((ROOT / "src" / "tenuto").rglob("*.py"))
+        for line in unnamed(path.read_text("utf-8"), pattern)
+    ]
+    assert not found, "write continue, repair, view, request, by default: " + ", ".join(found)
+
+
 def house_words(text: str) -> list[int]:
     """The lines of a page that have such a word outside of code."""
     prose = re.sub(

@@ -40,6 +40,14 @@ def files(rooms: tuple[str, ...]) -> list[Path]:
     return [path for path in found if "commands" not in path.parts]
 
 
+METAPHORS = re.compile(
+    r"sight|standing|playhead|stave|staff|pulse|cockpit|belongings|roster|wish|handovers?$|verdicts$|arrivals"
+    r"|logbook|shortages|remedies|retirement|allotment|getter|places$|bell$",
+    re.IGNORECASE,
+)
+"""Names that a newcomer does not understand; `one word for one thing` has the plain ones: the glossary."""
+
+
 def twice(names: list[tuple[str, str]]) -> dict[str, list[str]]:
     """Name -> where, of names that stand for several things."""
     places = defaultdict(list)
@@ -77,3 +85,12 @@ def test_a_page_names_files_that_exist() -> None:
         if not any((home / name).exists() for home in homes)
     }
     assert not missing
+
+
+def test_a_file_and_a_class_are_called_by_a_plain_noun() -> None:
+    sources = [path for room in ("src", "bench") for path in sorted((ROOT / room).rglob("*.py"))]
+    named = [(path.stem, path.relative_to(ROOT)) for path in sources]
+    for path in sources:
+        tree = ast.parse(path.read_text("utf-8"))
+        named += [(node.name, path.relative_to(ROOT)) for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert not [f"{name} in {path}" for name, path in named if METAPHORS.search(name)]

@@ -75,10 +75,10 @@ def begin(tmp_path: Path, bench: JobBench) -> Any:
     ) -> Any:
         manifest = tmp_path / f"submission-{len(begun)}" / "manifest"
         manifest.parent.mkdir()
-        bell = tmp_path / "bell"
-        bell.touch()
+        signals = tmp_path / "signals"
+        signals.touch()
         orders = [Order(job.paths.directory, job.paths.script_name, job.launch.nonce) for job in jobs]
-        header = Header(beat_s, str(bell), ("FAR_JOB", "FAR_TASK"), reuse_s)
+        header = Header(beat_s, str(signals), ("FAR_JOB", "FAR_TASK"), reuse_s)
         manifest.write_bytes(encode_manifest(header, orders))
         command = [sys.executable, *entry, "--claim", sys.executable]
         command += [str(manifest), str(index), time_s]
@@ -109,9 +109,12 @@ def running(until: Until, bench: JobBench, job: ReadyJob) -> None:
 def test_each_runner_finds_its_own_line(machine: Machine, tmp_path: Path) -> None:
     orders = [Order(f"/ws/é {n}" * n, "Task", "f" * 32) for n in range(1, 30)]
     path = tmp_path / "manifest"
-    path.write_bytes(encode_manifest(Header(2.5, "/bell", ("A",), 1.5), orders))
+    path.write_bytes(encode_manifest(Header(2.5, "/signals", ("A",), 1.5), orders))
     for index, order in enumerate(orders):
-        assert read_order(machine.files, str(path), index) == (Header(2.5, "/bell", ("A",), 1.5, 29), order)
+        assert read_order(machine.files, str(path), index) == (
+            Header(2.5, "/signals", ("A",), 1.5, 29),
+            order,
+        )
     with pytest.raises(ManifestUnreadable):
         read_order(machine.files, str(path), len(orders))
     header = json.loads(path.read_bytes().partition(b"\n")[0])
@@ -139,7 +142,7 @@ def test_a_claimed_runner_runs_its_job_and_says_so(bench: JobBench, begin: Any, 
     made = claimer(bench.machine, job.paths, job.launch.nonce)
     assert isinstance(made, Claim)
     assert (made.by, made.job) == (Claimer.RUNNER, "17_1")
-    assert (tmp_path / "bell").read_text() == f"{job.launch.nonce}+\n{job.launch.nonce}-\n"
+    assert (tmp_path / "signals").read_text() == f"{job.launch.nonce}+\n{job.launch.nonce}-\n"
 
 
 @pytest.mark.parametrize(
@@ -487,9 +490,9 @@ def test_a_job_gets_the_time_that_it_asked_for(bench: JobBench, begin: Any) -> N
 # Further orders of its submission
 
 
-def begun_in(bell: Path, jobs: list[ReadyJob]) -> list[int]:
+def begun_in(signals: Path, jobs: list[ReadyJob]) -> list[int]:
     """The positions of the jobs that runners began, in that order."""
-    nonces = [line[:-1] for line in bell.read_text().splitlines() if line.endswith("+")]
+    nonces = [line[:-1] for line in signals.read_text().splitlines() if line.endswith("+")]
     return [[job.launch.nonce for job in jobs].index(nonce) for nonce in nonces]
 
 
@@ -504,7 +507,9 @@ def test_a_runner_whose_job_is_done_at_once_takes_further_orders_from_the_end(
 ) -> None:
     jobs = [bench.command(*SUCCEEDS) for _ in range(5)]
     assert ended(begin(*jobs, index=1, reuse_s=60.0)) == (0, "")
-    assert begun_in(tmp_path / "bell", jobs) == [1, 4, 3, 2], "the cluster has started those before its own"
+    assert begun_in(tmp_path / "signals", jobs) == [1, 4, 3, 2], (
+        "the cluster has started those before its own"
+    )
     assert [job.has_marker() for job in jobs] == [False, True, True, True, True]
     assert {taker(bench, job) for job in jobs[1:]} == {"17_1"}
     locks = bench.machine.locks
@@ -530,14 +535,14 @@ def test_orders_that_others_have_are_passed_over(bench: JobBench, begin: Any, tm
     other = jobs[3].launch._replace(nonce="0" * 32)  # the next attempt, which is another submission's
     bench.machine.files.replace(jobs[3].paths.launch, other.encode(), durable=False)
     assert ended(begin(*jobs, reuse_s=60.0)) == (0, "")
-    assert begun_in(tmp_path / "bell", jobs) == [0, 2, 1]
+    assert begun_in(tmp_path / "signals", jobs) == [0, 2, 1]
     assert not is_claimed(bench.machine, jobs[3].paths, jobs[3].launch.nonce)
 
 
 def test_a_runner_takes_nothing_after_a_job_that_failed(bench: JobBench, begin: Any, tmp_path: Path) -> None:
     jobs = [bench.command(*SUCCEEDS), bench.command(*SUCCEEDS), bench.command(*FAILS_WITH_3)]
     assert ended(begin(*jobs, reuse_s=60.0))[0] == 3
-    assert begun_in(tmp_path / "bell", jobs) == [0, 2]
+    assert begun_in(tmp_path / "signals", jobs) == [0, 2]
 
 
 def test_each_order_runs_once_with_many_runners(bench: JobBench, begin: Any, tmp_path: Path) -> None:

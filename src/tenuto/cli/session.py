@@ -344,14 +344,14 @@ def _workspace(request: Request, file: ExperimentFile, settings: Settings) -> Wo
 
 
 def open_progress(stream: TextIO) -> ProgressDisplay:
-    """The face that fits where a stream leads."""
+    """The display that fits where a stream leads."""
     machine, environ = this_machine(), process_environment()
     overview = Overview(SystemClock(), machine.files)
     if steers_terminal(stream, environ):
         return LiveProgress(overview, Screen(stream, color="NO_COLOR" not in environ), signs_for(stream))
 
     def write(text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # the reader of the lines has gone; the jobs go on
+        with contextlib.suppress(OSError, ValueError):  # the reader of the lines has gone; the jobs continue
             stream.write(text)
             stream.flush()
 

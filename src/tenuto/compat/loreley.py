@@ -1,4 +1,4 @@
-"""The names that Loreley gives to the parts of a search's loop: thin faces over those of `tenuto.search`.
+"""The names that Loreley gives to the parts of a search's loop: thin covers of those of `tenuto.search`.
 `tenuto.search` offers them as its own; an `experiment_id` is the name of a search.
 """
 

@@ -127,7 +127,7 @@ _PRIMARY = 0xFF
 
 
 def fault_of(error: DBAPIError) -> Fault | None:
-    """What the error means; None: a mistake of the statement, which repeating does not mend."""
+    """What the error means; None: a mistake of the statement, which repeating does not repair."""
     original = error.orig
     if isinstance(original, sqlite3.Error):
         code = getattr(original, "sqlite_errorcode", None)

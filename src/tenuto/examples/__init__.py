@@ -1,1 +1,1 @@
-"""Experiments to start from. They use the public face of Tenuto only, as a user's would."""
+"""Experiments to start from. They use the public names of Tenuto only, as a user's would."""

@@ -4,7 +4,7 @@
 
 Pure Python, no package needed. The arm has eight joints. Where its hand ends up (x, y) are the measures: the
 archive keeps, for every place, the most comfortable pose that reaches it. Run it again with a larger TOTAL,
-and it goes on; Ctrl-C leaves it, and nothing is lost.
+and it continues; Ctrl-C leaves it, and nothing is lost.
 """
 
 import math

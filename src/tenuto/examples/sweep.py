@@ -58,7 +58,7 @@ class Train(ResumableTask):
     checkpoint: Meta[Path] = field(default_factory=PathGenerator("model.json"))
 
     def execute(self) -> dict[str, float]:
-        """Goes on from the checkpoint, if an earlier try of this job left one."""
+        """Continues from the checkpoint, if an earlier try of this job left one."""
         points, chance = self.data.points(), random.Random(1)
         first, units = 0, [[chance.gauss(0, 1) for _ in range(4)] for _ in range(self.hidden)]
         if self.checkpoint.exists():

@@ -298,7 +298,7 @@ class MonitorService(ProcessService):
 
 
 def start_monitor(run: Run, port: int, say: Say) -> None:
-    """Add the monitor to a run; whatever happens to the monitor, the run goes on."""
+    """Add the monitor to a run; whatever happens to the monitor, the run continues."""
     service = MonitorService(run.layout, port, say)
     try:
         this_machine().files.make_directory(run.layout.jobs)

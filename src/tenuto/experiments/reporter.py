@@ -107,7 +107,7 @@ def say_outcome(name: str, workspace: str, run: Run) -> None:
 
 
 def say_what_runs_on(run: Run) -> None:
-    """Say which jobs of a run that is left go on without it."""
+    """Say which jobs of a run that is left continue without it."""
     running = len(run.running_jobs())
     if running:
         still, them = ("runs on", "it") if running == 1 else ("run on", "them")

@@ -68,7 +68,7 @@ class RunContext:
 
     run: Run | None = None
     _held: contextlib.ExitStack | None = None
-    """Lets go of what the open experiment holds."""
+    """Releases what the open experiment holds."""
     _reporter: Reporter | None = None
     """Shows the open run."""
     _outer: Token[Submitter | None] | None = None
@@ -144,7 +144,7 @@ class RunContext:
     def leave(self, xp: experiment, error: BaseException | None) -> bool:
         """Waits for the jobs, unless an error ended the block, and closes the run.
 
-        Returns True if the error was a wish to leave, which is fulfilled now.
+        Returns True if the error asked to leave, which is done now.
         """
         if error is None and self.run is None and (problem := self._submissions.replay()) is not None:
             say(problem)

@@ -214,7 +214,7 @@ class RunEvents:
         """Of jobs that run; a job that has ended has told everything."""
 
     def cursor(self) -> dict[str, Any]:
-        """How far was read, as plain JSON values: a reader that is given them goes on from here."""
+        """How far was read, as plain JSON values: a reader that is given them continues from here."""
         return {
             "run": {name: list(position) for name, position in self._run.cursor().items()},
             "jobs": [

@@ -109,7 +109,7 @@ class RunState(Enum):
     DONE = "done"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
-    """Stopped by a person before all its jobs were started, or left while jobs go on."""
+    """Stopped by a person before all its jobs were started, or left while jobs continue."""
 
 
 class RunStatus(NamedTuple):

@@ -142,7 +142,7 @@ def resolved_reading(
 
 
 def _failed_before(reading: JobReading, line: JobLine) -> bool:
-    """Whether a failure is older than the wish to run the job, which then is only waiting for its turn."""
+    """Whether a failure is older than the request to run the job, which then is only waiting for its turn."""
     return (
         reading.state is JobState.ERROR and reading.decided is not None and reading.decided < line.submittime
     )
@@ -253,7 +253,7 @@ class WorkspaceView(RunsView, JobsView):
                 if most is not None and len(found) >= most:
                     break
         except OSError:
-            pass  # the next look goes on from here
+            pass  # the next look continues from here
         return ListedPart(self._sound(list(found.values())), offset, bad_lines)
 
     def start_of_last(self, run: RunView, most: int) -> int:

@@ -35,7 +35,7 @@ Seen = Mapping[JobKey, int]
 
 
 def stale(key: JobKey, seen: Seen, attempt: int) -> JobActed | None:
-    """The outcome of a wish for another attempt than the current one; None if the wish holds."""
+    """The outcome of a request for another attempt than the current one; None if the request holds."""
     wanted = seen.get(key, attempt)
     if wanted == attempt:
         return None

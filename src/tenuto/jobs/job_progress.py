@@ -41,7 +41,7 @@ class Progress(NamedTuple):
         return " > ".join(part for part in (self.desc, *self.inner) if part)
 
     def left_s(self, now: datetime) -> float | None:
-        """The time that is left, if work goes on as it did since the job began; None while unknown."""
+        """The time that is left, if work continues as it did since the job began; None while unknown."""
         if self.start is None or not self.start.fraction < self.fraction <= 1:
             return None
         took = (self.reported - self.start.reported).total_seconds()

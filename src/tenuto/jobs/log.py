@@ -17,7 +17,7 @@ class Tail(NamedTuple):
 
     text: str
     offset: int
-    """Where to go on reading."""
+    """Where to continue reading."""
     is_whole: bool
     """False if something comes before it."""
 

@@ -1,4 +1,4 @@
-"""The rows and groups that every face shows: counts, and all that changed since a number.
+"""The rows and groups that every view shows: counts, and all that changed since a number.
 Pure: it reads no file and no clock, and belongs to one thread at a time.
 
 A difference is state, not history. Each row remembers the number of its last change, so that a client which

@@ -190,7 +190,7 @@ def _post(settings: NotifySettings, notice: Notice) -> str | None:
             answer.read(1)
             if answer.geturl() != address:  # followed by a GET, which tells nothing
                 return f"{where} leads elsewhere: give the address that it leads to"
-    except Exception as error:  # noqa: BLE001  whatever a network does, a driver goes on
+    except Exception as error:  # noqa: BLE001  whatever a network does, a driver continues
         code, reason = getattr(error, "code", None), getattr(error, "reason", error)
         cause = getattr(reason, "strerror", None) or type(reason).__name__
         return f"{where} answered {code}" if code else f"{where} cannot be reached: {cause}"

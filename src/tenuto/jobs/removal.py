@@ -251,7 +251,7 @@ class Killing(NamedTuple):
 def kill(
     view: JobsView, key: JobKey, message: str, *, attempt: int | None = None, really: bool = True
 ) -> Killing:
-    """Asks the runner of a job to end it: the wish is written down first, then the runner is told.
+    """Asks the runner of a job to end it: the request is written down first, then the runner is told.
 
     `attempt`: what the person saw running; a later attempt is left alone. Without `really` nothing is done.
     """
@@ -278,7 +278,7 @@ def kill(
     ):
         return Killing(JobActed(key, ActedAs.STARTING, "its runner is not known yet: try again", now))
     # The handle is of exactly that process. If the attempt ends meanwhile the signal is lost, and a
-    # wish that names an ended attempt is never heard.
+    # request that names an ended attempt is never heard.
     runner = machine.processes.open(pid.identity)
     if runner is None:
         where = f"kill it on {pid.identity.host}" if pid.identity.host != machine.processes.own().host else ""

@@ -1,5 +1,5 @@
 """Results of jobs as rows and columns: tags, parameters that vary, and what tasks returned.
-Reads only. How a table, a page or a plot shows them is up to its face.
+Reads only. How a table, a page or a plot shows them is decided there.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def less_is_better(column: str) -> bool:
 
 
 def best_column(rows: Sequence[ResultRow]) -> str | None:
-    """The column by which jobs are compared unless told otherwise: the first number of the results."""
+    """The column by which jobs are compared by default: the first number of the results."""
     for name in result_columns(rows):
         if any(number(row.values.get(name)) is not None for row in rows):
             return name

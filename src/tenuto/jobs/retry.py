@@ -155,7 +155,7 @@ def submit(scheduler: Scheduler, jobs: Iterable[Job], owner: Retrying) -> list[J
 
 
 class Retries:
-    """Runs failed jobs again, as a monitor wishes; from any thread. A job about to run is not submitted."""
+    """Runs failed jobs again, as a monitor asks; from any thread. A job about to run is not submitted."""
 
     def __init__(self, view: JobsView, settings: Settings) -> None:
         self._view = view

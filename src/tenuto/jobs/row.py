@@ -1,4 +1,4 @@
-"""One job as every door shows it and every face reads it: the row, the group that it belongs to, its detail.
+"""One job as every door shows it and every view reads it: the row, the group that it belongs to, its detail.
 Pure: no row looks at a directory or a database. Its plain form is the JSON of the command line and of HTTP.
 """
 
@@ -114,7 +114,7 @@ class Row(NamedTuple):
         return max((end - self.started).total_seconds(), 0.0)
 
     def left_s(self, now: datetime) -> float | None:
-        """How long the job expects to go on."""
+        """How long the job expects to continue."""
         return None if self.eta_at is None else max((self.eta_at - now).total_seconds(), 0.0)
 
 

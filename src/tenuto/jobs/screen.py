@@ -135,7 +135,7 @@ class Screen:
         try:
             self._print(text)
             self._flush()
-        except (OSError, ValueError):  # the window was closed; the jobs go on
+        except (OSError, ValueError):  # the window was closed; the jobs continue
             self._gone = True
             let_go_of(self._stream)
 

@@ -1,5 +1,5 @@
 """How a door shows its jobs: the protocol of a source, and the values that pass besides rows.
-Pure and light: no files, no door, no face.
+Pure and light: no files, no door, no display.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ class Validity:
         self._anew: set[str] = set()
         """The jobs that begin with empty partials, too, whatever made these."""
         self._emptied: set[str] = set()
-        """The partials that were set aside: jobs that share one go on from each other."""
+        """The partials that were set aside: jobs that share one continue from each other."""
         self.older: dict[str, CheckedReuse] = {}
         """By key, the doubt about something shared that is used all the same."""
         self._doubts: dict[str, CheckedReuse] = {}

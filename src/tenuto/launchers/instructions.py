@@ -26,7 +26,7 @@ class Limits(NamedTuple):
     grace_s: float = GRACE_S
     """Between the request to stop and the end of the whole tree."""
     lease_path: str | None = None
-    """A file that the worker touches as long as the attempt may go on."""
+    """A file that the worker touches as long as the attempt may continue."""
     lease_s: float | None = None
     """If the file stays unchanged for half as long, the payload is killed at once, as LOST."""
 

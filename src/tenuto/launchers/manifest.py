@@ -36,7 +36,7 @@ class Header(NamedTuple):
     """What holds for all runners of a submission."""
 
     beat_s: float
-    bell: str | None = None
+    signals: str | None = None
     """The file into which runners write that they began and ended."""
     job: tuple[str, ...] = ()
     """Variables of a runner's environment whose values are the cluster's id of its job; see `task`."""
@@ -89,7 +89,7 @@ def read_header(files: Files, path: str) -> tuple[Header, int, int]:
         fields = Fields(from_json(begin.rstrip(_PADDING)))
         header = Header(
             fields.number("beat_s"),
-            fields.optional_text("bell"),
+            fields.optional_text("signals"),
             fields.words("job"),
             fields.number("reuse_s"),
             fields.integer("orders"),

@@ -65,7 +65,7 @@ class OutputsWriter:
 
 
 def read_outputs(files: Files, paths: JobPaths, offset: int = 0) -> tuple[list[TaskOutput], int]:
-    """The outputs from `offset` on, and where to go on next time. Torn or garbled lines are skipped."""
+    """The outputs from `offset` on, and where to continue next time. Torn or garbled lines are skipped."""
     outputs = []
     try:
         for line in read_lines(files, paths.task_outputs, offset):

@@ -83,7 +83,7 @@ class Process(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the process, which goes on unharmed; if this process started it, its end leaves a zombie.
+        """Release the process, which continues unharmed; if this process started it, its end leaves a zombie.
 
         `wait` and `confirmed` must not be under way.
         """
@@ -139,7 +139,7 @@ class Launcher(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what the launcher keeps for its next starts; its jobs go on, and it can be used again."""
+        """Release what the launcher keeps for next starts; its jobs continue, and it can be used anew."""
         ...
 
 

@@ -117,7 +117,7 @@ class Launchers:
         return self._made[name]
 
     def close(self) -> None:
-        """Lets go of what the launchers keep; running jobs go on."""
+        """Releases what the launchers keep; running jobs continue."""
         for launcher in self._made.values():
             launcher.close()
 

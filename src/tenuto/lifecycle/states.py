@@ -201,7 +201,7 @@ def transition(
 ) -> StateRecord:
     """The record after the move, with its times stamped; `IllegalTransition` if the table forbids it.
 
-    ERROR always carries a reason (FAILED unless told); no other state does.
+    ERROR always carries a reason (FAILED if none is given); no other state does.
     """
     check_move(TRANSITIONS, record.state, to)
     if to is JobState.ERROR:

@@ -260,7 +260,7 @@ class ModelKeeper:
 
 
 class _Isolated:
-    """Logs what a source raises, and goes on: other doors, and the next turn, are not harmed."""
+    """Logs what a source raises, and continues: other doors, and the next turn, are not harmed."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

@@ -1,4 +1,4 @@
-"""The state provider of this process: it answers each question of a face from the sources of the doors.
+"""The state provider of this process: it answers each question of a view from the sources of the doors.
 One thread keeps its snapshot of rows and groups true; answers are read under one lock. How an answer looks
 is in `shapes`; a provider for a server elsewhere is in `remote`.
 """

@@ -34,7 +34,7 @@ STREAM_S = 60.0
 class RemoteProvider:
     """Asks a `tenuto ui` by its address; a code logs in, once.
 
-    A server that was started again knows no session: `login` with a new code goes on.
+    A server that was started again knows no session: `login` with a new code continues.
     """
 
     def __init__(self, url: str, code: str, new_code: Callable[[], str | None] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The protocol of a state provider: what every face stands on, one method for each route.
+"""The protocol of a state provider: what every view stands on, one method for each route.
 Holds no logic. Answers are plain JSON values, so that a provider elsewhere is as good as one here.
 """
 
@@ -14,7 +14,7 @@ Listener = Callable[[Event], object]
 
 
 class StateProvider(Protocol):
-    """What a face stands on. Every answer is plain JSON; each method may be called from any thread."""
+    """What a view stands on. Every answer is plain JSON; each method may be called from any thread."""
 
     def about(self) -> shapes.About: ...
 

@@ -30,7 +30,7 @@ _LATEST_MS = 253_000_000_000_000
 
 
 class Bar(NamedTuple):
-    """One attempt, held from start to end; it goes on if `end` is None."""
+    """One attempt, held from start to end; it continues if `end` is None."""
 
     key: str
     attempt: int
@@ -42,7 +42,7 @@ class Bar(NamedTuple):
 
 
 class TimelineWait(NamedTuple):
-    """The time before an attempt; it goes on if `end` is None."""
+    """The time before an attempt; it continues if `end` is None."""
 
     key: str
     start: datetime
@@ -155,7 +155,7 @@ def instant_of(number: float) -> datetime:
 def packed(bars: Iterable[Bar], now: datetime) -> list[Placed]:
     """Each bar on the lowest line that is free when it begins; on one line none overlap.
 
-    An attempt goes on the line of the attempt before it where that is free.
+    An attempt takes the line of the attempt before it where that is free.
     """
     placed: list[Placed] = []
     busy: list[tuple[datetime, int]] = []

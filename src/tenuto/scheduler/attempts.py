@@ -492,9 +492,9 @@ class Attempt:
             pause = min(2 * pause, POLL_S)
 
     def _is_whole(self, found: Settled) -> bool:
-        """Whether what a job with a final state has left is whole; mended, unless its own runner ended here.
+        """Whether what a job with a final state left is whole; repaired, unless its own runner ended here.
 
-        False while another process, which has the lock, mends it.
+        False while another process, which has the lock, repairs it.
         """
         if self.job.process is not None and self.job.process.exit_code == ENDED:
             return True
@@ -560,11 +560,11 @@ class Attempt:
         await self._handovers.unless_revoked(self.job, process.wait)
 
     def _heed_wish(self) -> None:
-        """Stop an attempt that a process wished to cancel, and died before it told the runner."""
+        """Stop an attempt that a process asked to cancel, and died before it told the runner."""
         if self.job.stop is None:
-            wish = self._wish()
-            if wish is not None and wish.reason is JobFailureStatus.CANCELLED:
-                self.job.stop = wish
+            request = self._request()
+            if request is not None and request.reason is JobFailureStatus.CANCELLED:
+                self.job.stop = request
         self.request_stop()
 
     def _process_of(self, found: Settled) -> Process | None:
@@ -637,7 +637,7 @@ class Attempt:
         """What the directory shows under the lock, once leftovers of an earlier attempt are gone.
 
         A job that lost its runner is swept, even if no process holds the second byte: what a task starts by
-        `subprocess` has no descriptor of its parent's, and goes on when runner and payload are killed.
+        `subprocess` has no descriptor of its parent's, and continues when runner and payload are killed.
         """
         lost = found.derived.reason is JobFailureStatus.LOST and found.derived.marker is None
         if not lost or found.evidence.liveness is Liveness.REBOOTED or found.derived.external:
@@ -680,20 +680,22 @@ class Attempt:
         stop = None
         if derived.marker is None:
             if derived.reason is JobFailureStatus.LOST or derived.external:
-                stop = self._wish()
+                stop = self._request()
         elif derived.reason is JobFailureStatus.LOST:
-            # Another scheduler marked it, which could not know: a full disk had not taken the wish.
+            # Another scheduler marked it, which could not know: a full disk had not taken the request.
             stop = self.job.stop
         return explained(derived, stop)
 
-    def _wish(self) -> StopRecord | None:
-        """The wish to stop the current attempt: of a person here, or written down by another process."""
-        wish = self.job.stop or job_directory.read_stop(self._machine.files, self.job.paths, self.job.attempt)
-        return None if wish == self.job.spent_stop else wish
+    def _request(self) -> StopRecord | None:
+        """The request to stop the current attempt: of a person here, or written down by another process."""
+        request = self.job.stop or job_directory.read_stop(
+            self._machine.files, self.job.paths, self.job.attempt
+        )
+        return None if request == self.job.spent_stop else request
 
     def _unless_cancelled(self, verdict: Verdict) -> Verdict:
         """A job that a person wants to end is not tried again, whatever ended the attempt."""
-        return verdict if verdict.tries is None else unless_cancelled(verdict, self._wish())
+        return verdict if verdict.tries is None else unless_cancelled(verdict, self._request())
 
     def _mark(self, launch: LaunchRecord, reason: JobFailureStatus, message: str | None) -> None:
         """Writes the marker that a runner could not write, under the job's lock."""

@@ -127,7 +127,7 @@ def is_told(found: Derived, answered: int, *, once: bool = False, was_stopped: b
     A scheduler that cannot read a directory tells that the attempt failed. The next submission may find that
     attempt not certainly over, and waits for it: its failure is no answer then. Two ends are answers: that of
     a job that runs `once`, and a cancellation in the cluster, which may have come after the submission.
-    `was_stopped`: it came before, by a wish for the end of that attempt.
+    `was_stopped`: it came before, by a request for the end of that attempt.
     """
     is_cancelled = found.reason is JobFailureStatus.CANCELLED and found.marker is None
     return found.attempt == answered != 0 and not once and (was_stopped or not is_cancelled)
@@ -360,7 +360,7 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
     if is_over:
         return final
     if found.reason is JobFailureStatus.TIMEOUT:
-        # The seed counts the timeout first and compares afterwards.
+        # experimaestro counts the timeout first and compares afterwards.
         again = tries._replace(retry_count=tries.retry_count + 1)
         if limits.resumable and again.retry_count <= limits.max_retries:
             return final._replace(tries=again)
@@ -395,22 +395,22 @@ def _cause(found: Derived) -> Cause | None:
     return cause
 
 
-def explained(found: Derived, wish: StopRecord | None) -> Derived:
+def explained(found: Derived, request: StopRecord | None) -> Derived:
     """An attempt that vanished after it was asked to stop followed the request: that is the reason."""
-    return found if wish is None else found._replace(reason=wish.reason, message=wish.message)
+    return found if request is None else found._replace(reason=request.reason, message=request.message)
 
 
-def unless_cancelled(verdict: Verdict, wish: StopRecord | None) -> Verdict:
+def unless_cancelled(verdict: Verdict, request: StopRecord | None) -> Verdict:
     """A job that a person wants to end is not tried again, whatever ended the attempt."""
-    if wish is None or verdict.tries is None or wish.reason is not JobFailureStatus.CANCELLED:
+    if request is None or verdict.tries is None or request.reason is not JobFailureStatus.CANCELLED:
         return verdict
-    return Verdict(JobState.ERROR, wish.reason, wish.message)
+    return Verdict(JobState.ERROR, request.reason, request.message)
 
 
 def tries_to_come(found: Derived, tries: Tries, limits: RetryLimits) -> Tries:
     """The counts of an attempt that is about to be opened.
 
-    They go on where the attempt before was to be tried again, for whichever owner; one ended for good and
+    They continue where the attempt before was to be tried again, for whichever owner; one ended for good and
     submitted once more may use all its tries anew.
     """
     return after_attempt(found, tries, limits).tries or NO_TRIES

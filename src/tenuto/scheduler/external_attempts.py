@@ -75,7 +75,7 @@ class ExternalAttempts:
         return self.clusters.process(job.paths, launch)
 
     def awaiting(self, job: Job, launch: LaunchRecord) -> Awaiting:
-        """While this lasts, a wish to stop the job revokes its attempt, if that has not begun."""
+        """While this lasts, a request to stop the job revokes its attempt, if that has not begun."""
         return Awaiting(self, job, launch)
 
     def explain(self, job: Job, launch: LaunchRecord) -> None:
@@ -120,11 +120,11 @@ class ExternalAttempts:
         return isinstance(made, Claim) and made.by is Claimer.SCHEDULER
 
     def stop(self, job: Job) -> None:
-        """A wish to stop is written down: an attempt that has not begun is revoked, and never begins."""
+        """A request to stop is written down: an attempt that has not begun is revoked, and never begins."""
         launch = self.awaited.get(job)
         if launch is None:
             return
-        with contextlib.suppress(OSError):  # then its runner reads the wish
+        with contextlib.suppress(OSError):  # then its runner reads the request
             if claim(self._machine, job.paths, launch.nonce, Claimer.SCHEDULER):
                 self.clusters.stop(job.paths, launch)
                 if job in self._revoked:

@@ -89,43 +89,43 @@ InboxItem = Submission | Cancellation | Withdrawal | Forgetting
 
 
 class Inbox:
-    """Wishes in the order they came: a cancellation ends only jobs submitted before it."""
+    """Requests in the order they came: a cancellation ends only jobs submitted before it."""
 
     def __init__(self, loop: Loop, take_in: Callable[[], None]) -> None:
-        """`take_in` is called in a step of the loop, soon after a wish came and maybe others."""
+        """`take_in` is called in a step of the loop, soon after a request came and maybe others."""
         self._loop = loop
         self._take_in = take_in
         self._lock = threading.Lock()
-        self._wishes: deque[InboxItem] = deque()
+        self._requests: deque[InboxItem] = deque()
         self._gathers_s = inf
         """After what time, at most, the loop takes in the requests; it is told when this falls."""
         self._round = 0
         """How often it was emptied."""
 
     def __len__(self) -> int:
-        return len(self._wishes)
+        return len(self._requests)
 
-    def put(self, wish: InboxItem, gather_s: float = GATHER_S) -> None:
+    def put(self, request: InboxItem, gather_s: float = GATHER_S) -> None:
         """From any thread; returns at once."""
         with self._lock:
-            self._wishes.append(wish)
+            self._requests.append(request)
             if gather_s < self._gathers_s:
                 self._gathers_s = gather_s
                 self._loop.post(self._loop.later, gather_s, self._take_in_round, self._round)
 
     def emptied(self) -> Iterator[InboxItem]:
-        """Takes out one wish after the other, also later ones."""
+        """Takes out one request after the other, also later ones."""
         while True:
             with self._lock:
-                if not self._wishes:
+                if not self._requests:
                     self._gathers_s = inf
                     self._round += 1
                     return
-                wish = self._wishes.popleft()
-            yield wish
+                request = self._requests.popleft()
+            yield request
 
     def _take_in_round(self, number: int) -> None:
-        """A round's time has come, unless it was taken in before; later wishes have a time of their own."""
+        """A round's time has come, unless it was taken in before; later requests have a time of their own."""
         if number == self._round:
             self._take_in()
 

@@ -96,7 +96,7 @@ NOBODY = ""
 
 
 class Listener:
-    """The seed's way to hear of every job of the process: override the calls that you want.
+    """The way of experimaestro to hear of every job of the process: override the calls that you want.
 
     Each call is made in a thread of the scheduler's, once for a change, however many owners the job has.
     """
@@ -155,7 +155,7 @@ class EventSink(Protocol):
 
 
 class StateListener:
-    """The seed's name for the subscriber that writes the events of an owner into its journal."""
+    """experimaestro's name for the subscriber that writes the events of an owner into its journal."""
 
     def __init__(self, writer: EventSink) -> None:
         self._writer = writer

@@ -185,7 +185,7 @@ COLLECT = (200, 5, 1_000)
 
 
 def keep_loops_free() -> None:
-    """Keep event loops from standing still for more than a few milliseconds; once a server has started.
+    """Keep event loops from blocking for more than a few milliseconds; once a server has started.
 
     A full collection goes through everything that was ever imported, and stops every thread for 15 to 60 ms:
     loaded objects are left out of all that follow, and there is one in a million new objects.
@@ -223,7 +223,7 @@ class PendingAnswer(Generic[T]):
         return not self._future.done()
 
     def give(self, value: T) -> None:
-        """The caller goes on with this value."""
+        """The caller continues with this value."""
         self._deliver(value, None)
 
     def fail(self, error: BaseException) -> None:

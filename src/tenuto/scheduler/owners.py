@@ -95,7 +95,7 @@ class OwnerLedger:
         self._lists: dict[Owner, ListJob] = {}
 
     def of(self, owner: Owner) -> OwnerCounts:
-        """The counts of an owner, which go on changing; from any thread."""
+        """The counts of an owner, which keep changing; from any thread."""
         counts = self._counts.get(owner)
         if counts is None:
             with self._lock:

@@ -285,7 +285,7 @@ class Scheduler(Shell):
         return await self._callers.ask(partial(self._answer_withdrawn, job, owner))
 
     def forget(self, job: Job, owner: Owner) -> None:
-        """Lets go of a job that ended, in O(1), from any thread; returns at once.
+        """Releases a job that ended, in O(1), from any thread; returns at once.
 
         The owner's counts no longer include it. The job is forgotten when its last owner forgot it; submitted
         once more, it is looked up in its directory. Raises `JobNotEnded` if it still waits or runs.
@@ -413,7 +413,7 @@ class Scheduler(Shell):
         self._completions.close()
         self._notifications.close()
 
-    # In the loop: the seed's pipeline
+    # In the loop: experimaestro's pipeline
 
     async def aio_registerJob(self, job: Job, owner: Owner) -> Job:
         """Like `submit` of a job for an owner, in the loop; returns once the submission was taken in."""

@@ -74,7 +74,7 @@ class SharedSlots:
             return True
 
     def close(self) -> None:
-        """Let go of the watches."""
+        """Release the watches."""
         for shared in self._by_root.values():
             shared.close()
 
@@ -155,7 +155,7 @@ class _WorkspaceSlots:
         return False
 
     def close(self) -> None:
-        """Let go of the watch."""
+        """Release the watch."""
         for lock in filter(None, (self._waiting, self._waiting_in_job)):
             lock.close()
         self._alarm.close()

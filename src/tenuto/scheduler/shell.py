@@ -236,34 +236,34 @@ class Shell:
         if isinstance(effect, inputs.Start):
             self._give_back(effect.job, effect.grant)
 
-    # Wishes of owners
+    # Requests of owners
 
     def _take_in(self) -> None:
-        for wish in self._inbox.emptied():
+        for request in self._inbox.emptied():
             try:
-                self._take_in_one(wish)
+                self._take_in_one(request)
             except Exception as error:
                 logger.exception("a submission failed", extra={"action": "submission_failed"})
-                self._feed(inputs.Failed(wish.job, worded(error)))
+                self._feed(inputs.Failed(request.job, worded(error)))
 
-    def _take_in_one(self, wish: InboxItem) -> None:
-        job = wish.job
-        if isinstance(wish, Submission):
-            is_news = self._arrivals.enter(wish)
-            log_step(LogStep.SUBMITTED, job, wish.owner)
-            self._announcer.submitted(job, wish.owner)
-            self._arrivals.place(wish, is_news=is_news)
+    def _take_in_one(self, request: InboxItem) -> None:
+        job = request.job
+        if isinstance(request, Submission):
+            is_news = self._arrivals.enter(request)
+            log_step(LogStep.SUBMITTED, job, request.owner)
+            self._announcer.submitted(job, request.owner)
+            self._arrivals.place(request, is_news=is_news)
             self._attempts.announce_wait(job)
-        elif isinstance(wish, Cancellation):
-            self._feed(inputs.Cancelled(*wish))
-        elif isinstance(wish, Forgetting):
-            self._forget(job, wish.owner)
-        elif job.has_owner(wish.owner):
-            log_step(LogStep.WITHDRAWN, job, wish.owner, wish.message)
-            self._feed(inputs.Withdrawn(*wish))
+        elif isinstance(request, Cancellation):
+            self._feed(inputs.Cancelled(*request))
+        elif isinstance(request, Forgetting):
+            self._forget(job, request.owner)
+        elif job.has_owner(request.owner):
+            log_step(LogStep.WITHDRAWN, job, request.owner, request.message)
+            self._feed(inputs.Withdrawn(*request))
 
     def _forget(self, job: Job, owner: Owner) -> None:
-        """Let go of a job, in O(1). A job that was submitted again meanwhile is kept."""
+        """Release a job, in O(1). A job that was submitted again meanwhile is kept."""
         if job.is_at_rest:
             log_step(LogStep.FORGOTTEN, job, owner)
             job.remove_owner(owner)
@@ -445,7 +445,7 @@ class Shell:
     # Conditions that callers wait for
 
     def changed(self) -> None:
-        """An owner's wishes changed: the conditions that callers wait for are looked at. From any thread."""
+        """An owner's requests changed: conditions that callers wait for are looked at. From any thread."""
         self.exitCondition.changed()
 
     def _notify(self) -> None:
@@ -478,7 +478,7 @@ class Shell:
 _DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 BACK_OFF_S = 1.0
 TELLS_EVERY_S = 60.0
-"""How often, at most, a shortage that goes on is worth a line: it stops a start each second."""
+"""How often, at most, a shortage that continues is worth a line: it stops a start each second."""
 PAUSED = "waits until the machine recovers"
 """How the message of a job begins whose start the machine refused."""
 LONGEST_S = 86_400.0
@@ -488,7 +488,7 @@ OWN_S = 60.0
 
 
 class Pauses:
-    """Has the core pause, and go on; to be used in the loop's thread only."""
+    """Has the core pause, and continue; to be used in the loop's thread only."""
 
     def __init__(self, machine: Machine, slots: Slots, loop: Loop, feed: Callable[[Input], None]) -> None:
         """`feed` tells the core."""

@@ -232,7 +232,7 @@ class TokenQueue:
         return not self._waiting
 
     def close(self) -> None:
-        """Lets go of everything; its waiting jobs are forgotten by the other schedulers, too."""
+        """Releases everything; its waiting jobs are forgotten by the other schedulers, too."""
         self._is_closed = True
         for grant in self._held.values():
             grant.close()
@@ -406,7 +406,7 @@ class TokenQueue:
     def _grant(self, job: Job, picks: Picks, outcome: GrantOutcome) -> bool:
         try:
             grant = take(self._machine, self.files, job, picks)
-        except Exception as error:  # noqa: BLE001  the one job is ended, and the others go on
+        except Exception as error:  # noqa: BLE001  the one job is ended, and the others continue
             if shortage(error) is None:
                 outcome.refused.append((job, error))
             return False
@@ -455,7 +455,7 @@ class TokenQueue:
     def _is_run_by_others(self, job: Job) -> bool:
         try:
             return is_run_by_others(self._machine, job, self._ask)
-        except OSError as error:  # it goes on waiting for its tokens; its start will say more
+        except OSError as error:  # it continues waiting for its tokens; its start will say more
             self._tell(job, f"cannot be looked at: {worded(error)}")
             return False
 

@@ -145,7 +145,7 @@ class Grant:
         self.environment: Mapping[str, str] = environment or {}
 
     def close(self) -> None:
-        """Lets go of everything that was not passed on."""
+        """Releases everything that was not passed on."""
         for handle in self.handles:
             handle.close()
         if self.lock is not None:

@@ -255,7 +255,7 @@ def _hand_over(job: Job, watched: WatchedOutput, output: TaskOutput, key: Output
         value = job.work.output(output, watched.method)
         if value is not None:
             watched.call(value, key)
-    except BaseException as error:  # whatever it raises, also SystemExit: the rest go on
+    except BaseException as error:  # whatever it raises, also SystemExit: the rest continue
         logger.exception(
             "a watcher of %s of job %s raised",
             output.method,

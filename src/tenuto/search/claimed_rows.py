@@ -111,12 +111,12 @@ def take_back(connection: Connection, dead: Collection[str], most: int) -> list[
     return returned + moves_of(connection.execute(given_up), S.FAILED, LOST)
 
 
-def claim_rows(connection: Connection, wish: ClaimRequest) -> list[Claimed]:
-    """Claims the best rows that a worker wishes for."""
-    rows, definitions = _best(connection, wish)
+def claim_rows(connection: Connection, request: ClaimRequest) -> list[Claimed]:
+    """Claims the best rows that a worker asks for."""
+    rows, definitions = _best(connection, request)
     if rows:
         ids = [row.id for row in rows]
-        connection.execute(_CLAIM, {"ids": ids, "new_worker": wish.worker, "lease_ms": wish.lease_ms})
+        connection.execute(_CLAIM, {"ids": ids, "new_worker": request.worker, "lease_ms": request.lease_ms})
     return [
         Claimed(
             row.id,
@@ -134,20 +134,20 @@ def claim_rows(connection: Connection, wish: ClaimRequest) -> list[Claimed]:
     ]
 
 
-def _best(connection: Connection, wish: ClaimRequest) -> tuple[list[Any], dict[str, dict[str, Any]]]:
+def _best(connection: Connection, request: ClaimRequest) -> tuple[list[Any], dict[str, dict[str, Any]]]:
     """The best rows that may be claimed, locked, and the definitions of their searches."""
     running = _RUNNING_SEARCHES
-    if wish.only is not None:
-        running = running.where(searches.c.id.in_(wish.only))
+    if request.only is not None:
+        running = running.where(searches.c.id.in_(request.only))
     known = connection.execute(running).all()
     rows: list[Any] = []
-    most = max(wish.most, wish.agents)
+    most = max(request.most, request.agents)
     for search in known if most > 0 else ():
         # One query for each search: the index begins with the search, and there are few that run.
         rows += connection.execute(_BEST_OF_ONE, {"name": search.id, "most": most}).all()
     rows.sort(key=lambda row: (-row.priority, row.scheduled_at, row.created_at, row.number))
-    best = [row for row in rows if row.task_id == PROGRAM_TASK][: max(wish.agents, 0)]
-    best += [row for row in rows if row.task_id != PROGRAM_TASK][: max(wish.most, 0)]
+    best = [row for row in rows if row.task_id == PROGRAM_TASK][: max(request.agents, 0)]
+    best += [row for row in rows if row.task_id != PROGRAM_TASK][: max(request.most, 0)]
     needed = {row.search_id for row in best}
     return best, {one.id: json.loads(one.definition) for one in known if one.id in needed}
 

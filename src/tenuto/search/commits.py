@@ -632,7 +632,7 @@ def protected_paths(task: EvolveCommit | EvaluateCommit, git: Git) -> list[str]:
 
 
 def check_evaluator(evaluators: Mapping[str, str]) -> None:
-    """Refuses to go on with another evaluator than that of the candidates before."""
+    """Refuses to continue with another evaluator than that of the candidates before."""
     for path, digest in evaluators.items():
         found = file_digest(path, LARGE) if os.path.isabs(path) else digest
         if found is None or (found != digest and not found.endswith("bytes")):

@@ -265,7 +265,7 @@ class OpenSearch:
         )
 
     def reopen(self, *, has_new: bool = False) -> None:
-        """Lets a search that ended go on if its bounds allow more by now; `has_new`: a person gives one."""
+        """Lets a search that ended continue if its bounds allow more; `has_new`: a person gave one."""
         row = self.store.search(self.name)
         if row is not None and row.state is SearchState.PAUSED and row.message is not None:
             self.store.set_state(self.name, SearchState.RUNNING)  # it paused by itself

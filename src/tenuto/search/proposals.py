@@ -151,7 +151,7 @@ def measures_of(sampler: Any) -> tuple[tuple[str, ...], int | None]:
 def proposals(
     sampler: Sampler, untried: "Untried", seed: int, number: int, in_flight: Sequence[InFlight]
 ) -> Iterator[Proposal]:
-    """What to try as the candidate of that number: a caller goes on as long as it was tried already.
+    """What to try as the candidate of that number: a caller continues as long as it was tried already.
 
     First what the sampler proposes, then what was not tried, as near to its first proposal as may be. So the
     proposals end when the sampler has nothing to try, or no point of its space is untried. A sampler that has

@@ -26,7 +26,7 @@ class Pruner(Protocol):
     """Decides from points alone, so that every scheduler decides the same."""
 
     def verdict(self, mine: Curve, step: int, others: Iterable[Other]) -> str | None:
-        """Why a candidate that logged this step is stopped; None: it goes on."""
+        """Why a candidate that logged this step is stopped; None: it continues."""
         ...
 
     def definition(self) -> dict[str, Any]: ...

@@ -174,7 +174,7 @@ class DispatchPlan:
     ends_now: bool = False
     """Nothing is in flight and everything was told: the search may end."""
     pauses: bool = False
-    """The surroundings fail: a person has to mend them first."""
+    """The surroundings fail: a person has to repair them first."""
 
 
 def plan(
@@ -654,7 +654,7 @@ class SearchLoop:
     def _stage(self, name: str, work: Callable[[], T]) -> T | None:
         try:
             return work()
-        except Exception as error:  # noqa: BLE001  told and logged; the other stages go on
+        except Exception as error:  # noqa: BLE001  told and logged; the other stages continue
             log_trouble(f"{self._name}: {name} failed", error)
             words = without_secrets(f"{self._name}: {name} failed: {type(error).__name__}: {error}")
             escaped = words.replace("[", "\\[")
@@ -720,7 +720,7 @@ class SearchLoop:
         return True
 
     def _surroundings(self, view: SearchView, count: int) -> int:
-        """The failures of the surroundings since a person last had the chance to mend them."""
+        """The failures of the surroundings since a person last had the chance to repair them."""
         if self._forgiven is None or view.search.state is SearchState.PAUSED or count < self._forgiven:
             self._forgiven = count
         return count - self._forgiven

@@ -242,7 +242,7 @@ class Store:
         return self.database.write(work)
 
     def reopen(self, name: str) -> None:
-        """Lets a search that ended, or is ending, go on."""
+        """Lets a search that ended, or is ending, continue."""
 
         def work(connection: Connection) -> None:
             connection.execute(_OPENED, {"name": name})
@@ -556,15 +556,15 @@ class Store:
         self, worker: str, count: int, lease_ms: int, only: Collection[str] | None = None
     ) -> list[Claimed]:
         """Claims the best QUEUED rows of all running searches, or of `only` these, for one lease."""
-        wish = ClaimRequest(worker, count, lease_ms, only, count)
-        return self.finish_and_claim((), 0, wish)[1]
+        request = ClaimRequest(worker, count, lease_ms, only, count)
+        return self.finish_and_claim((), 0, request)[1]
 
     def finish(self, ends: Sequence[End], max_attempts: int) -> set[tuple[str, int]]:
         """Writes how rows ended; returns those that still were this attempt's. LOST ones are tried again."""
         return self.finish_and_claim(ends, max_attempts, None)[0]
 
     def finish_and_claim(
-        self, ends: Sequence[End], max_attempts: int, wish: ClaimRequest | None
+        self, ends: Sequence[End], max_attempts: int, request: ClaimRequest | None
     ) -> tuple[set[tuple[str, int]], list[Claimed]]:
         """`finish`, then `claim`, in one transaction: an agent does both for every candidate."""
 
@@ -576,7 +576,7 @@ class Store:
                 if move is not None:
                     taken.add((end.id, end.attempt))
                     moves.append(move)
-            claimed = claim_rows(connection, wish) if wish is not None else []
+            claimed = claim_rows(connection, request) if request is not None else []
             moves += [CandidateMove(row.search_id, row.number, row.attempt, S.RUNNING) for row in claimed]
             moved(connection, moves)
             return taken, claimed
@@ -653,7 +653,7 @@ class Store:
     def recover(self, max_attempts: int, dead: Collection[str] = ()) -> int:
         """Takes back the rows whose lease is over; lost too often, they failed.
 
-        `dead`: workers of this workspace that are known to be dead. Their jobs go on and are adopted, so that
+        `dead`: workers of this workspace that are known to be dead. Their jobs run and are adopted, so that
         costs a row no attempt, and its next claim has the same number: nothing of theirs is to be fenced. A
         row whose workers die ten times as often as it may be tried ends all the same.
         """

@@ -280,7 +280,7 @@ class WorkerLoop:
         self._guard = threading.Lock()
         self.evaluated = 0
         self.error: Exception | None = None
-        """Why the worker ended, if it could not go on."""
+        """Why the worker ended, if it could not continue."""
 
     # -- from any thread ---------------------------------------------------------------------------
 
@@ -295,7 +295,7 @@ class WorkerLoop:
         self.wake()
 
     def leave(self) -> None:
-        """Ends at once: running jobs go on, and are adopted by the next worker of the workspace."""
+        """Ends at once: running jobs continue, and are adopted by the next worker of the workspace."""
         self._is_leaving = self._is_draining = True
         self.wake()
 
@@ -561,14 +561,14 @@ class WorkerLoop:
         free, agents = (0, 0) if self._is_draining else self._free({end.id for end in ends})
         if not ends and free <= 0 and agents <= 0:
             return
-        wish = (
+        request = (
             ClaimRequest(self.name, free, self._lease_ms, self._only, agents)
             if free > 0 or agents > 0
             else None
         )
         most = self._settings.search.max_attempts
         try:
-            _, rows = await self._call(self._store.finish_and_claim, ends, most, wish)
+            _, rows = await self._call(self._store.finish_and_claim, ends, most, request)
         except DatabaseError:
             raise
         except Exception:

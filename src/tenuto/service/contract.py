@@ -253,7 +253,7 @@ USAGE_HEADER = "Tenuto-Usage"
 """What a payload used, as the query of a URL: `cpu_s=1.5&memory_peak=1048576`."""
 
 NEXT_OFFSET_HEADER = "Tenuto-Next-Offset"
-"""Where a log goes on after the piece that was answered."""
+"""Where a log continues after the piece that was answered."""
 
 
 class PayloadBody(_Body):

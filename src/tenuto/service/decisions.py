@@ -143,7 +143,7 @@ class QueueView(NamedTuple):
         return place
 
     def expected_start(self, quota: Quota, places: int) -> int | None:
-        """When the job will start, if all go on as those before; None if that is not known.
+        """When the job will start, if all continue as those before; None if that is not known.
 
         ``places``: jobs of the service that its nodes run at once.
         """

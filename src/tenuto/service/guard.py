@@ -222,7 +222,7 @@ class _Answer:
                 self.is_complete = True
                 message = {"type": "http.response.body", "body": b""}
         elif self._is_head:
-            raise _HeadersSent  # nothing more is made: a stream would go on for ever
+            raise _HeadersSent  # nothing more is made: a stream would last for ever
         elif message["type"] == "http.response.body":
             self.is_complete = not message.get("more_body", False)
         await self._send(message)

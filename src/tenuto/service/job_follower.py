@@ -192,7 +192,7 @@ class JobFollower:
             self._followers[job_id].ask_to_end()
 
     async def close(self) -> None:
-        """Stops following; the next server that claims the jobs goes on."""
+        """Stops following; the next server that claims the jobs continues."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

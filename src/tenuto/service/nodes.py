@@ -120,7 +120,7 @@ class Node(Protocol):
         ...
 
     async def close(self) -> None:
-        """Lets go of connections; payloads go on."""
+        """Releases connections; payloads continue."""
         ...
 
 

@@ -1,5 +1,5 @@
 """Stages, which are rounds that events wake in an event loop, and waiters for one job or payload.
-A stage that raises is logged and counted, and goes on, with a slow poll as the net underneath.
+A stage that raises is logged and counted, and continues, with a slow poll as the net underneath.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Periodic:
             await wait_for(self._woken, self._every_s)
             try:
                 await self._round()
-            except Exception as error:  # noqa: BLE001  a stage goes on, whatever one round meets
+            except Exception as error:  # noqa: BLE001  a stage continues, whatever one round meets
                 level = logging.WARNING if isinstance(error, OSError) else logging.ERROR
                 fields = {"stage": self.name, "why": str(error) or type(error).__name__}
                 logger.log(

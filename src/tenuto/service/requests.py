@@ -401,13 +401,13 @@ class Requests:
         return self.database.write(lambda connection: _swapped(connection, row, values))
 
     def terminate(self, job_id: int) -> JobRow | None:
-        """Asks for the end of a job: a queued one is Killed at once, of an active one the wish is noted.
+        """Asks for the end of a job: a queued one is Killed at once, of an active one the request is noted.
 
         The row afterwards; a final one is left as it is. None if there is no such job.
         """
 
         def once(connection: Connection) -> JobRow | None:
-            # Locked: a wish that is compared with a state that a server leaves just then would be lost.
+            # Locked: a request that is compared with a state that a server leaves just then would be lost.
             row = _found(connection, BY_ID_LOCKED, {"job": job_id})
             if row is None or row.state.is_final:
                 return row

@@ -236,7 +236,7 @@ class Server:
         self._wake_dispatcher()
 
     async def close(self) -> None:
-        """Stops; jobs go on at their nodes, and the next server finds them."""
+        """Stops; jobs continue at their nodes, and the next server finds them."""
         for stage in (self._dispatcher.stage, self._cleaner.stage, self._asking, self._news, self._member):
             await stage.close()
         await self._job_follower.close()

@@ -95,7 +95,7 @@ class Threads:
         """The loop that was told of answers, and has not looked yet."""
 
     async def __call__(self, function: Callable[..., T], *arguments: object) -> T:
-        """What the function returns; it goes on if the caller is cancelled."""
+        """What the function returns; it continues if the caller is cancelled."""
         awaited: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._submit(awaited, partial(self._call, awaited, function, arguments))
         return await awaited
@@ -129,7 +129,7 @@ class Threads:
         while True:
             try:
                 work()
-            except Exception:  # noqa: BLE001  its thread goes on with the calls of others
+            except Exception:  # noqa: BLE001  its thread continues with the calls of others
                 logger.exception("a call that nothing waits for failed", extra={"action": "stage_failed"})
             with self._guard:
                 if not self._waiting:

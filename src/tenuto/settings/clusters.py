@@ -93,7 +93,7 @@ PARTITIONS = Kind(f"tables of {', '.join(_PARTITION)}", _take_partitions)
 
 
 def _own(kind: Kind[Any], description: str) -> Any:
-    """A setting that mends a word of the dialect."""
+    """A setting that replaces a word of the dialect."""
     return setting(optional(kind), None, description, default_text="of the dialect")
 
 

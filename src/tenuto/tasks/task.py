@@ -51,7 +51,7 @@ else:
 
 
 class Checkpoint:
-    """The states that a task has saved in its directory; an attempt that goes on loads the last of them."""
+    """The states that a task has saved in its directory; an attempt that continues loads the last of them."""
 
     def __init__(self, directory: Any) -> None:
         self.directory = pathlib.Path(directory)

@@ -99,7 +99,7 @@ class FakeCluster:
             launcher.later(2.0, lambda: self._lose_node_of(launcher, job))
 
     def _have_it_taken(self, launcher: FakeClusterLauncher, job: ClusterJob) -> None:
-        """The process of another job, which is done, goes on with the order of this one."""
+        """The process of another job, which is done, continues with the order of this one."""
         host = ClusterJob(next(self._numbers), job.order, Fate.ORDINARY)
         host.sighting = ClusterEntry(Seen.RUNNING)
         self.jobs[host.id] = host
@@ -135,7 +135,7 @@ class FakeCluster:
                 self._ended(job, message="NODE_FAIL", confirmed=False, blameless=True)
 
     def forget(self, job: ClusterJob) -> None:
-        """The cluster knows nothing of a job any more, though its runner goes on."""
+        """The cluster knows nothing of a job any more, though its runner continues."""
         self.jobs.pop(job.id, None)
         self.by_nonce.pop(job.order.launch.nonce, None)
 

@@ -135,7 +135,7 @@ class FakeLauncher:
     # What a simulator does in its own way.
 
     def call_later(self, runner: FakeRunner, seconds: float, action: Callable[[], None]) -> Timer:
-        """Has a runner go on after a while."""
+        """Has a runner continue after a while."""
         return asyncio.get_running_loop().call_later(seconds, action)
 
     def deliver(self, runner: FakeRunner, signal: Callable[[], None]) -> None:

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 GRACE_S = 2
-"""How long answers that run may go on after the end of a server."""
+"""How long answers that run may continue after the end of a server."""
 
 
 # -- the server --------------------------------------------------------------------------------------

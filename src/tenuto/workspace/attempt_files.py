@@ -63,7 +63,7 @@ def write_locks(files: Files, paths: JobPaths, locks: LocksRecord) -> None:
 def request_stop(files: Files, paths: JobPaths, stop: StopRecord) -> None:
     """Say that an attempt is to end, and why; before the first signal is sent.
 
-    The wish for a later attempt stays: a latecomer with another one meant one that has ended meanwhile.
+    The request for a later attempt stays: a latecomer with another one meant one that has ended meanwhile.
     """
     known = _readable(read_record(files, paths.stop, StopRecord.decode))
     if known is None or known.attempt <= stop.attempt:
@@ -82,7 +82,7 @@ def read_pid(files: Files, paths: JobPaths, attempt: int) -> PidRecord | None:
 
 
 def read_stop(files: Files, paths: JobPaths, attempt: int) -> StopRecord | None:
-    """The wish to stop this attempt; None if there is none, or only for another attempt."""
+    """The request to stop this attempt; None if there is none, or only for another attempt."""
     return _of_attempt(files, paths.stop, StopRecord.decode, attempt)
 
 

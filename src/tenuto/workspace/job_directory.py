@@ -281,7 +281,7 @@ def open_attempt(
         raise LockLost(f"{paths.lock} was deleted or replaced; nothing was started")
     files = machine.files
     before = found.evidence.launch if isinstance(found.evidence.launch, LaunchRecord) else None
-    # A process that was killed while it emptied the directory started no runner there: this one goes on.
+    # A process that was killed while it emptied the directory started no runner there: this one continues.
     how = None if found.untouched else _how_emptied(files, paths, anew=empties)
     launch = LaunchRecord(
         attempt=next_attempt(files, paths, found),
@@ -338,7 +338,7 @@ def _how_emptied(files: Files, paths: JobPaths, *, anew: bool) -> bytes | None:
 def _empty(files: Files, paths: JobPaths, how: bytes) -> None:
     """Empty a job's directory under its lock, but for what tells of the attempt that was just opened.
 
-    Each entry is moved by one rename: killed in between, the next attempt goes on, and nothing is lost.
+    Each entry is moved by one rename: killed in between, the next attempt continues, and nothing is lost.
     """
     kept = {path.rpartition("/")[2] for path in (paths.lock, paths.private, paths.reserve)}
     for path in (paths.failed, paths.pid, paths.locks):

@@ -33,7 +33,7 @@ class Position(NamedTuple):
 
 
 Cursor = dict[str, Position]
-"""How far a reader got: file identity -> position. Another reader can go on from it."""
+"""How far a reader got: file identity -> position. Another reader can continue from it."""
 
 
 class EventReader:

@@ -1,5 +1,5 @@
 """The file of a job's metrics: JSON lines of points, read in any order of attempts, thinned to a bound.
-Knows the lines only; the payload writes them, and `jobs.metrics` reads them for every face.
+Knows the lines only; the payload writes them, and `jobs.metrics` reads them for every view.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class LaunchRecord(NamedTuple):
 
     @property
     def life(self) -> str:
-        """Names the life of the directory: attempts that go on where one stopped share it."""
+        """Names the life of the directory: attempts that continue where one stopped share it."""
         return self.begun or self.nonce
 
     def encode(self) -> bytes:

@@ -469,7 +469,7 @@ def summary(result: Any) -> dict[str, Any]:
 
 
 def open_reporter(is_quiet: bool = False) -> SearchReporter | None:
-    """The face that fits where standard error leads; None: lines."""
+    """The display that fits where standard error leads; None: lines."""
     environ = process_environment()
     if is_quiet or not steers_terminal(sys.stderr, environ):
         return None

@@ -98,7 +98,7 @@ class PilotProcess:
         self._waiting = left
 
     def _start(self, order: AllocationOrder) -> None:
-        job = AllocationJob(self._machine, self._launcher, order, self._terms.bell, self._vanished)
+        job = AllocationJob(self._machine, self._launcher, order, self._terms.signals, self._vanished)
         task = asyncio.ensure_future(job.run(self._terms.own_job, self._latest_start(order)))
         self._running[task] = job
         self._taken += order.cores
@@ -350,7 +350,7 @@ def main(manifest: str, kept: str = "") -> None:
         pilot = PilotProcess(this_machine(), manifest)
         if kept:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pilot.end_at_once)
-            os.setsid()  # else the pilot would be killed with its shell, and its runners go on
+            os.setsid()  # else the pilot would be killed with its shell, and its runners continue
             die_with_parent(signal.SIGTERM)
         await pilot.run()
 

@@ -83,7 +83,7 @@ class Cancellations:
         return bool(ready)
 
     def finish(self) -> None:
-        """Waits, at the end of this process, until the system was told: else the jobs would go on."""
+        """Waits, at the end of this process, until the system was told: else the jobs would continue."""
         deadline = self._clock.monotonic() + LAST_S
         event = threading.Event()
         while self._clock.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""A dialect: the commands of a batch system and its answers. Its words are data, which settings may mend.
+"""A dialect: the commands of a batch system and its answers. Its words are data, which settings may replace.
 Decides nothing of a job. Each system is one file of `dialects`, which adds the readers of its answers.
 """
 
@@ -718,7 +718,7 @@ class Dialect:
 
 
 def dialect_of(name: str, settings: ClusterSettings) -> Dialect:
-    """The dialect of a cluster, with the words that its settings mend."""
+    """The dialect of a cluster, with the words that its settings replace."""
     module: Any = import_module(f"tenuto.launchers.cluster.dialects.{settings.dialect}")
     found: Dialect = module.DIALECT(name, settings)
     return found

@@ -350,8 +350,8 @@ class ClusterFollower:
 
     def _take_found(self, attempt: TrackedAttempt, found: SubmittedAttempt) -> None:
         attempt.take_found(found)
-        if found.header.bell is not None:
-            self._listening.append(found.header.bell)
+        if found.header.signals is not None:
+            self._listening.append(found.header.signals)
 
 
 @cache

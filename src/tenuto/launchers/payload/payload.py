@@ -59,7 +59,7 @@ class Payload(NamedTuple):
     lock: int | None = None
     """The runner's descriptor of the lock file; the payload closes its own."""
     earlier: tuple[str, ...] = ()
-    """Where wishes to stop the jobs would lie that the runner ran before."""
+    """Where requests to stop the jobs would lie that the runner ran before."""
 
     @property
     def is_command(self) -> bool:

@@ -1,5 +1,5 @@
 """Where the interpreter of a runner, of a parent that forks them, or of a fresh payload begins.
-It goes on in `start`: of this file Python keeps no compiled form, so every job pays for each of its lines.
+It continues in `start`: of this file Python keeps no compiled form, so every job pays for each of its lines.
 """
 
 import gc

@@ -180,12 +180,12 @@ def _say_ready(inherited: Inherited) -> None:
         with suppress(BrokenPipeError):  # a scheduler that died meanwhile is no reason not to run
             os.write(inherited.ready, READY)
         os.close(inherited.ready)
-    inherited.ring("+")
+    inherited.signal("+")
 
 
 def _rung(inherited: Inherited, exit_code: int) -> int:
     """The exit code, once all is written and the launcher was told."""
-    inherited.ring("-")
+    inherited.signal("-")
     return exit_code
 
 

@@ -121,7 +121,7 @@ class Allocation(NamedTuple):
             machine=self.machine,
             time_s=None if self.limit_s is None else self.limit_s - max(self._age_s() - SPARE_S, 0.0),
             beat_s=self.header.beat_s,
-            bell=self.header.bell,
+            signals=self.header.signals,
             is_forkable=self.may_fork,
         )
 

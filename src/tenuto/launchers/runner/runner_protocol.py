@@ -1,5 +1,5 @@
 """The terms between a launcher and a runner: how a runner is started, its inherited files, its answers.
-Values only, and the bell by which a runner tells its launcher something; nothing is decided here.
+Values only, and the file of signals by which a runner tells its launcher something; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -127,20 +127,20 @@ class Inherited(NamedTuple):
     """How often the runner of an external attempt beats; None for a local one."""
     spare: PayloadToBe | None = None
     """The payload-to-be, if the runner waited for its job beside one."""
-    bell: str | None = None
+    signals: str | None = None
     """The file of an external launcher's that is told of the beginning and the end."""
     is_forkable: bool = False
     """The payload of a task may be forked from this interpreter, which has loaded the runner and no more."""
     failed_setup: SetupFailure | None = None
     """Given if the setup before the payload failed: the attempt is marked so, and no payload begins."""
     earlier: tuple[str, ...] = ()
-    """Where wishes to stop the jobs would lie that this process ran before."""
+    """Where requests to stop the jobs would lie that this process ran before."""
 
-    def ring(self, what: str) -> None:
+    def signal(self, what: str) -> None:
         """Tell the launcher that something happened. It looks for itself: a lost word does no harm."""
-        if self.bell is not None:
+        if self.signals is not None:
             with suppress(OSError):
-                fd = os.open(self.bell, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+                fd = os.open(self.signals, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
                 try:
                     os.write(fd, f"{self.nonce}{what}\n".encode())
                 finally:

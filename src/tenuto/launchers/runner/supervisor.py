@@ -118,14 +118,14 @@ class Supervisor:
 
     def _asked(self, signal_name: str) -> PayloadStop:
         """What `stop.json` says of the end that was asked for."""
-        wish = self._wish()
-        self._unexplained |= wish is None and self._beats is not None
-        return wish or PayloadStop(JobFailureStatus.CANCELLED, f"its runner was sent {signal_name}")
+        request = self._request()
+        self._unexplained |= request is None and self._beats is not None
+        return request or PayloadStop(JobFailureStatus.CANCELLED, f"its runner was sent {signal_name}")
 
     def _is_meant_for_earlier(self) -> bool:
         """True if a scheduler stops a job that this process ran before, and that ended before the signal."""
         files = self._payload.machine.files
-        return self._wish() is None and any(files.stat(path) is not None for path in self._payload.earlier)
+        return self._request() is None and any(files.stat(path) is not None for path in self._payload.earlier)
 
     def _hear_of_the_end(self, status: int) -> None:
         """The payload of an external attempt may have ended by TERM: the runner's own may be on its way."""
@@ -133,12 +133,12 @@ class Supervisor:
         is_by_term = said.reason is JobFailureStatus.CANCELLED or said.handles_term
         is_by_term = is_by_term or os.waitstatus_to_exitcode(status) == -signal.SIGTERM
         taken = signal.sigtimedwait(ENDING, _SIGNALS_APART_S if is_by_term else 0.0)
-        if self._wish() is not None or (taken is not None and not self._is_meant_for_earlier()):
+        if self._request() is not None or (taken is not None and not self._is_meant_for_earlier()):
             self._stop = self._asked("SIGTERM")
             # A task that leaves TERM to Tenuto reports it; of a command the runner cannot know.
             self._is_stop_late = said.done and not said.handles_term
 
-    def _wish(self) -> PayloadStop | None:
+    def _request(self) -> PayloadStop | None:
         payload = self._payload
         with suppress(OSError):  # the directory is gone: then there is only the signal
             asked = read_stop(payload.machine.files, payload.paths, payload.launch.attempt)
@@ -218,8 +218,8 @@ class Supervisor:
         if beats.is_given_up:
             self._note(PayloadStop(JobFailureStatus.LOST, "it was given up"))
             self._kill_at = now
-        elif (wish := self._wish()) is not None:
-            self._end(wish)
+        elif (request := self._request()) is not None:
+            self._end(request)
 
     def _look_at_directory(self, now: float) -> None:
         """End the payload at once if the job's directory was deleted: another may begin in a new one."""
@@ -244,7 +244,7 @@ class Supervisor:
             self._end_at_once(PayloadStop(JobFailureStatus.LOST, lease.message), now)
 
     def _time_is_up(self, message: str | None = None) -> None:
-        asked = self._wish()
+        asked = self._request()
         if asked is not None:  # its signal is on the way
             self._end(asked)
             return
@@ -353,6 +353,6 @@ class Supervisor:
 
     def _explain(self) -> None:
         """The disk may have shown only by now why a scheduler has the cluster end the job."""
-        wish = self._wish() if self._unexplained else None
-        if wish is not None:
-            self._stop, self._unexplained = wish, False
+        request = self._request() if self._unexplained else None
+        if request is not None:
+            self._stop, self._unexplained = request, False

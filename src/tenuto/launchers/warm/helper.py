@@ -71,7 +71,7 @@ for their end, and then no launcher has them."""
 
 
 def retire(helper: Helper) -> None:
-    """Let go of a process, and remember it until it has ended."""
+    """Release a process, and remember it until it has ended."""
     helper.close()
     if helper not in _retired:
         _retired.append(helper)

@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
 
 def retire_all(parents: OrderedDict[ParentRequirements, WarmParent]) -> None:
-    """Let go of all parents of a launcher."""
+    """Release all parents of a launcher."""
     while parents:
         retire(parents.popitem()[1])
 

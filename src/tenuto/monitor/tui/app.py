@@ -204,7 +204,7 @@ class Top(App[None]):
             self._said = str(error)
 
     def later(self, question: Callable[[StateProvider], T], then: Callable[[T], object]) -> None:
-        """Ask off the loop, and go on with the answer; a refusal is said."""
+        """Ask off the loop, and continue with the answer; a refusal is said."""
 
         async def ask() -> None:
             try:

@@ -45,7 +45,7 @@ class Host(Protocol):
         """Ask again, soon."""
 
     def later(self, question: Callable[[StateProvider], T], then: Callable[[T], object]) -> None:
-        """Ask off the loop, and go on with the answer; a refusal is said."""
+        """Ask off the loop, and continue with the answer; a refusal is said."""
 
     def copy(self, text: str) -> None:
         """Hand a text to the clipboard of the terminal."""

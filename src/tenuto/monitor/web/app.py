@@ -373,10 +373,10 @@ def _add_servers(app: FastAPI, monitor: Monitor) -> None:
 def _add_stream(app: FastAPI, monitor: Monitor) -> None:
     @app.get("/api/events")
     async def events(request: Request, log: MaybeText = None, metrics: Texts = ()) -> Response:
-        wish = parse_log(log) if log else None
+        log_request = parse_log(log) if log else None
         since = request.headers.get("last-event-id")
         cookie = request.scope[SESSION]
-        frames = monitor.hub.frames(since, wish, metrics, lambda: monitor.sessions.is_known(cookie))
+        frames = monitor.hub.frames(since, log_request, metrics, lambda: monitor.sessions.is_known(cookie))
         return StreamingResponse(frames, media_type="text/event-stream")
 
 

@@ -66,7 +66,7 @@ ANY_SIZE = 1 << 62
 WORTH_STOPPING_BYTES = 1 << 20
 """A payload whose directory takes less is not stopped for a full disk: that would not help."""
 SHORTEST_RUN_S = 0.1
-"""A payload is called Running after so long; a shorter one goes on to its end, for half of the writes."""
+"""A payload is called Running after so long; a shorter one continues to its end, for half of the writes."""
 TERMINATED = "terminated"
 DISK_LIMIT = "disk limit: it wrote more than it may (work_bytes)"
 DISK_FULL = "the node's disk is full"
@@ -155,7 +155,7 @@ class PayloadRunner:
         return Place(self.workshop.layout.job(TASK, job_id_of(key)))
 
     async def resume(self) -> None:
-        """Goes on with the payloads that had not ended when the node stopped."""
+        """Continues with the payloads that had not ended when the node stopped."""
         for row in await self._sql(self._payloads.open):
             self._begin(row)
         if self.workshop.min_free_bytes:
@@ -205,12 +205,12 @@ class PayloadRunner:
     async def get(self, payload_id: int) -> PayloadRow | None:
         """The row of a payload."""
         if (known := self._open.get(payload_id)) is not None:
-            await asyncio.sleep(0)  # a caller that asks again and again lets others go on
+            await asyncio.sleep(0)  # a caller that asks again and again lets others continue
             return known
         return await self._sql(self._payloads.get, payload_id)
 
     async def find(self, key: str) -> PayloadRow | None:
-        """The row of the payload of a key; one whose start was cut off by a crash goes on."""
+        """The row of the payload of a key; one whose start was cut off by a crash continues."""
         row = await self._sql(self._payloads.find, key)
         if row is not None and not row.state.is_final and row.id not in self._jobs:
             self._begin(row)
@@ -228,7 +228,7 @@ class PayloadRunner:
         return row
 
     async def close(self) -> None:
-        """Lets go of everything; payloads run on, and the next start finds them."""
+        """Releases everything; payloads run on, and the next start finds them."""
         self._is_closed = True
         for task in list(self._tasks):
             task.cancel()
@@ -593,7 +593,7 @@ def _copied(directory: str, part: str) -> None:
 
 
 def _copy(source: str, target: str) -> None:
-    """Copies one file; `copytree` gathers each `OSError` and goes on, which a full disk does not deserve."""
+    """Copies one file: `copytree` gathers each `OSError` and continues, even for a full disk."""
     try:
         shutil.copy2(source, target)
     except OSError as error:
