@@ -120,7 +120,7 @@ def _lock_never_released(patch: Patch) -> None:
 
 @_bug("submitting tries the lock to see whether the directory is usable, and forgets to let it go")
 def _lock_leaked_at_submission(patch: Patch) -> None:
-    look = intake.Arrivals.look
+    look = intake.Intake.look
 
     def leak(self: Any, job: Any) -> Any:
         found = look(self, job)
@@ -128,7 +128,7 @@ def _lock_leaked_at_submission(patch: Patch) -> None:
             job_directory.take_lock(self._machine, job.paths)
         return found
 
-    patch.set(intake.Arrivals, "look", leak)
+    patch.set(intake.Intake, "look", leak)
 
 
 @_bug("two schedulers lock different bytes, so that neither sees the other")
@@ -575,12 +575,12 @@ def _cancellation_escapes(patch: Patch) -> None:
 
 @_bug("a job submitted again is answered by a failure that another scheduler saw before")
 def _older_failure_answers_again(patch: Patch) -> None:
-    again = intake.Arrivals._submit_again
+    again = intake.Intake._submit_again
 
     def _submit_again(self: Any, job: Any, given: Any, found: Any) -> None:
         again(self, job, given, None)
 
-    patch.set(intake.Arrivals, "_submit_again", _submit_again)
+    patch.set(intake.Intake, "_submit_again", _submit_again)
 
 
 @_bug("a cancellation ends what was submitted after it")

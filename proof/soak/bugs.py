@@ -16,7 +16,7 @@ from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler import attempts
 from tenuto.scheduler.decisions import Verdict
-from tenuto.scheduler.intake import Arrivals
+from tenuto.scheduler.intake import Intake
 from tenuto.workspace import job_directory
 
 
@@ -69,14 +69,14 @@ def _without_tokens(launcher: Any) -> None:
 
 
 def _done_is_forgotten() -> None:
-    look = Arrivals.look
+    look = Intake.look
 
-    def forgetful(self: Arrivals, job: Any) -> Any:
+    def forgetful(self: Intake, job: Any) -> Any:
         if not job_directory.look(self._machine, job.paths).evidence.locked:
             self._machine.files.remove(job.paths.done)
         return look(self, job)
 
-    Arrivals.look = forgetful  # type: ignore[method-assign]
+    Intake.look = forgetful  # type: ignore[method-assign]
 
 
 def _some_write_no_marker() -> None:

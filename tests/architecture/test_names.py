@@ -41,7 +41,7 @@ def files(rooms: tuple[str, ...]) -> list[Path]:
 
 
 METAPHORS = re.compile(
-    r"sight|standing|playhead|stave|staff|pulse|cockpit|belongings|roster|wish|handovers?$|verdicts$|arrivals"
+    r"sight|standing|playhead|stave|staff|pulse|cockpit|belongings|roster|wish|verdicts$|arrivals"
     r"|logbook|shortages|remedies|retirement|allotment|getter|places$|bell$",
     re.IGNORECASE,
 )

@@ -128,13 +128,13 @@ def test_a_closed_scheduler_says_so_to_waiting_callers(server: Server) -> None:
 
 def test_the_callers_loop_touches_no_file(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     looking: set[int] = set()
-    look = server.scheduler._arrivals.look
+    look = server.scheduler._intake.look
 
     def noted(job: Job) -> Any:
         looking.add(threading.get_ident())
         return look(job)
 
-    monkeypatch.setattr(server.scheduler._arrivals, "look", noted)
+    monkeypatch.setattr(server.scheduler._intake, "look", noted)
     run(server.submit("a"))
     assert looking
     assert threading.get_ident() not in looking

@@ -143,7 +143,8 @@ class CheckedReuse(NamedTuple):
 
     def __str__(self) -> str:
         if self.finding is Validness.CODE:
-            return f"{', '.join(map(_near, self.what)) or 'its code'} has changed since"
+            verb = "have" if len(self.what) > 1 else "has"
+            return f"{', '.join(map(_near, self.what)) or 'its code'} {verb} changed since"
         if self.finding is Validness.NEWER:
             return f"{_listed(self.what)} was made again since"
         if self.finding is Validness.OUTPUTS:

@@ -134,7 +134,7 @@ REST_POLL_S = 0.05
 _NOT_LOOKED = Look(Derived(JobState.UNSCHEDULED, Action.START, "not looked"), Arrival.RUN)
 
 
-class Arrivals:
+class Intake:
     """Tells the core of submissions; in the loop's thread, but for `look`."""
 
     def __init__(

@@ -245,7 +245,7 @@ class Scheduler(Shell):
                 # Two submissions may have been of one identity.
                 needed = [JobDependency(known.needed_by(job, d.origin)) for d in job.dependencies]
                 job.dependencies = tuple(dict.fromkeys(needed))
-        look = self._arrivals.look(job) if before is None or before.state is JobState.ERROR else None
+        look = self._intake.look(job) if before is None or before.state is JobState.ERROR else None
         if before is not None and look is None and job.reuse is not None:
             if before.state is JobState.DONE and before.marker:
                 if not job.reuse.is_valid(job, before.marker):
@@ -349,7 +349,7 @@ class Scheduler(Shell):
         """The owner is no longer told of its jobs; what only it wanted is not started any more."""
         self._runner.wait(self._aio_release(owner))
         self.drain()
-        self._arrivals.index.keep()
+        self._intake.index.keep()
 
     def call(self, function: Callable[[], T]) -> T:
         """Calls a function in the loop, where nothing happens at the same time, and returns its result."""

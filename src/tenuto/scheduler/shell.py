@@ -23,7 +23,7 @@ from tenuto.scheduler.decisions import Verdict, failure, has_recovered, shortage
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.external_attempts import ExternalAttempts
 from tenuto.scheduler.inputs import Input, Recovered, Short
-from tenuto.scheduler.intake import Arrivals, Cancellation, Forgetting, Inbox, InboxItem, Registry, Submission
+from tenuto.scheduler.intake import Cancellation, Forgetting, Inbox, InboxItem, Intake, Registry, Submission
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Announcer, LogStep, is_logged, log_state, log_step
 from tenuto.scheduler.loop import Loop
@@ -192,7 +192,7 @@ class Shell:
             machine, partial(TokenQueue, machine, slots, loop, handovers.ask, self._feed)
         )
         call = self._followers.call_completed
-        self._arrivals = Arrivals(
+        self._intake = Intake(
             machine, self._registry, self._ledger, self._tokens, self._attempts, self._feed, call
         )
         self._carriers = {kind: getattr(self, name) for kind, name in inputs.methods(inputs.Effect).items()}
@@ -249,10 +249,10 @@ class Shell:
     def _take_in_one(self, request: InboxItem) -> None:
         job = request.job
         if isinstance(request, Submission):
-            is_news = self._arrivals.enter(request)
+            is_news = self._intake.enter(request)
             log_step(LogStep.SUBMITTED, job, request.owner)
             self._announcer.submitted(job, request.owner)
-            self._arrivals.place(request, is_news=is_news)
+            self._intake.place(request, is_news=is_news)
             self._attempts.announce_wait(job)
         elif isinstance(request, Cancellation):
             self._feed(inputs.Cancelled(*request))
@@ -282,7 +282,7 @@ class Shell:
         self._tokens.ask(job)
 
     def _wake(self, job: Job) -> None:
-        self._arrivals.look_again(job)
+        self._intake.look_again(job)
 
     def _sleep(self, job: Job) -> None:
         if job.needs:
@@ -295,7 +295,7 @@ class Shell:
     def _await_lock(self, job: Job) -> None:
         job.set_state(JobState.WAITING, message="another process has the lock of its directory")
         self.waitingjobs.add(job)
-        self._runner.spawn(self._arrivals.await_lock(job))
+        self._runner.spawn(self._intake.await_lock(job))
 
     def _give_out_tokens(self) -> None:
         self._tokens.pump()

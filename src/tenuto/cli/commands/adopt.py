@@ -275,7 +275,9 @@ class _Reader:
     def _submit(self, old: OldJob) -> tuple[Any, Any]:
         if not (old.path / f"{old.name}.done").is_file():
             has_failed = (old.path / f"{old.name}.failed").exists()
-            raise CannotAdopt("it failed there" if has_failed else "it is not done there")
+            has_begun = (old.path / f"{old.name}.pid").exists()
+            why = "it runs there, or was killed" if has_begun else "it is not done there"
+            raise CannotAdopt("it failed there" if has_failed else why)
         try:
             objects = {one["id"]: one for one in json.loads((old.path / PARAMS).read_bytes())["objects"]}
             last = next(reversed(objects.values()))

@@ -27,7 +27,7 @@ from tenuto.launchers.cluster.dialect import (
     QueueRow,
     dialect_of,
 )
-from tenuto.launchers.cluster.submission import OpenPlaces, QueueLimit, SubmittedAttempt
+from tenuto.launchers.cluster.submission import OpenSubmissions, QueueLimit, SubmittedAttempt
 from tenuto.launchers.cluster.tracked import (
     MISSING_ANSWERS,
     ClusterProcess,
@@ -84,7 +84,7 @@ class ClusterFollower:
         self._warned: set[str] = set()
         self._steps: list[Callable[[], None]] = []
         drop = self._cancellations.drop_submission
-        self._open_places = OpenPlaces(self.machine.files, clock, self.dialect, drop)
+        self._open_submissions = OpenSubmissions(self.machine.files, clock, self.dialect, drop)
         atexit.register(self._cancellations.finish)
 
     # What schedulers and commands ask (`clusters.Cluster`)
@@ -154,7 +154,7 @@ class ClusterFollower:
             if found is not None:
                 self._take_found(attempt, found)
                 if not found.is_pilot:
-                    self._open_places.add(found.place, attempt.launch.nonce, doubtful)
+                    self._open_submissions.add(found.place, attempt.launch.nonce, doubtful)
         self._poller.interval.soon(self.machine.clock.monotonic())
         self.hurry()
 
@@ -259,7 +259,7 @@ class ClusterFollower:
 
     def _step(self, signals: RunnerSignals) -> None:
         self._poller.take_answers()
-        self._open_places.sweep(self._poller.rows.values(), self._poller.heard)
+        self._open_submissions.sweep(self._poller.rows.values(), self._poller.heard)
         now = self.machine.clock.monotonic()
         self._tracked.drop_unasked(now)
         with self._tracked.lock:
@@ -298,7 +298,7 @@ class ClusterFollower:
             is_news = attempt.is_active and attempt.is_due and attempt.judge()
             is_news = is_news or before != (attempt.has_begun, attempt.is_active)
         if attempt.is_marked and attempt.found is not None:  # before a driver that hears of it may end
-            self._open_places.settle(attempt.found.place, attempt.launch.nonce)
+            self._open_submissions.settle(attempt.found.place, attempt.launch.nonce)
         if is_news:
             self._warn_of(attempt.report.message or "")
             attempt.tell_listeners()
@@ -342,7 +342,7 @@ class ClusterFollower:
             for place in submission.places(self.machine.files, Layout(root), self.name):
                 named = list(submission.attempts_of(self.machine.files, place, self.dialect))
                 if not place.is_pilot:
-                    self._open_places.review(place, [order for order, _ in named])
+                    self._open_submissions.review(place, [order for order, _ in named])
                 for order, found in named:
                     if order.nonce in wanted:
                         with self._tracked.lock:

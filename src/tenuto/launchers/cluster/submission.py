@@ -271,7 +271,7 @@ def _of_pilot(files: Files, place: Place, job: str | None) -> Iterator[tuple[Ord
             yield order, SubmittedAttempt(place, 0, False, job, header)
 
 
-class OpenPlaces:
+class OpenSubmissions:
     """The submissions that this process knows, with the attempts that have not ended; for any thread."""
 
     def __init__(self, files: Files, clock: Clock, dialect: Dialect, drop: Callable[[str], None]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tenuto.launchers.cluster import submission
 from tenuto.launchers.cluster.dialect import QueueRow
 from tenuto.launchers.cluster.dialects.slurm import SlurmDialect
-from tenuto.launchers.cluster.submission import OpenPlaces, Place
+from tenuto.launchers.cluster.submission import OpenSubmissions, Place
 from tenuto.launchers.manifest import Header, Order
 from tenuto.settings.clusters import ClusterSettings
 from tenuto.testing.jobs import JobBench, ReadyJob
@@ -40,7 +40,7 @@ class Found:
         submission.write(self.files, self.place, header, self.orders, "#!/bin/sh\n")
         self.name = submission.job_name(SLURM, self.orders, self.place)
         self.dropped: list[str] = []
-        self.places = OpenPlaces(self.files, bench.machine.clock, SLURM, self.dropped.append)
+        self.places = OpenSubmissions(self.files, bench.machine.clock, SLURM, self.dropped.append)
 
     def mark(self, job: ReadyJob) -> None:
         write_marker(self.files, job.paths, Marker(1, job.launch.nonce))
