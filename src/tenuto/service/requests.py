@@ -245,10 +245,11 @@ class Requests:
         query = select(moves).where(moves.c.job_id == job_id, moves.c.id > after).order_by(moves.c.id)
         return self._read(query, move_of)
 
-    def moved_since(self, after: int) -> list[tuple[int, int]]:
-        """(id of the move, job) of the moves since the one with this id."""
-        query = select(moves.c.id, moves.c.job_id).where(moves.c.id > after).order_by(moves.c.id)
-        return self._read(query, tuple)
+    def moved_since(self, after: int) -> list[tuple[int, int, str | None]]:
+        """(id, job, its directory if it ended in the queue) of the moves since the one with this id."""
+        is_end = (moves.c.state == ServiceState.KILLED.value) & jobs.c.server_id.is_(None)
+        query = select(moves.c.id, moves.c.job_id, case((is_end, jobs.c.directory))).join(jobs)
+        return self._read(query.where(moves.c.id > after).order_by(moves.c.id), tuple)
 
     def last_move(self) -> int:
         """The id of the last move of all."""
