@@ -408,6 +408,7 @@ class Cleaner:
         # The database's clock says how old a job is, and may be another machine's.
         wall, now = await self._parts.sql(self._parts.requests.now) / 1000, clock.monotonic()
         self._rest, ahead = self._rest.round(wall, now, settings.max_age_s)
+        await self._parts.sql(self._parts.requests.note_queues)
         if ahead:
             log("clock_jumped", 30, ahead_s=round(ahead))
         if self._rest.is_resting(now):
