@@ -76,6 +76,7 @@ def _fill(url: str, many: int) -> None:
     for start in range(0, many, AT_ONCE):
         rows = [row(n) for n in range(start, min(start + AT_ONCE, many))]
         database.write(lambda connection, rows=rows: connection.execute(jobs.insert(), rows))  # type: ignore[misc]
+    Requests(database, "bench").note_queues()
     database.write(lambda connection: connection.exec_driver_sql("ANALYZE"))
     database.close()
 

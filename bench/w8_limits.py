@@ -39,7 +39,7 @@ from tenuto.database import Database, migrate
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.decisions import Quota
 from tenuto.service.requests import Requests
-from tenuto.service.tables import MIGRATIONS, jobs
+from tenuto.service.tables import MIGRATIONS, jobs, turns
 
 QUEUED = {Scale.TINY: 300, Scale.QUICK: 10_000, Scale.FULL: 100_000, Scale.LARGE: 100_000}
 FEW = 1_000
@@ -125,8 +125,10 @@ def _claim_s(url: str, count: int) -> float:
         }
         for n in range(count)
     ]
-    database.write(lambda connection: connection.execute(jobs.delete()))
+    for table in (jobs, turns):
+        database.write(lambda connection, table=table: connection.execute(table.delete()))  # type: ignore[misc]
     database.write(lambda connection: connection.execute(jobs.insert(), rows))
+    requests.note_queues()
     database.write(lambda connection: connection.exec_driver_sql("ANALYZE"))
     if database.is_sqlite:  # what the rows left to be written is no part of a claim
         database.close()

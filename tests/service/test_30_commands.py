@@ -129,11 +129,14 @@ def test_a_remote_node_runs_the_command_of_its_server(
     (tmp_path / "tenuto.toml").write_text(
         f'[services.dock]\ncommand = ["cat", "in/a b.txt"]\ninputs = ["in/*"]\n'
         f'nodes = ["{shared_node.url}"]\n'
+        f'[services.hello]\ncommand = ["echo", "hello"]\nnodes = ["{shared_node.url}"]\n'
         f'[services.plain]\nnodes = ["{shared_node.url}"]\n'
     )
     server = start("serve")
     job = upload(server, "dock", file("in/a b.txt", b"hello")).json["id"]
     assert files_of(server, job)[".tenuto/stdout"] == b"hello"
+    job = upload(server, "hello").json["id"]
+    assert files_of(server, job)[".tenuto/stdout"] == b"hello\n", "an upload without files"
     forged = upload(server, "plain", field("command", '["touch", "forged"]'), file("run.sh", b"ls\n"))
     assert "forged" not in files_of(server, forged.json["id"]), "a user's field is no command"
 

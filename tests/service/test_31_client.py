@@ -464,7 +464,8 @@ def test_the_commands_tell_how_a_job_ended_by_their_exit_code(
     late = tenuto("submit", "run.sh", *one, "--wait", "--timeout", "0.3")
     assert (late.returncode, "time is up" in late.stderr) == (6, True)
     job = late.stdout.strip()
-    assert tenuto("fetch", job, "--url", shared.url, "--timeout", "0.1").returncode == 6
+    again = tenuto("fetch", job, "--url", shared.url, "--timeout", "0.1", "--json")
+    assert (again.returncode, json.loads(again.stdout)["id"]) == (6, int(job)), "it can be asked for again"
     for command in ("fetch", "follow", "cancel"):
         other = tenuto(command, f"other#{job}", "--url", shared.url)
         assert (other.returncode, f"of another service: example#{job}" in other.stderr) == (3, True)

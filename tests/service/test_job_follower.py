@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from tenuto.database import Database
 from tenuto.lifecycle.service import ServiceState
+from tenuto.service.access import Principal
 from tenuto.service.context import Offered
 from tenuto.service.decisions import Quota
 from tenuto.service.names import Input
+from tenuto.service.requests import Requests
 from tenuto.service.rows import JobRow, NewJob
 from tenuto.service.server import Server
 from tenuto.settings.service import OfferedSettings
@@ -201,3 +204,27 @@ def test_a_job_is_handled_by_what_it_was_accepted_for(
     assert run(main()).state is ServiceState.COMPLETED
     (payload,) = node.payloads.values()
     assert payload.job.command == before
+
+
+@pytest.mark.parametrize("by", ["a request", "another process"])
+def test_the_uploads_of_a_job_that_ends_in_the_queue_are_removed(tmp_path: Path, by: str) -> None:
+    """Whoever ends it, such as `tenuto kill`: it has no follower, and its uploads lay there for a day."""
+
+    async def main() -> None:
+        server = server_of(tmp_path, FakeNode(slots=0))
+        await server.start()
+        job_id = added(server)
+        assert not server.parts.places.job("job").is_tidy()
+        if by == "a request":
+            await server.operations.terminate(job_id, Principal(None, frozenset()))
+        else:
+            database = Database(tmp_path / "db.sqlite")
+            ended = Requests(database, "the command line").terminate(job_id)
+            database.close()
+            assert ended is not None
+            assert ended.state is ServiceState.KILLED
+        while not server.parts.places.job("job").is_tidy():
+            await asyncio.sleep(0.01)
+        await server.close()
+
+    run(main())

@@ -5,44 +5,32 @@ Moves no job; `requests` does.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from sqlalchemy import BindParameter, Connection, bindparam, func, insert, select, text, update
+from sqlalchemy import BindParameter, Connection, bindparam, exists, func, select, text, tuple_, update
 
 from tenuto.database import Prepared, now_ms
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.decisions import LONGEST_WAIT_S, ActiveJob, QueuedUser, QueueView, Quota, UserQueue
 from tenuto.service.rows import JobRow
-from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, jobs, turns
+from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, IS_NOTED, QUEUED, jobs, turns
 
 LONGEST_WAIT_MS = int(2 * LONGEST_WAIT_S * 1000)
 """No job is told to wait for longer: one that seems to was queued before the clock was set back."""
-
-_USERS = Prepared(
-    text(
-        """
-    WITH RECURSIVE waiting(user_id) AS (
-      SELECT min(user_id) FROM jobs WHERE state = 'Queued' AND service = :service
-      UNION ALL
-      SELECT (SELECT min(user_id) FROM jobs
-              WHERE state = 'Queued' AND service = :service AND user_id > waiting.user_id)
-      FROM waiting WHERE waiting.user_id IS NOT NULL
-    )
-    SELECT waiting.user_id, turns.turn,
-           CASE WHEN turns.turn IS NULL THEN (
-             SELECT min(id) FROM jobs
-             WHERE state = 'Queued' AND service = :service AND user_id = waiting.user_id) END
-    FROM waiting LEFT JOIN turns ON turns.service = :service AND turns.user_id = waiting.user_id
-    WHERE waiting.user_id IS NOT NULL
-    """
-    )
-)
-"""The users with queued jobs and their last turns, and the oldest job of each user without a turn: no two
-turns are the same. By a loose index scan: its cost grows with the users, not with the jobs.
-"""
+AT_ONCE = 64
+"""Users whose turns are read together."""
 
 _OF_SERVICE: BindParameter[str] = bindparam("of_service")
 _OF_USER: BindParameter[str] = bindparam("of_user")
+_IS_HIS = (turns.c.service == _OF_SERVICE) & (turns.c.user_id == _OF_USER)
+_WAITING = Prepared(
+    select(turns.c.user_id, turns.c.turn, turns.c.oldest)
+    .where(IS_NOTED, turns.c.service == _OF_SERVICE)
+    .where(tuple_(turns.c.turn, turns.c.oldest) > tuple_(bindparam("turn"), bindparam("oldest")))
+    .order_by(turns.c.turn, turns.c.oldest)
+    .limit(bindparam("most"))
+)
+"""The users with queued jobs, by turns: its cost grows neither with the jobs nor with the users."""
 _ACTIVE = Prepared(
     select(jobs.c.user_id, func.count())
     .where(IS_ACTIVE, jobs.c.service == _OF_SERVICE)
@@ -71,7 +59,7 @@ _QUEUED_OF = Prepared(
     .limit(bindparam("most"))
 )
 _LAST_TURN = Prepared(select(func.max(turns.c.turn)).where(turns.c.service == _OF_SERVICE))
-_TURNS = Prepared(select(turns.c.user_id, turns.c.turn).where(turns.c.service == _OF_SERVICE))
+_TURNS = Prepared(select(turns.c.user_id, turns.c.turn).where(IS_NOTED, turns.c.service == _OF_SERVICE))
 _READY = Prepared(
     select(jobs.c.id)
     .where(QUEUED, jobs.c.service == _OF_SERVICE, jobs.c.user_id == _OF_USER)
@@ -79,10 +67,24 @@ _READY = Prepared(
     .order_by(jobs.c.id)
     .limit(bindparam("most"))
 )
-_SET_TURN = Prepared(
-    update(turns).where(turns.c.service == _OF_SERVICE, turns.c.user_id == _OF_USER).returning(turns.c.turn)
+_JOIN = Prepared(
+    text(
+        """
+    INSERT INTO turns (service, user_id, turn, oldest) VALUES (:service, :user_id, 0, :job)
+    ON CONFLICT (service, user_id) DO UPDATE SET oldest = excluded.oldest
+    WHERE turns.oldest IS NULL OR turns.oldest > excluded.oldest
+    """
+    )
 )
-_ADD_TURN = Prepared(insert(turns))
+_LOCK = Prepared(select(turns.c.turn).where(_IS_HIS).with_for_update())
+_OLDEST = select(func.min(jobs.c.id)).where(QUEUED, jobs.c.service == _OF_SERVICE, jobs.c.user_id == _OF_USER)
+_NOTE = Prepared(update(turns).where(_IS_HIS).values(oldest=_OLDEST.scalar_subquery()))
+_UNNOTED = Prepared(
+    select(jobs.c.service, jobs.c.user_id, func.min(jobs.c.id))
+    .where(QUEUED)
+    .group_by(jobs.c.service, jobs.c.user_id)
+    .having(~exists().where(IS_NOTED, turns.c.service == jobs.c.service, turns.c.user_id == jobs.c.user_id))
+)
 _COMPETITORS = Prepared(
     select(jobs.c.user_id, jobs.c.started_at, jobs.c.state).where(IS_ACTIVE, jobs.c.service == _OF_SERVICE)
 )
@@ -180,28 +182,58 @@ def queues_of(
     connection: Connection, service: str, quota: Quota, active: Mapping[str, int], most: int
 ) -> tuple[int, list[UserQueue]]:
     """The last turn of the service, and the queues of the users who may be next, as far as needed."""
-    found = _USERS.rows(connection, {"service": service})
     last_turn = _LAST_TURN.rows(connection, {"of_service": service})[0][0] or 0
-    # In the order of `next_jobs`: if few places are free, the queues of the first users are read alone.
-    ranked = sorted(
-        (active.get(user, 0), turn or 0, oldest or 0, user)
-        for user, turn, oldest in found
-        if active.get(user, 0) < quota.runs_per_user
-    )
     queues: list[UserQueue] = []
-    for has, turn, _, user in ranked:
-        free = min(most, quota.runs_per_user - has)
+    for user, turn in _ranked(connection, service, active):
+        free = min(most, quota.runs_per_user - active.get(user, 0))
+        if free <= 0:
+            continue
         values = {"of_service": service, "of_user": user, "most": free, "longest_ms": LONGEST_WAIT_MS}
         ready = tuple(row[0] for row in _READY.rows(connection, values))
         if ready:
-            queues.append(UserQueue(user, has, turn, ready))
+            queues.append(UserQueue(user, active.get(user, 0), turn, ready))
+        elif not _QUEUED_OF.rows(connection, {"of_service": service, "of_user": user, "most": 1}):
+            note_queue(connection, service, user)  # a server of an older version took the last one
         if len(queues) >= most:
             break
     return last_turn, queues
 
 
-def set_turn(connection: Connection, service: str, user: str, turn: int) -> None:
-    """Notes when a user was served last."""
-    mine = {"of_service": service, "of_user": user, "turn": turn}
-    if not _SET_TURN.rows(connection, mine):
-        _ADD_TURN.rows(connection, {"service": service, "user_id": user, "turn": turn})
+def _ranked(connection: Connection, service: str, active: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The users with queued jobs and their turns, in the order of `next_jobs`."""
+    later: list[tuple[int, int, int, str]] = []
+    turn, oldest = -1, 0
+    while found := _WAITING.rows(
+        connection, {"of_service": service, "turn": turn, "oldest": oldest, "most": AT_ONCE}
+    ):
+        for user, turn, oldest in found:
+            if user in active:
+                later.append((active[user], turn, oldest, user))
+            else:
+                yield user, turn
+    for _, turn, _, user in sorted(later):
+        yield user, turn
+
+
+def join_queue(connection: Connection, service: str, user: str, job: int) -> None:
+    """Notes that a user has a queued job, in the transaction that queues it.
+
+    It locks the note until the end of the transaction: `note_queue` waits, and sees the job then.
+    """
+    _JOIN.rows(connection, {"service": service, "user_id": user, "job": job})
+
+
+def note_queue(connection: Connection, service: str, user: str, **turn: int) -> None:
+    """Notes the oldest queued job of a user, or that none is left; ``turn``: the user was served now.
+
+    Called after the rows of jobs were changed: two transactions that lock them in another order would wait
+    for each other.
+    """
+    his = {"of_service": service, "of_user": user}
+    _LOCK.rows(connection, his)
+    _NOTE.rows(connection, {**his, **turn})
+
+
+def unnoted_queues(connection: Connection) -> list[tuple[str, str, int]]:
+    """(service, user, oldest job) of queued jobs without a note: a server of an older version queued them."""
+    return [(row[0], row[1], row[2]) for row in _UNNOTED.rows(connection)]

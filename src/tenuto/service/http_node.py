@@ -105,7 +105,9 @@ class HttpNode:
             (COMMAND, encoded_command(job.command)),
         ):
             if is_ours and (value or name != COMMAND):
-                form.add_field(name, value)
+                form.add_field(
+                    name, value, content_type="text/plain"
+                )  # else a form without files is no multipart
         opened = []
         names = await asyncio.to_thread(_names, job.directory)
         if names is None:  # of a database that was restored: the job may have run since it was saved

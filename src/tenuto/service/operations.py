@@ -354,10 +354,9 @@ class Operations:
         if row.state.is_final and row.state is not ServiceState.KILLED:
             raise already_ended(row)
         principal.acted("terminated", job_id)
-        if row.state.is_final:  # no node ever had it, so no follower removes its uploads
+        if row.state.is_final:
             parts.told(row)
             self._wake_dispatcher()
-            await parts.files(parts.place(row).tidy)
             return row
         self._end(job_id)
         row = await self.get_final(job_id, principal, parts.settings.terminate_wait_s)

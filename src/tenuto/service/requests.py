@@ -38,11 +38,13 @@ from tenuto.service.fair_share import (
     competitors,
     is_queued,
     jobs_at_nodes,
+    join_queue,
     line_of,
+    note_queue,
     queued_jobs,
     queues_of,
-    set_turn,
     take_turns,
+    unnoted_queues,
 )
 from tenuto.service.rows import NO_LIMITS, JobRow, Move, NewJob, Page, UserLimits, instant, job_of, move_of
 from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, callbacks, jobs, moves, nodes
@@ -80,6 +82,7 @@ CLAIM = Prepared(
 )
 _STARTED = func.coalesce(jobs.c.started_at, now_ms())
 SWAP = ROWS.swap()
+SWAP_QUEUED = ROWS.swap(server_id=None, node=None, ready_at=now_ms() + bindparam("wait_ms", 0))
 SWAP_STARTED = ROWS.swap(started_at=_STARTED)
 SWAP_ENDED = ROWS.swap(ended_at=now_ms())
 SWAP_COMPLETED = ROWS.swap(started_at=_STARTED, ended_at=now_ms())
@@ -206,6 +209,7 @@ class Requests:
                 take_turns(connection, f"user {new.user_id}")
                 _check_limits(connection, new, limits)
             row = job_of(ADD.rows(connection, new._asdict())[0])
+            join_queue(connection, row.service, row.user_id, row.id)
             _record(connection, [row], row.created_at)
             announce(connection, QUEUE_CHANNEL)
             return row, True
@@ -245,10 +249,11 @@ class Requests:
         query = select(moves).where(moves.c.job_id == job_id, moves.c.id > after).order_by(moves.c.id)
         return self._read(query, move_of)
 
-    def moved_since(self, after: int) -> list[tuple[int, int]]:
-        """(id of the move, job) of the moves since the one with this id."""
-        query = select(moves.c.id, moves.c.job_id).where(moves.c.id > after).order_by(moves.c.id)
-        return self._read(query, tuple)
+    def moved_since(self, after: int) -> list[tuple[int, int, str | None]]:
+        """(id, job, its directory if it ended in the queue) of the moves since the one with this id."""
+        is_end = (moves.c.state == ServiceState.KILLED.value) & jobs.c.server_id.is_(None)
+        query = select(moves.c.id, moves.c.job_id, case((is_end, jobs.c.directory))).join(jobs)
+        return self._read(query.where(moves.c.id > after).order_by(moves.c.id), tuple)
 
     def last_move(self) -> int:
         """The id of the last move of all."""
@@ -301,9 +306,10 @@ class Requests:
             chosen = next_jobs(queues, quota, sum(active.values()), most)
             users = {job: queue.user for queue in queues for job in queue.jobs}
             turns = {users[job_id]: turn for turn, job_id in enumerate(chosen, start=last_turn + 1)}
+            rows = self._claimed(connection, dict(zip(chosen, nodes, strict=False)))
             for user, turn in turns.items():
-                set_turn(connection, service, user, turn)
-            return self._claimed(connection, dict(zip(chosen, nodes, strict=False)))
+                note_queue(connection, service, user, turn=turn)
+            return rows
 
         def is_of_use(connection: Connection) -> bool:
             has_place = not callable(plan) or bool(plan(jobs_at_nodes(connection)))
@@ -369,6 +375,10 @@ class Requests:
             if to.is_final and to is not ServiceState.CLEANED:
                 _note_end(connection, moved)
             announce(connection, MOVES_CHANNEL)
+            if to is ServiceState.QUEUED:
+                join_queue(connection, row.service, row.user_id, row.id)
+            elif row.state is ServiceState.QUEUED:
+                note_queue(connection, row.service, row.user_id)
             if row.state.is_active and not to.is_active:
                 announce(connection, QUEUE_CHANNEL)
             return moved
@@ -377,24 +387,7 @@ class Requests:
 
     def requeue(self, row: JobRow, message: str, wait_ms: int) -> JobRow | None:
         """Puts a job that was certainly not sent back into the queue, for any node, after a while."""
-
-        def once(connection: Connection) -> JobRow | None:
-            queued_at = now(connection)
-            values = {
-                "state": ServiceState.QUEUED.value,
-                "message": message,
-                "server_id": None,
-                "node": None,
-                "ready_at": queued_at + wait_ms,
-            }
-            moved = _swapped(connection, row, values)
-            if moved is not None:
-                _record(connection, [moved], queued_at)
-                announce(connection, MOVES_CHANNEL)
-                announce(connection, QUEUE_CHANNEL)
-            return moved
-
-        return self.database.write(once)
+        return self.move(row, ServiceState.QUEUED, message, wait_ms=wait_ms)
 
     def update(self, row: JobRow, **values: Any) -> JobRow | None:
         """Changes columns of a job that stays in its state, if it is still as the row says."""
@@ -417,15 +410,26 @@ class Requests:
                 values |= {"state": ServiceState.KILLED.value, "message": TERMINATED, "ended_at": asked_at}
             announce(connection, MOVES_CHANNEL)
             asked = _swapped(connection, row, values)
-            if asked is not None and asked.state is not row.state:
-                _record(connection, [asked], asked_at)
             if asked is not None and asked.state.is_final:
+                note_queue(connection, row.service, row.user_id)
+                _record(connection, [asked], asked_at)
                 _note_end(connection, asked)
             return asked
 
         return self.database.write(once)
 
     # Cleaning
+
+    def note_queues(self) -> None:
+        """Notes the queued jobs that a server of an older version, which notes none, took in meanwhile."""
+
+        def once(connection: Connection) -> None:
+            take_turns(connection)
+            for unnoted in unnoted_queues(connection):
+                join_queue(connection, *unnoted)
+
+        if self.database.read(unnoted_queues):
+            self.database.write(once)
 
     def old(self, max_age_ms: int, limit: int = 100) -> list[JobRow]:
         """Jobs that ended longer ago than this and still have their files."""
@@ -451,6 +455,8 @@ def _stamping(to: ServiceState) -> Prepared:
         return SWAP_STARTED
     if to is ServiceState.COMPLETED:
         return SWAP_COMPLETED
+    if to is ServiceState.QUEUED:
+        return SWAP_QUEUED
     return SWAP_ENDED if to.is_final and to is not ServiceState.CLEANED else SWAP
 
 

@@ -325,7 +325,10 @@ class Server:
         return {server: shown[server] for server in late if self._beats.is_still(server, now, STILL_S)}
 
     async def _tell_news(self) -> None:
-        """Wakes what waits for jobs that others moved or asked to end: servers, commands, the monitor."""
+        """Wakes what waits for jobs that others moved or asked to end: servers, commands, the monitor.
+
+        The uploads of a job that was ended while it was queued are removed here: it had no follower.
+        """
         parts = self.parts
         stamp = self.database.stamp()
         if stamp is not None and stamp == self._stamp:
@@ -333,9 +336,11 @@ class Server:
         self._stamp = stamp
         # Transactions may commit in another order than their moves were numbered: a few are read again.
         news = await parts.sql(parts.requests.moved_since, max(self._last_move - 50, 0))
-        for move_id, job_id in news:
+        for move_id, job_id, unfollowed in news:
             self._last_move = max(self._last_move, move_id)
             parts.waiters.tell(job_id)
+            if unfollowed is not None:
+                await parts.files(parts.places.job(unfollowed).tidy)
         for job_id in await parts.sql(parts.requests.unwanted):
             self._job_follower.terminate(job_id)
 
@@ -403,6 +408,7 @@ class Cleaner:
         # The database's clock says how old a job is, and may be another machine's.
         wall, now = await self._parts.sql(self._parts.requests.now) / 1000, clock.monotonic()
         self._rest, ahead = self._rest.round(wall, now, settings.max_age_s)
+        await self._parts.sql(self._parts.requests.note_queues)
         if ahead:
             log("clock_jumped", 30, ahead_s=round(ahead))
         if self._rest.is_resting(now):

@@ -31,7 +31,7 @@ from tenuto.launchers.confinement import database_files
 from tenuto.lifecycle.service import ACTIVE, ENDED, PayloadState, ServiceState
 from tenuto.workspace.modes import FILE_MODE
 
-MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "service_version", "0004")
+MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "service_version", "0005")
 """A server's: jobs, turns, moves, callbacks, tokens, usage, nodes."""
 NODE_MIGRATIONS = Migrations(Path(__file__).parent / "node" / "migrations", "node_version", "0003")
 """A node's: payloads."""
@@ -72,6 +72,7 @@ def literals(states: frozenset[ServiceState] | frozenset[PayloadState]) -> str:
 
 
 QUEUED = text("state = 'Queued'")
+IS_NOTED = text("oldest IS NOT NULL")
 IS_WAITING = text("status = 'waiting'")
 IS_ACTIVE = text(f"state IN ({literals(ACTIVE)})")
 HAS_ENDED = text(f"state IN ({literals(ENDED)})")
@@ -132,7 +133,11 @@ turns = Table(
     Column("service", Text, primary_key=True),
     Column("user_id", Text, primary_key=True),
     Column("turn", BigInteger, nullable=False),
+    Column("oldest", BigInteger),
+    Index("turns_waiting", "service", "turn", "oldest", sqlite_where=IS_NOTED, postgresql_where=IS_NOTED),
+    Index("turns_last", "service", "turn"),
 )
+"""When users were served last, 0 for never, and the oldest queued job of each; null: none is queued."""
 
 moves = Table(
     "moves",

@@ -214,9 +214,11 @@ def cancel(name: _Name, url: str | None, token_file: Path | None, as_json: bool)
 def _ended(job: Remote, timeout_s: float | None, output: Path | None, as_json: bool) -> int:
     """Waits for the end of a job, telling its progress, and unpacks its result."""
     told = ""
+    found: dict[str, Any] = {"id": job.id}
 
-    def seen(found: dict[str, Any]) -> None:
-        nonlocal told
+    def seen(now: dict[str, Any]) -> None:
+        nonlocal told, found
+        found = now
         said = found.get("progress") or found["message"]
         line = f"job {job.id} is {found['status']}" + (f": {said}" if said else "")
         if line != told and found["status"] not in ("Completed", "Failed", "Killed", "Invalid"):
@@ -227,6 +229,10 @@ def _ended(job: Remote, timeout_s: float | None, output: Path | None, as_json: b
         job.wait(timeout_s, seen)
     except KeyboardInterrupt:
         note(f"job {job.id} continues: `tenuto fetch {job.id}` waits, `tenuto cancel {job.id}` ends it")
+        raise
+    except ClientError:  # such as `WaitTimeout`: a program needs the id to ask again
+        if as_json:
+            print_json({**found, "directory": None}, None)
         raise
     found = job.job()
     directory: Path | None = output or Path(f"results-{job.id}")
