@@ -229,12 +229,12 @@ class JobLinks:
         """How many jobs in a row had nothing to share."""
         self._made: set[str] = set()
         """Directories that are there: to ask again for each job takes as long as its link."""
-        self._left = MOST_LINKS
+        self.left = MOST_LINKS
 
     def add(self, task_id: str, job_id: str) -> None:
-        if not self._left:
+        if not self.left:
             return
-        self._left -= 1
+        self.left -= 1
         link = self._run.job_link(task_id, job_id)
         directory = link.rpartition("/")[0]
         if directory not in self._made:
