@@ -210,6 +210,12 @@ def lines_about(files: Files, run: RunPaths, job_ids: Collection[str]) -> list[J
     return list({job.job_id: job for job in found}.values())
 
 
+def listed_at(files: Files, run: RunPaths, start: int, end: int) -> JobLine | None:
+    """The job of the line that lies there; None if it is none."""
+    content = unseal(files.read_range(run.jobs_list, start, end - start).lstrip(b"\n"))
+    return None if content is None else _from_fields(Fields(content))
+
+
 MOST_LINKS = 1000
 """Of its further jobs a run has the line alone: a link takes an inode, and a block of the disk."""
 
