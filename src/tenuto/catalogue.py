@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,17 @@ from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.metrics import JobUsage, MetricColumn, metric_column, metric_rows, usage_of
-from tenuto.jobs.query import KINDS, Arranged, Chunks, Question, Sifted, group_names, sift
+from tenuto.jobs.query import (
+    KINDS,
+    Arranged,
+    Chunks,
+    Question,
+    Sieve,
+    Sifted,
+    group_names,
+    read_question,
+    sift,
+)
 from tenuto.jobs.result_table import ResultReader, ResultRow, by_tags, result_of
 from tenuto.jobs.row import Detail, Group, Row, Why, group_key
 from tenuto.jobs.source import Acted, Action, Source, Target, newest_first, newest_listed
@@ -114,11 +125,11 @@ class Catalogue:
         ``-FIELD``: the largest first.
         """
         question = Question(None, filter, sort, regex=True)
-        return sifted(self, question, lambda: job_chunks(self, every=every)).rows
+        return sifted(self, question, JobChunks(self, every=every)).rows
 
     def jobs(self, *, every: bool = False) -> list[Row]:
         """The jobs that a person means without a filter, the newest first."""
-        return newest_first(row for chunk in job_chunks(self, every=every) for row in chunk)
+        return newest_first(row for chunk in JobChunks(self, every=every)() for row in chunk)
 
     def newest(self, most: int) -> tuple[list[Row], int]:
         """The first `most` of what `jobs` gives, and how many it would give; made for very many jobs."""
@@ -359,13 +370,23 @@ class Catalogue:
         return found
 
 
-def job_chunks(
-    catalogue: Catalogue, *, every: bool = False, kind: str | None = None
-) -> Iterator[Sequence[Row]]:
-    """What `Catalogue.jobs` gives, some at a time and in no order."""
-    for source in catalogue.sources:
-        if kind in (None, source.door.kind):
-            yield from source.every() if every else source.listed()
+class JobChunks:
+    """What `Catalogue.jobs` gives, some at a time and in no order, but for what a sieve leaves out."""
+
+    def __init__(self, catalogue: Catalogue, *, every: bool = False, kind: str | None = None) -> None:
+        self._catalogue = catalogue
+        self._every = every
+        self._kind = kind
+
+    def __call__(self, sieve: Sieve | None = None) -> Iterator[Sequence[Row]]:
+        own = self._catalogue.experiments
+        for source in self._catalogue.sources:
+            if self._kind not in (None, source.door.kind):
+                continue
+            if self._every:
+                yield from source.every()
+            else:
+                yield from own.sieved(sieve) if sieve is not None and source is own else source.listed()
 
 
 def submitted(catalogue: Catalogue, group: Group) -> list[Row]:
@@ -389,8 +410,20 @@ def sifted(
         is_known = row.door is Door.EXPERIMENTS  # its marker is not read again
         return catalogue.view.parameters(row) if is_known else catalogue.parameters(row.key)
 
-    now = catalogue.now()
-    return sift(chunks, question, now, parameters, arranged=arranged, most=most, tells_unknown=tells_unknown)
+    tree = read_question(question.filter, regex=question.regex, words=question.words)
+    tags: set[str] = set()
+    if isinstance(chunks, JobChunks) and tree is not None and not question.sort:
+        chunks = partial(chunks, Sieve(tree, most, tags))
+    return sift(
+        chunks,
+        question,
+        catalogue.now(),
+        parameters,
+        arranged=arranged,
+        most=most,
+        tells_unknown=tells_unknown,
+        tags=tags,
+    )
 
 
 def _action(action: Action | str) -> Action:

@@ -107,17 +107,13 @@ def pattern(text: str, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
 
 
 class _Pattern:
-    __slots__ = ("_compiled", "_flags", "_text")
-
     def __init__(self, text: str, flags: re.RegexFlag) -> None:
         self._text = text
         self._flags = flags
-        self._compiled: re.Pattern[str] | None = None
 
     def __getattr__(self, attribute: str) -> Any:
-        if self._compiled is None:
-            self._compiled = re.compile(self._text, self._flags)
-        return getattr(self._compiled, attribute)
+        found = self.__dict__[attribute] = getattr(re.compile(self._text, self._flags), attribute)
+        return found
 
 
 if TYPE_CHECKING or sys.version_info >= (3, 14):  # there the body of a class no longer has its annotations

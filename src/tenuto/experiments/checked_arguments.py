@@ -102,8 +102,13 @@ def variable(name: Any, value: Any) -> str:
     return str(value)
 
 
+_USUAL = SubmitOptions()
+
+
 def checked(submission: SubmitOptions, settings: Settings) -> SubmitOptions:
     """A submission whose parts are what they should be; `ParameterError` names the wrong part."""
+    if submission == _USUAL:
+        return submission
     mode, transient, retries, workspace = (
         submission.run_mode,
         submission.transient,

@@ -149,7 +149,7 @@ class Run:
                 token_directory=job.tokens[0].token.directory if job.tokens else None,
             )
         )
-        if not is_packed(self._machine.files, job.paths.directory):
+        if self._links.left and not is_packed(self._machine.files, job.paths.directory):
             self._links.add(job.task_id, job.job_id)
         if not self._sync_is_due:
             self._sync_is_due = True

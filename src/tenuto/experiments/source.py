@@ -21,6 +21,7 @@ from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import JobLog
 from tenuto.jobs.metrics import MetricsReader
 from tenuto.jobs.parameters import plain_side
+from tenuto.jobs.query import Sieve
 from tenuto.jobs.removal import Killing, delete, kill
 from tenuto.jobs.result_table import Finished, result_of, result_rows
 from tenuto.jobs.retry import Retries
@@ -140,6 +141,12 @@ class ExperimentSource(Source):
                 if run is not runs[-1]:
                     known.update(row.key for row in rows)
                 yield rows
+
+    def sieved(self, sieve: Sieve) -> Iterator[Sequence[Row]]:
+        """What `listed` gives, without what a sieve leaves out."""
+        runs = self.view.find_runs(None)
+        found = self.view.sieved(runs[0], sieve) if len(runs) == 1 else None
+        return self.listed() if found is None else iter((found,))
 
     def newest(self, most: int) -> tuple[list[Row], int]:
         """Of the jobs that `listed` gives the newest, `most` at most, and how many there are in all."""

@@ -6,23 +6,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tenuto.errors import InvalidName, TenutoError
 from tenuto.experiments.runs import RunsView, RunView, by_age, run_group
+from tenuto.jobs.columns import Columns, ColumnsWriter, NotKept
 from tenuto.jobs.directories import entries, job_keys
 from tenuto.jobs.key import JobKey
+from tenuto.jobs.query import Sieve, Sieved
 from tenuto.jobs.row import Row
 from tenuto.jobs.source import CHUNK_ROWS
 from tenuto.jobs.view import REMOVED, JobReading, JobsView, ReadDepth, StoredDetail
 from tenuto.lifecycle.owner_names import Door, OwnerName, run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
+from tenuto.workspace import packs
 from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.jobslist import (
     JobLine,
     last_listed,
     lines_about,
     listed_again,
+    listed_at,
     listed_jobs,
     names_listed,
     read_jobs,
@@ -365,6 +370,83 @@ class WorkspaceView(RunsView, JobsView):
             yield self._sound(lines)
         except OSError:
             return
+
+    def sieved(self, run: RunView, sieve: Sieve) -> Sieved | None:
+        """Of the jobs of a run those that may match a filter; None where all are to be looked at.
+
+        Of a run that ended with very many jobs, which are packed, the fields are kept by column.
+        """
+        paths = self._list_of(run)
+        if run.live or paths is None or sum(run.counts.values()) <= MOST_COUNTED or self.moved.read():
+            return None
+        try:
+            columns = self._columns(paths) or self._kept_columns(run, paths)
+            if columns is None:
+                return None
+            tags = columns.names("t:")
+            found = bytearray(columns.matching(sieve.tree, tags | sieve.tags))
+            for place in columns.others:
+                found[place] = 0
+            total, most = found.count(1), sieve.most
+            if most is None and total > MOST_COUNTED:
+                return None
+            wanted, end = list(columns.others), len(found)
+            while (most is None or len(wanted) < most + len(columns.others)) and (
+                end := found.rfind(1, 0, end)
+            ) >= 0:
+                wanted.append(end)
+            rows = Sieved()
+            for place in sorted(wanted):
+                line = listed_at(self._files, paths, *columns.places[place : place + 2])
+                reading = self._brief(line) if line is not None and self._sound([line]) else None
+                if line is None or reading is None or not is_settled(line, reading, live=False):
+                    return None
+                rows.append(self.listed_row(line, reading, run))
+        except (NotKept, OSError, ValueError, KeyError, TypeError):
+            return None  # torn, or of another version
+        rows.more = total - len(wanted) + len(columns.others)
+        rows.left_out = columns.count - len(columns.others) - total
+        rows.names, rows.tags = columns.names("p:"), tags
+        return rows
+
+    def _columns(self, paths: RunPaths) -> Columns | None:
+        """What is kept of a run, if its list and the packs of its jobs are as they were."""
+        try:
+            columns = Columns(partial(self._files.read_range, paths.columns))
+        except (NotKept, FileNotFoundError):
+            return None
+        return columns if columns.stamp == self._stamp(paths, *columns.stamp) else None
+
+    def _stamp(self, paths: RunPaths, *tasks: str) -> dict[str, list[int] | None]:
+        """What tells that a pack, or the list of the run (""), is as it was: they grow, or are replaced."""
+        files = {task: self.layout.pack(task) if task else paths.jobs_list for task in tasks}
+        found = {task: self._files.stat(file) for task, file in files.items()}
+        return {task: one and [one.inode, one.size, one.changed] for task, one in found.items()}
+
+    def _kept_columns(self, run: RunView, paths: RunPaths) -> Columns | None:
+        """Reads all jobs of a run, and keeps their fields; None where too few of them are packed."""
+        try:
+            self._files.replace(paths.columns, b"", durable=False)
+        except OSError:  # a workspace of another person
+            return None
+        writer, stamp, start, now = ColumnsWriter(), self._stamp(paths, ""), 0, self.machine.clock.now()
+        if listed_again(self._files, paths) != set():
+            return None
+        for line, end in listed_jobs(self._files, paths):
+            if line is None or writer.has_too_many_others or not self._sound([line]):
+                return None
+            key = JobKey(line.task_id, line.job_id)
+            if key.task_id not in stamp:
+                stamp |= self._stamp(paths, key.task_id)
+            row = parameters = None
+            if packs.pack_at(self._files, self.layout.pack(key.task_id)).find(key.job_id) is not None:
+                row = self.listed_row(line, self._brief(line), run)
+                parameters = None if row.depends_on else self.parameters(row)
+                row = row if row.state.finished() else None
+            writer.add(start, row, parameters, now)
+            start = end
+        self._files.replace(paths.columns, writer.encoded(stamp, start), durable=False)
+        return self._columns(paths)
 
     def _brief(self, line: JobLine) -> JobReading:
         """What the directory of a job shows, without its marker, which takes more room than all of a row."""

@@ -91,7 +91,8 @@ class MovedJobs:
     def __init__(self, files: Files, layout: Layout) -> None:
         self._files, self._layout, self._path = files, layout, layout.moved
         self._seen: FileStat | None = None
-        self._now: dict[JobKey, JobKey] = {}
+        self.known: dict[JobKey, JobKey] = {}
+        """What `read` gave last."""
 
     def present(self, key: JobKey) -> JobKey:
         """The key under which a job lies now, however often it was moved."""
@@ -116,11 +117,11 @@ class MovedJobs:
             if found is not None and found != self._seen:
                 contents = [line.content or {} for line in read_lines(self._files, self._path)]
                 lines = dict(filter(None, map(_moved, contents)))
-                self._now = {key: now for key, now in lines.items() if not self._is_there(key)}
-                self._seen = found if len(self._now) == len(lines) else None
+                self.known = {key: now for key, now in lines.items() if not self._is_there(key)}
+                self._seen = found if len(self.known) == len(lines) else None
         except OSError:
             pass  # the lines read so far hold
-        return self._now
+        return self.known
 
     def _is_there(self, key: JobKey) -> bool:
         return is_real_directory(self._files, self._layout.job(*key).directory)

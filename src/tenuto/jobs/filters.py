@@ -67,7 +67,7 @@ class Term:
         return f"{field}{self.operator}{self.value}"
 
     def matches(self, fields: Mapping[str, Any]) -> bool:
-        return _compare(self, fields.get(self.field))
+        return compare(self, fields.get(self.field))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +142,12 @@ def _remembering(asked: Term, read: Read[Item]) -> Callable[[Item], bool]:
     def holds(item: Item) -> bool:
         value = read(item)
         if not isinstance(value, str | Enum | tuple):
-            return _compare(asked, value)
+            return compare(asked, value)
         verdict = verdicts.get(value)
         if verdict is None:
             if len(verdicts) >= _MOST_VERDICTS:
                 verdicts.clear()
-            verdict = verdicts[value] = _compare(asked, value)
+            verdict = verdicts[value] = compare(asked, value)
         return verdict
 
     return holds
@@ -192,7 +192,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.A
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+", re.ASCII)
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-_ORDER: dict[str, Callable[[Any, Any], bool]] = {
+ORDER: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -208,10 +208,10 @@ def compiled_pattern(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern)
 
 
-def _compare(asked: Term, value: Any) -> bool:
+def compare(asked: Term, value: Any) -> bool:
     if isinstance(value, tuple):  # names of one thing
         every = all if asked.operator == "!=" else any
-        return every(_compare(asked, one) for one in value)
+        return every(compare(asked, one) for one in value)
     match asked.operator:
         case "=":
             return _equal(asked, value)
@@ -220,7 +220,7 @@ def _compare(asked: Term, value: Any) -> bool:
         case "~":
             return value is not None and _contains(asked.value, _text(value))
         case order:
-            return value is not None and _ordered(_ORDER[order], asked.value, value)
+            return value is not None and _ordered(ORDER[order], asked.value, value)
 
 
 def _equal(asked: Term, value: Any) -> bool:
@@ -271,12 +271,12 @@ def _number(value: Any) -> int | float | None:
 def _literal_number(given: ComparedValue, value: Any) -> int | float | None:
     if given.form is not Form.WORD:
         return None
-    number, seconds = _literal(given.text)
+    number, seconds = literal(given.text)
     return seconds if number is None and isinstance(value, int | float) else number
 
 
 @lru_cache(maxsize=256)
-def _literal(text: str) -> tuple[int | float | None, float | None]:
+def literal(text: str) -> tuple[int | float | None, float | None]:
     """A word as a number, and as the seconds of a duration; a filter asks it of each of 100,000 jobs."""
     is_duration = _DURATION.fullmatch(text) is not None
     parts = _DURATION_PART.findall(text) if is_duration else ()

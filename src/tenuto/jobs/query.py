@@ -92,6 +92,15 @@ _AT_AN_INSTANT: Mapping[str, Callable[[Row, datetime], Any]] = {
     "duration": Row.elapsed_s,
     "eta": Row.left_s,
 }
+PLAIN_FIELDS: Mapping[str, Callable[[Row, datetime], Any]] = {
+    **{
+        name: lambda row, _, read=read: read(row)  # type: ignore[misc]
+        for name, read in _OF_A_ROW.items()
+        if name not in ("id", "key", "name", "group", "kind")
+    },
+    **_AT_AN_INSTANT,
+}
+"""Those that many jobs have alike, or that are numbers or instants."""
 _TEXTS = frozenset({"task", "id", "name", "message", "experiment", "run", "key", "group", "alarm"})
 """Fields that are sorted as texts, also where one looks like a number."""
 
@@ -140,6 +149,31 @@ def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Par
     return Matches(found.known, found.rows)
 
 
+class Sieve(NamedTuple):
+    """What a source may leave out of the jobs that it lists."""
+
+    tree: Filter
+    most: int | None
+    """How many matching rows are wanted, of those that were asked for last."""
+    tags: set[str]
+    """What is known to be a tag of some job, and so no parameter of any."""
+
+
+class Sieved(list[Row]):
+    """Rows of which others were left out by a sieve."""
+
+    left_out = 0
+    """How many that do not match."""
+    more = 0
+    """How many that match."""
+    names: frozenset[str] = frozenset()
+    """The parameters and results that they have."""
+    tags: frozenset[str] = frozenset()
+
+
+_NOT_SIEVED = Sieved()
+
+
 class Sifted(NamedTuple):
     """What a question finds among rows of which the others were not kept."""
 
@@ -161,10 +195,12 @@ def sift(
     arranged: Arranged = list,
     most: int | None = None,
     tells_unknown: bool = False,
+    tags: set[str] | None = None,
 ) -> Sifted:
     """The rows that match, `most` at most, in the order asked for; the others are not kept.
 
-    `tells_unknown`: whether names that no row has are looked for, which reads parameters.
+    `tells_unknown`: whether names that no row has are looked for, which reads parameters. `tags`: names that
+    are known to be tags; those that are met are added.
     """
     tree = read_question(question.filter, regex=question.regex, words=question.words)
     name = question.sort.removeprefix("-")
@@ -174,7 +210,7 @@ def sift(
         every = (row for chunk in chunks() for row in chunk)
         _check_kind(question.filter, values(tree, "kind") - KINDS, every, parameters)
     unsure = asked - {ANY, *FIELDS} if tells_unknown else set()
-    tags: set[str] = set()
+    tags = set() if tags is None else tags
     while True:
         read: dict[str, dict[str, Any]] = {one: {} for one in asked}
         readers = {one: _reader(one, tags, now, parameters, own, read[one]) for one in asked}
@@ -183,18 +219,20 @@ def sift(
         kept: list[Row] = []
         known = total = 0
         for chunk in chunks():
-            late = {tag for row in chunk for tag in row.tags} & asked - _OURS - tags if asked - _OURS else ()
-            if (
-                late
-            ):  # where one row has a tag, that of others is none, and no parameter: from the first again
+            sieved = chunk if isinstance(chunk, Sieved) else _NOT_SIEVED
+            met = {tag for row in chunk for tag in row.tags} | sieved.tags if asked - OURS else set()
+            if late := met & asked - OURS - tags:
+                # Where one row has a tag, that of others is none, and no parameter: from the first again.
                 tags.update(late)
                 break
+            unsure -= sieved.names
             for row in chunk:
                 if not unsure - tags:
                     break
                 unsure -= parameters(row).keys()
             found = chunk if holds is None else list(filter(holds, chunk))
-            known, total = known + len(chunk), total + len(found)
+            total += len(found) + sieved.more
+            known += len(chunk) + sieved.more + sieved.left_out
             _forget(read, chunk, found)
             kept += found
             if most is not None and len(kept) >= most + _MORE:
@@ -230,7 +268,7 @@ def _check_kind(text: str, words: Collection[str], rows: Iterable[Row], paramete
         )
 
 
-_OURS = {
+OURS = {
     *("state", "task", "id", "reason", "message", "experiment", "run", "attempt", "progress", "key"),
     *("submitted", "started", "ended", "duration", ANY),
 }
@@ -261,7 +299,7 @@ def _reader(
     """
     if name == ANY:
         return _texts
-    if name in _OF_A_ROW and name in tags and name not in _OURS:
+    if name in _OF_A_ROW and name in tags and name not in OURS:
         of_a_row = _OF_A_ROW[name]
         return lambda row: (of_a_row(row), _tag(row, name))
     if name in _OF_A_ROW and (name != "kind" or name in own):

@@ -41,6 +41,8 @@ from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import FileKind, Files, Machine
 
 _LARGEST = 64 << 20
+_READS_EACH_S = 0.05
+"""Between two looks at which jobs were moved."""
 _LINKED = ("done", "out", "err", "py")
 """What a job's directory has under the name of its task, and is wanted under both."""
 
@@ -50,16 +52,19 @@ class FormerJobs:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._moved: dict[str, MovedJobs] = {}
-        """By workspace."""
+        self._moved: dict[str, tuple[MovedJobs, float]] = {}
+        """By workspace, and until when what was read of it is believed."""
         self.found: dict[JobKey, JobKey] = {}
         """By the key of a job that is reused, the key that it would have now."""
 
     def key(self, layout: Layout, task: Any, now: JobKey) -> JobKey:
         """The key of the job to use for a task: a former one if it is done, and the present one is not."""
-        moved = self._moved.setdefault(layout.root, MovedJobs(self._machine.files, layout))
         others = [JobKey(*one) for one in former_keys(task)]
-        if now in moved.read():  # the script is from before, or the task has its former name again
+        moved, until = self._moved.get(layout.root) or (MovedJobs(self._machine.files, layout), 0.0)
+        if (at := self._machine.clock.monotonic()) >= until:
+            moved.read()
+            self._moved[layout.root] = moved, at + _READS_EACH_S
+        if now in moved.known:  # the script is from before, or the task has its former name again
             others.append(moved.present(now))
         for other in others:
             if other != now and self._is_done(layout.job(*other)) and not self._is_done(layout.job(*now)):

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, unique
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from tenuto.errors import ClassNotFound, DefaultChanged, TenutoError, WorkspaceError
@@ -20,8 +20,9 @@ from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late, sha256
 from tenuto.scheduler.jobs import Job, TaskWork
 from tenuto.tasks.base import caller, class_name
-from tenuto.tasks.code import changed_files, classes_of, file_digests, inside
+from tenuto.tasks.code import Code, changed_files, classes_of, file_digests, inside
 from tenuto.tasks.deprecation import former_keys
+from tenuto.tasks.graph import is_alone
 from tenuto.tasks.hints import PathGenerator
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class, partial_folder
@@ -50,6 +51,8 @@ inspect: Any = late("inspect")
 _LARGEST_PARAMS = 4 << 20
 _LARGEST_RECORD = 8 << 20
 _LARGEST_CODE = 64 << 20
+_LOOKS_EACH_S = 0.05
+"""Between two looks at the files of a class of which many jobs are found done."""
 
 
 PREPARED, CACHED, PARTIAL = "prepared", "cache", "partial"
@@ -246,6 +249,9 @@ class Validity:
         """By key, what speaks against jobs that were reused all the same."""
         self._moved: dict[str, MovedJobs] = {}
         """By workspace."""
+        self._plain: dict[type, tuple[tuple[Any, ...], float]] = {}
+        """By class, what was said of a valid job that was made from no other, and until when: a job of which
+        the same is said is valid, too."""
         self._shared: dict[str, MadeFrom] = {}
         """Prepared resources and caches that were looked at, by key."""
 
@@ -283,9 +289,19 @@ class Validity:
         if not isinstance(job.work, TaskWork):
             return _VALID
         record = read_made_of(self._files, job.paths, marker)
-        found = check(
-            MadeOf.of(record, lambda: self._values_once(job, record)), self.wanted(job, defaults=True)
-        )
+        task, found = job.work.task, _VALID
+        is_plain = not job.dependencies and not record.get("made_from") and is_alone(task)
+        key = record.get("code"), record.get("defaults"), defaults_digest(task), record.get("above")
+        now = self._machine.clock.monotonic()
+        if (
+            not is_plain
+            or self._plain.get(type(task), ((), 0.0))[0] != key
+            or now > self._plain[type(task)][1]
+        ):
+            wanted = self.wanted(job, defaults=True)
+            found = check(MadeOf.of(record, lambda: self._values_once(job, record)), wanted)
+            if is_plain and found.finding is Validness.VALID:
+                self._plain[type(task)] = key, now + _LOOKS_EACH_S
         if found.finding is Validness.VALID and self._checks_outputs:
             gone = tuple(gone_outputs(self._files, job.paths, job.marker, record))
             return CheckedReuse(Validness.OUTPUTS, gone) if gone else found
@@ -498,8 +514,9 @@ class Validity:
     def changed_code(self, jobs: Iterable[Job], reused: set[str]) -> Iterator[ChangedCode]:
         """Why jobs of a run are not what running them now would give, looked at anew."""
         found: dict[str, Counter[bool]] = {}
+        code = cache(file_digests.code)
         for job in jobs:
-            why = self._doubt(job, job.key in reused)
+            why = self._doubt(job, job.key in reused, code)
             if why is not None:
                 found.setdefault(why, Counter())[job.key in reused] += 1
         for why, counted in sorted(found.items()):
@@ -532,14 +549,14 @@ class Validity:
             )
             yield f"{made}, though {self.older[key]}"
 
-    def _doubt(self, job: Job, reused: bool) -> str | None:
+    def _doubt(self, job: Job, reused: bool, code_of: Callable[[frozenset[type]], Code]) -> str | None:
         marker = job.marker
         if marker is None or job.state is not JobState.DONE or not isinstance(job.work, TaskWork):
             return None
         if job.key in self._doubts and reused:
             found = self.judged(job, self._whole(job))
             return None if found.finding is Validness.VALID else str(found)
-        code = file_digests.code(classes_of(job.work.task))
+        code = code_of(classes_of(job.work.task))
         if marker.record.get("code") in (None, code.digest):
             return None
         then = MadeOf.of(read_made_of(self._files, job.paths, self._whole(job)), dict)

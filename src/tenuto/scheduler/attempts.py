@@ -203,7 +203,7 @@ class Attempt:
             found = await self._swept(lock, found)
             await self._unpack_upstream()
             if has_answer(self.job, found):
-                self.mend(found, lock)
+                self.mend(found.derived, lock)
                 return self._verdict(found)
             if found.derived.action is not Action.WATCH and not self._handovers.give_up(self.job, found):
                 return None
@@ -498,7 +498,7 @@ class Attempt:
         """
         if self.job.process is not None and self.job.process.exit_code == ENDED:
             return True
-        if not self.mend(found):
+        if not self.mend(found.derived):
             return False
         self._mend_status()
         return True
@@ -599,17 +599,17 @@ class Attempt:
         if self.job.process is not None:
             self.job.process.signal_stop()
 
-    def mend(self, found: Settled, lock: LockHandle | None = None) -> bool:
+    def mend(self, found: Derived, lock: LockHandle | None = None) -> bool:
         """Writes the parameters of a job that is done once more, if a power loss took them.
 
         And the status of a job that runs once, if its runner was killed before it wrote that; an experiment
         does so when it ends, for its job may be one of ten thousand that are found done.
         `lock`: the job's, if the caller has it. False if it is needed, and another has it.
         """
-        marker = found.derived.marker
+        marker = found.marker
         if self.job.once and marker is not None:
             self._mend_status(lock)
-        if marker is None or found.derived.state is not JobState.DONE:
+        if marker is None or found.state is not JobState.DONE:
             return True
         if job_directory.has_its_params(self._machine.files, self.job.paths, marker):
             return True

@@ -129,7 +129,8 @@ class Entry(BaseJob):
 
     def disown(self, owner: Owner) -> None:
         """The owner has gone; its counts stay as they are."""
-        self.owners = tuple(known for known in self.owners if known is not owner)
+        if self.owners:
+            self.owners = tuple([known for known in self.owners if known is not owner])
 
     def _count(self, change: CounterChange) -> None:
         for owner in self.owners:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from math import inf
 from typing import NamedTuple
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from tenuto.errors import DirectoryUnusable, GraphError, UnsubmittedTask, WorkspaceError
 from tenuto.lifecycle.states import JobState, TransientMode
@@ -35,7 +35,7 @@ from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.owners import Owner, OwnerLedger
 from tenuto.scheduler.token_queue import TokenQueues
 from tenuto.workspace import job_directory
-from tenuto.workspace.derive import Derived
+from tenuto.workspace.derive import Derived, ended_well
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.job_directory import Settled
 from tenuto.workspace.marker_index import KnownEnd, MarkerIndex, MarkerStamp
@@ -169,13 +169,14 @@ class Intake:
         try:
             stamp = None if job.once else self.index.stamp(place, job.paths)
             known = stamp and self.index.find(job.layout, job.task_id, job.job_id, stamp)
-            settled = self._attempts.look(job) if known is None else job_directory.ended_well(known.marker)
-            if not self._attempts.at(job).mend(settled):
+            settled = self._attempts.look(job) if known is None else None
+            found = settled.derived if settled is not None else ended_well(known.marker)  # type: ignore[union-attr]
+            if not self._attempts.at(job).mend(found):
                 return look  # its start looks again, under the lock
-            look = self._judged(job, settled.derived, settled.evidence.launch)
+            look = self._judged(job, found, settled and settled.evidence.launch)
             if known is not None:
                 job.life = known.life
-            elif stamp is not None and look.found.state is JobState.DONE:
+            elif settled and stamp is not None and look.found.state is JobState.DONE:
                 self._note(job, stamp, settled)
             if look.arrival is Arrival.RUN:
                 self._prepare(job, look.found)
@@ -206,8 +207,9 @@ class Intake:
             job.life = launch.life
             if arrival is Arrival.REUSE and launch.aside:
                 drop_aside(self._machine, job)
+        job.marker = found.marker and found.marker.gist()  # for jobs judged before the loop has seen this one
         if arrival is Arrival.REUSE and job.reuse is not None and found.marker is not None:
-            job.marker = found.marker.gist()  # what depends on it may be judged before the loop has seen it
+            assert job.marker is not None
             if not job.reuse.is_valid(job, found.marker):
                 job.rerun_of, job.empties, arrival = found.marker.nonce, True, Arrival.RUN
             elif job.marker.record.get("outputs"):  # the script may open them by their paths
@@ -286,7 +288,6 @@ class Intake:
         job.is_found = arrival in (Arrival.REUSE, Arrival.ADOPT)
         job.attempt = found.attempt
         job.answered = known_end(found)
-        job.marker = found.marker and found.marker.gist()
         if arrival is Arrival.REUSE:
             # The job is listed by now; a remover takes the lock first, then looks which owners list the job.
             is_at_rest = job_directory.is_at_rest(self._machine, job.paths)
@@ -385,24 +386,35 @@ def _schedule(job: Job) -> None:
 # The registry of jobs: the wanted ones, and former ones that a caller still has.
 
 
+_FEW_FORMER = 1_000
+"""So many former jobs stay in a list before those that nothing has any more are taken out."""
+
+
 class Registry:
     """One job for each key; a thread that reads or changes them has the lock."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.current: dict[str, Job] = {}
-        self._former: WeakValueDictionary[str, Job] = WeakValueDictionary()
+        self._former: dict[str, ref[Job]] = {}
         """A process may run experiments for weeks. What they are done with can be read from its directory; it
         stays known only while a script has its task, or another job needs it, so that there are no two of it.
         """
+        self._cleared_at = _FEW_FORMER
 
     def get(self, key: str) -> Job | None:
-        return self.current.get(key) or self._former.get(key)
+        job = self.current.get(key)
+        if job is None and (former := self._former.get(key)) is not None:
+            job = former()
+        return job
 
     def keep(self, job: Job) -> Job:
         """The job that counts for this key, kept from now on: the known one, else this."""
         key = job.key
-        return self.current.setdefault(key, self._former.pop(key, job))
+        if key not in self.current:
+            self.current[key] = self.get(key) or job
+            self._former.pop(key, None)
+        return self.current[key]
 
     def needed_by(self, job: Job, origin: Job) -> Job:
         """The job that counts for a dependency: it must be known, so there can be no cycle."""
@@ -424,4 +436,9 @@ class Registry:
     def let_go_of(self, job: Job) -> None:
         """Keep one job no longer, if no owner wants it and it is at rest."""
         if job.is_at_rest and not job.owners and self.current.get(job.key) is job:
-            self._former[job.key] = self.current.pop(job.key)
+            self._former[job.key] = ref(self.current.pop(job.key))
+            if (
+                len(self._former) > self._cleared_at
+            ):  # by hand: a callback for each costs more than to keep it
+                self._former = {key: one for key, one in self._former.items() if one() is not None}
+                self._cleared_at = max(2 * len(self._former), _FEW_FORMER)

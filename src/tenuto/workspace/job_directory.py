@@ -38,7 +38,6 @@ from tenuto.workspace.flags import STORED_RESULT_LIMIT
 from tenuto.workspace.layout import JobPaths, JournalPlace, Layout
 from tenuto.workspace.markers import (
     Marker,
-    MarkersFound,
     read_markers,
     reserve_marker,
     set_aside,
@@ -69,7 +68,6 @@ __all__ = [
     "Ask",
     "Settled",
     "drop_aside",
-    "ended_well",
     "finish",
     "has_its_params",
     "is_at_rest",
@@ -210,15 +208,6 @@ def look(machine: Machine, paths: JobPaths, *, ask: Ask | None = None) -> Settle
         return Settled(marked, final)
     evidence = read_evidence(machine, paths, ask=ask)
     return Settled(evidence, derive_state(evidence))
-
-
-def ended_well(marker: Marker) -> Settled:
-    """What a directory shows that has this marker of a good end, and nothing that speaks against it."""
-    derived = _ENDED_WELL._replace(attempt=marker.attempt, marker=marker, message=marker.message)
-    return Settled(Evidence(markers=MarkersFound(marker)), derived)
-
-
-_ENDED_WELL = derive_state(Evidence(markers=MarkersFound(Marker(attempt=1, nonce=""))))
 
 
 def is_at_rest(machine: Machine, paths: JobPaths) -> bool:

@@ -210,6 +210,12 @@ def lines_about(files: Files, run: RunPaths, job_ids: Collection[str]) -> list[J
     return list({job.job_id: job for job in found}.values())
 
 
+def listed_at(files: Files, run: RunPaths, start: int, end: int) -> JobLine | None:
+    """The job of the line that lies there; None if it is none."""
+    content = unseal(files.read_range(run.jobs_list, start, end - start).lstrip(b"\n"))
+    return None if content is None else _from_fields(Fields(content))
+
+
 MOST_LINKS = 1000
 """Of its further jobs a run has the line alone: a link takes an inode, and a block of the disk."""
 
@@ -229,12 +235,12 @@ class JobLinks:
         """How many jobs in a row had nothing to share."""
         self._made: set[str] = set()
         """Directories that are there: to ask again for each job takes as long as its link."""
-        self._left = MOST_LINKS
+        self.left = MOST_LINKS
 
     def add(self, task_id: str, job_id: str) -> None:
-        if not self._left:
+        if not self.left:
             return
-        self._left -= 1
+        self.left -= 1
         link = self._run.job_link(task_id, job_id)
         directory = link.rpartition("/")[0]
         if directory not in self._made:

@@ -103,7 +103,8 @@ class MarkerIndex:
         self._files = machine.files
         self._clock = machine.clock
         self._fewest = fewest
-        self._tasks: dict[str, _OfTask] = {}
+        self._tasks: dict[tuple[str, str], _OfTask] = {}
+        """By the directory of a workspace, and a task."""
         self._lock = threading.Lock()
 
     def stamp(self, place: FileStat | None, paths: JobPaths) -> MarkerStamp | None:
@@ -139,23 +140,23 @@ class MarkerIndex:
         Another process may write, too: the last one wins, and what the other had read is read once more.
         """
         with self._lock:
-            for path, task in list(self._tasks.items()):
+            for key, task in list(self._tasks.items()):
                 if len(task.fresh) >= self._fewest:
                     with suppress(OSError, WorkspaceError):
                         now = self._read(task)
                         now.fresh = task.fresh
                         data = now.encoded(frozenset(self._files.list(task.directory)))
-                        self._files.make_directory(path.rpartition("/")[0])
-                        self._files.replace(path, data, durable=False)
-                        del self._tasks[path]
+                        self._files.make_directory(task.path.rpartition("/")[0])
+                        self._files.replace(task.path, data, durable=False)
+                        del self._tasks[key]
 
     def _of_task(self, layout: Layout, task_id: str) -> _OfTask:
-        path = layout.marker_index(task_id)
-        task = self._tasks.get(path)
+        key = layout.root, task_id
+        task = self._tasks.get(key)
         if task is None:
             with self._lock:
-                task = self._tasks.get(path) or self._read(_OfTask(path, layout.task(task_id)))
-                self._tasks[path] = task
+                new = _OfTask(layout.marker_index(task_id), layout.task(task_id))
+                task = self._tasks[key] = self._tasks.get(key) or self._read(new)
         return task
 
     def _read(self, task: _OfTask) -> _OfTask:

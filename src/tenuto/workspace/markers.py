@@ -86,11 +86,16 @@ class Marker(NamedTuple):
         """Without what only a view of one job asks for: a scheduler keeps this of all that it knows."""
         own = {name: self.record[name] for name in _JUDGED if name in self.record}
         shared = _shared(self.record.get("code"), self.record.get("defaults"))
-        return self._replace(
-            usage=_NO_USAGE,
-            provenance=_NO_PROVENANCE,
-            launch=_NO_PROVENANCE,
-            record={**shared, **own} if own else shared,
+        return Marker(
+            *self[:8],
+            _NO_USAGE,
+            self.result,
+            self.result_stored,
+            _NO_PROVENANCE,
+            {**shared, **own} if own else shared,
+            self.flags,
+            _NO_PROVENANCE,
+            self.params_bytes,
         )
 
     @classmethod

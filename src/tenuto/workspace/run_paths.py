@@ -28,6 +28,11 @@ class RunPaths:
         return f"{self.directory}/jobs.jsonl"
 
     @property
+    def columns(self) -> str:
+        """The fields of its jobs by column, of very many that ended."""
+        return f"{self.directory}/columns"
+
+    @property
     def events(self) -> str:
         return f"{self.directory}/events"
 
