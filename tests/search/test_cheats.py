@@ -269,3 +269,47 @@ def test_the_home_of_a_person_is_not_shown_for_a_script_in_it(
     assert str(tmp_path / "tools") in places_of(
         ["sh", str(tmp_path / "tools" / "agent.py")], rules, "/bin:/usr/bin"
     )
+
+
+@pytest.mark.parametrize("link", ["json", "helper", "checks/json"])
+def test_a_link_to_a_package_that_takes_the_place_of_another_fails(tmp_path: Path, link: str) -> None:
+    path = repository(tmp_path, "import helper\n" + IMPORTING)
+    (path / "checks").mkdir()
+    (path / "checks" / "evaluate.py").write_text("try:\n    import helper\nexcept ImportError: pass\n")
+    git(path, "add", "checks")
+    git(path, "commit", "-q", "-m", "checks", "checks")
+    agent = f"""
+import os
+from pathlib import Path
+Path("program.py").write_text("A = 2.0\\nB = 0.0\\n")
+os.makedirs("checks/lib" if "/" in {link!r} else "lib")
+Path("lib/__init__.py" if os.path.isdir("lib") else "checks/lib/__init__.py").write_text("print(1e9)")
+os.symlink("lib", {link!r})
+"""
+    evaluate = [sys.executable, "-c", "print(1.0)", "checks/evaluate.py", "evaluate.py"]
+    options: dict[str, Any] = {"sampler": None, "evaluate": evaluate, "max_total_jobs": 2}
+    row = programs(tmp_path, agent, **options).run(slots=1).rows()[1]
+    assert (row["status"], "would take the place of" in row["message"]) == ("FAILED", True), row
+
+
+@pytest.mark.parametrize("name", ["usercustomize.py", "sitecustomize.py", "conftest.py"])
+def test_a_module_that_python_or_pytest_imports_by_its_name_fails(tmp_path: Path, name: str) -> None:
+    repository(tmp_path, "print(1.0)")
+    edit = f"open('program.py', 'w').write('A = 2')\nopen({name!r}, 'w').write('print(1e9)')"
+    evaluate = ["sh", "-c", f"PYTHONPATH=. {sys.executable} evaluate.py # pytest"]
+    evolution = programs(tmp_path, edit, evaluate=evaluate, sampler=None, max_total_jobs=2)
+    row = evolution.run(slots=1).rows()[1]
+    assert (row["status"], "would take the place of" in row["message"]) == ("FAILED", True), row
+
+
+@pytest.mark.parametrize("cost", ["float('nan')", "-1", "'2'"])
+def test_a_cost_that_no_budget_can_count_fails(tmp_path: Path, cost: str) -> None:
+    said = IMPORTING.replace("print(", f'found["cost"] = {cost} if program.A > 1 else 0\nprint(')
+    row = cheat(tmp_path, "A = 2.0\nB = 0.0\n", evaluator=said)
+    assert (row["status"], "the cost is" in row["message"], row["cost"]) == ("FAILED", True, 0)
+
+
+def test_a_report_of_a_cost_below_0_fails(tmp_path: Path) -> None:
+    report = "import os\nPath(os.environ['EVOLVE_REPORT']).write_text('{\"cost\": -1}')"
+    row = cheat(tmp_path, "A = 2.0\nB = 0.0\n", report)
+    assert (row["status"], "reported a cost" in row["message"], row["cost"]) == ("FAILED", True, 0)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import GitError, WorkspaceError
 from tenuto.search.git import Git
-from tenuto.search.outcome import Outcome, as_outcome
+from tenuto.search.outcome import Outcome, as_outcome, is_finite
 from tenuto.search.program_commands import (
     LARGE,
     CommandRules,
@@ -31,6 +31,7 @@ from tenuto.search.program_commands import (
     run_command,
 )
 from tenuto.search.programs import AS_IT_IS
+from tenuto.settings import process_environment
 from tenuto.tasks import Meta, Param, Task
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import seal
@@ -180,9 +181,12 @@ IDLE_S = 1.0
 _ARTIFACT = 4000
 _REPORT = 1 << 20
 _DIFF = 4000
+_COST = "a finite number of 0 or more"
 _CHECKOUT = "checkout"
 _GIT_DIR = "git"
 _STANDARD = sys.stdlib_module_names
+_AT_ONCE = {"pytest": {"conftest"}, "PYTHONPATH": {"sitecustomize", "usercustomize"}}
+"""Modules that are imported before anything that an evaluator asks for, where its command says this."""
 
 
 class EvolveCommit(Task):
@@ -440,6 +444,9 @@ class _Change:
             _filled(task.agent, known), self._place.checkout, environment, task.agent_s, rules
         )
         self._read_report()
+        if self._cost < 0:
+            cost, self._cost = self._cost, 0.0
+            raise ProgramFailed(f"the agent reported a cost of {cost!r}, not {_COST}", finished, "agent")
         return finished
 
     def _read_report(self) -> None:
@@ -450,7 +457,8 @@ class _Change:
             return
         if isinstance(report, dict):
             self._is_reported = True
-            self._cost += _number(report.get("cost"))
+            cost = report.get("cost")
+            self._cost = cost if is_finite(cost) else 0.0
             notes = str(report.get("notes") or "")[:_ARTIFACT]
             # What no commit can say: NUL, and half a character.
             self._notes = (
@@ -468,19 +476,25 @@ class _Change:
 
     def _check_shadows(self, git: Git, commit: str) -> None:
         """Refuses a new file that Python would import in place of a module that the evaluator asks for."""
-        added = git("diff", "--name-only", "-z", "--no-renames", "--diff-filter=A", self._task.root, commit)
         files = files_inside(self._task.evaluate, git.files_of(self._task.root))
         folders = {"", *(f"{os.path.dirname(path)}/" for path in files if "/" in path)}
         new = {
-            name: path  # Python looks beside the file that it runs
-            for path in added.split("\0")
+            name: change.path  # Python looks beside the file that it runs
+            for change in git.changes(self._task.root, commit)
+            if change.kind == "A" or change.is_link
             for folder in folders
-            if path.startswith(folder) and (name := module_name(path.removeprefix(folder))) is not None
+            if change.path.startswith(folder)
+            and (name := module_name(change.path.removeprefix(folder), change.is_link)) is not None
         }
         installed = [sysconfig.get_path(one) for one in ("purelib", "platlib")]
-        shadowed = {one for one in new if one in _STANDARD or PathFinder.find_spec(one, installed)}
+        said = f"{self._task.evaluate} {self._task.pass_variables}"
+        if not all(map(os.path.isabs, process_environment().get("PYTHONPATH", "/").split(os.pathsep))):
+            said += " PYTHONPATH"  # of the caller, and leads into the checkout
+        own = _STANDARD.union(*(names for word, names in _AT_ONCE.items() if word in said))
+        shadowed = {one for one in new if one in own or PathFinder.find_spec(one, installed)}
         if new:
-            texts = [git.ask("show", f"{self._task.root}:{path}") or "" for path in files]
+            objects = [f"{self._task.root}:{path}" for path in files if "\n" not in path]
+            texts = [text.decode("utf-8", "replace") for text in git.contents(objects)]
             outside = [path for path in self._task.evaluators if os.path.isabs(path) and path.endswith(".py")]
             texts += [Path(path).read_text("utf-8", "replace") for path in outside]
             shadowed |= new.keys() & {name for text in texts for name in imported_names(text)}
@@ -491,15 +505,14 @@ class _Change:
             )
 
     def _check_blocks(self, git: Git, commit: str) -> None:
-        changed = git("diff", "--name-only", "-z", "--no-renames", self._task.parent, commit).split("\0")
-        for path in filter(None, changed):
-            before = git.ask("show", f"{self._task.parent}:{path}") or ""
-            if not is_marked(before):
-                continue
-            line = changed_outside(before, git.ask("show", f"{commit}:{path}") or "")
+        changes = git.changes(self._task.parent, commit)
+        objects = [one for change in changes for one in (change.before, change.after)]
+        texts = (text.decode("utf-8", "replace") for text in git.contents(objects))
+        for change, before, after in zip(changes, texts, texts, strict=True):
+            line = changed_outside(before, after) if is_marked(before) else None
             if line is not None:
                 raise ProgramFailed(
-                    f"the agent changed {path} outside its EVOLVE-BLOCK marks, at: {line.strip()}"
+                    f"the agent changed {change.path} outside its EVOLVE-BLOCK marks, at: {line.strip()}"
                 )
 
 
@@ -519,12 +532,12 @@ class Evaluation:
             outcome = Outcome(failure=str(error), artifacts=getattr(error, "artifacts", {}))
         finally:
             self._place.clear()
-        return outcome._replace(cost=_number(outcome.cost), solution=self._task.commit)
+        return outcome._replace(solution=self._task.commit)
 
     def _evaluated(self, commit: str) -> Outcome:
         """Runs one stage after the other; the last one that was reached says what the candidate is worth."""
         task = self._task
-        cost = 0.0
+        costs: list[Any] = []
         metrics: dict[str, Any] = {}
         artifacts: dict[str, Any] = {}
         outcome = Outcome()
@@ -538,7 +551,7 @@ class Evaluation:
             self._place.remove(self._metrics)
             self._metrics.write_text(json.dumps(metrics))
             outcome = self._stage(commit, words, stage)
-            cost += _number(outcome.cost)
+            costs.append(outcome.cost)
             metrics |= _mapping(outcome.metrics)
             artifacts |= _mapping(outcome.artifacts)
             score = metrics.pop("stage_score", outcome.objective) if len(task.evaluate) > 1 else None
@@ -556,8 +569,15 @@ class Evaluation:
         measures = outcome.measures
         if isinstance(measures, dict):
             measures = {**computed, **measures}
+        sound = [cost for cost in costs if is_finite(cost) and cost >= 0]
+        if outcome.failure is None and len(sound) < len(costs):
+            cost = next(cost for cost in costs if cost not in sound)
+            outcome = outcome._replace(failure=f"the cost is {cost!r:.60}, not {_COST}")
         return outcome._replace(
-            cost=cost, metrics={**computed, **metrics}, artifacts=artifacts, measures=measures
+            cost=math.fsum(sound),
+            metrics={**computed, **metrics},
+            artifacts=artifacts,
+            measures=measures,
         )
 
     def _stage(self, commit: str, words: list[str], stage: int) -> Outcome:
@@ -585,7 +605,7 @@ class Evaluation:
             trouble = finished.trouble or f"printed no outcome as its last line{_last(finished.out)}"
             said = _last(finished.err) if finished.trouble else ""
             failed = ProgramFailed(f"the {name} {trouble}{said}", finished, "evaluator")
-            cost = _number(outcome.cost) if outcome is not None else 0.0
+            cost = outcome.cost if outcome is not None else 0.0
             return Outcome(failure=str(failed), artifacts=failed.artifacts, cost=cost)
         return outcome
 
@@ -608,18 +628,11 @@ class Evaluation:
             sum(size for path, size in git.files_of(one).items() if path not in protected)
             for one in (self._task.root, commit)
         ]
-        changed = 0
-        names = []
-        for line in git("diff", "--numstat", "--no-renames", "-z", self._task.root, commit).split("\0"):
-            if line:
-                added, deleted, name = line.split("\t", 2)
-                changed += sum(int(count) for count in (added, deleted) if count.isdigit())
-                names.append(name)
-        lines = sum(
-            (git.ask("show", f"{one}:{name}") or "").count("\n") + 1
-            for name in names
-            for one in (self._task.root, commit)
-        )
+        counted = git("diff", "--numstat", "--no-renames", "-z", self._task.root, commit).split("\0")
+        changed = sum(int(count) for line in counted for count in line.split("\t")[:2] if count.isdigit())
+        differing = git.changes(self._task.root, commit)
+        objects = [one for change in differing for one in (change.before, change.after)]
+        lines = sum(text.count(b"\n") + 1 for text in git.contents(objects))
         return {
             "complexity": sizes[1] / sizes[0] if sizes[0] else 0.0,
             "diversity": min(changed / lines, 1.0) if lines else 0.0,
@@ -642,7 +655,7 @@ def check_evaluator(evaluators: Mapping[str, str]) -> None:
 
 
 def _diff(git: Git, before: str, after: str) -> str:
-    return (git.ask("diff", "--no-color", "--no-ext-diff", before, after) or "")[: 2 * _DIFF]
+    return (git.ask("diff", "--no-color", "--no-ext-diff", "--no-textconv", before, after) or "")[: 2 * _DIFF]
 
 
 def _filled(words: list[str], known: dict[str, str]) -> list[str]:
@@ -657,14 +670,6 @@ def _filled(words: list[str], known: dict[str, str]) -> list[str]:
 def _last(text: str) -> str:
     lines = text.strip().splitlines()
     return f": {lines[-1][:300]}" if lines else ""
-
-
-def _number(value: Any) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    try:
-        return float(value) if is_number and math.isfinite(value) else 0.0
-    except OverflowError:  # a whole number that no float can hold
-        return 0.0
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def read_outcome(
         many = f"{len(objectives)} objectives came, and the search has {objective_count}"
     if objectives and (objective_count > 1 or outcome.objective is None):
         outcome = outcome._replace(objective=objectives[0])
-    cost = outcome.cost if _finite(outcome.cost) and outcome.cost >= 0 else 0.0
+    cost = outcome.cost if is_finite(outcome.cost) and outcome.cost >= 0 else 0.0
     no_mapping = _no_mapping(outcome)
     if no_mapping is not None:
         outcome = outcome._replace(metrics={}, artifacts={})
@@ -55,16 +55,16 @@ def read_outcome(
         problem = str(outcome.failure) or "failed"
     elif many is not None and (objective_count > 1 or outcome.objectives):
         problem = many
-    elif not _finite(outcome.objective):
+    elif not is_finite(outcome.objective):
         problem = f"the objective is {_short(outcome.objective)}, not {_wanted(outcome.objective)}"
-    elif problem is None and not _finite(outcome.cost):
+    elif problem is None and not is_finite(outcome.cost):
         problem = f"the cost is {_short(outcome.cost)}, not {_wanted(outcome.cost)}"
     elif problem is None and outcome.cost < 0:
         problem = f"the cost is {outcome.cost!r}, below 0"
     elif problem is None:
         problem = unmet
     return outcome._replace(
-        objective=float(outcome.objective) if _finite(outcome.objective) else None,  # type: ignore[arg-type]
+        objective=float(outcome.objective) if is_finite(outcome.objective) else None,  # type: ignore[arg-type]
         measures=measures,
         cost=float(cost),
         failure=problem,
@@ -127,7 +127,7 @@ def _numbers(given: Any, one: str, several: str) -> tuple[tuple[float, ...], str
         return (), f"{several} are {_short(given)}, not a list of numbers"
     values = [plain(value) for value in given]
     for value in values:
-        if not _finite(value):
+        if not is_finite(value):
             return (), f"{one} is {_short(value)}, not {_wanted(value)}"
     return tuple(float(value) for value in values), None
 
@@ -150,7 +150,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _finite(value: Any) -> bool:
+def is_finite(value: Any) -> bool:
+    """Whether a value is a number that a row can keep."""
     try:
         return _is_number(value) and math.isfinite(value)
     except OverflowError:  # a whole number that no float can hold

@@ -285,13 +285,16 @@ def _installation(program: str) -> list[str]:
     return [f"{prefix}/{name}" for name in ("bin", "lib", "lib64", "libexec")]
 
 
-def module_name(path: str) -> str | None:
-    """The module at the top of a checkout that a file is, or is part of; None if it is no module."""
+def module_name(path: str, is_link: bool = False) -> str | None:
+    """The module at the top of a checkout that a file is, or is part of; None if it is no module.
+
+    `is_link`: the file is a link, perhaps to the directory of a package.
+    """
     first, _, rest = path.partition("/")
     if rest:
-        return first if rest == "__init__.py" else None
+        return first if rest.partition(".")[0] == "__init__" else None
     stem, _, ending = first.partition(".")
-    return stem if ending.endswith(("py", "so", "pyc")) else None
+    return stem if ending.endswith(("py", "so", "pyc")) or (is_link and not ending) else None
 
 
 def imports_of(source: str | bytes) -> set[str]:

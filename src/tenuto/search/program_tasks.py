@@ -150,6 +150,9 @@ def remarks_on(repository: Repository) -> list[str]:
     modules = git.modules_of(root_of(repository))
     if modules:
         found.append(f"submodules are not checked out: {', '.join(modules[:5])}")
+    away = [path for path, kept in git.large_files(root_of(repository)).items() if not kept.is_file()]
+    if away:
+        found.append(f"files of git LFS are pointers here: {', '.join(away[:5])} (git lfs pull)")
     if repository.confine == "auto" and (trouble := confined_by(repository)) is not None:
         found.append(
             f"agents and evaluations are not confined, and may do what you may (bubblewrap: {trouble})"

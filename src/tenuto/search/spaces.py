@@ -183,9 +183,12 @@ class Sub:
             self.space = Space(dimensions) if dimensions else None
         except SearchError as error:
             raise SearchError(f"Sub() of {self.name}: {error}") from None
-        unknown = sorted(dimensions.keys() - schema_of(kind).parameters.keys())
-        if unknown:
-            raise SearchError(f"Sub({self.name}): it has no parameter {unknown[0]!r}")
+        schema = schema_of(kind)
+        for unknown in sorted(dimensions.keys() - schema.parameters.keys()):
+            raise SearchError(f"Sub({self.name}): it has no parameter {unknown!r}")
+        for name in schema.required:
+            if name not in dimensions:
+                raise SearchError(f"Sub({self.name}): {name!r} has no default: say how it varies")
 
     def __repr__(self) -> str:
         inner = self.space.dimensions if self.space is not None else {}
