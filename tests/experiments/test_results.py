@@ -143,13 +143,14 @@ with experiment(HERE / "ws", "crossed") as xp:
             Evaluate.C(fitted=trained, test=Data.C(noise=b, train=False).tag("noise", b)).submit()
 for found in xp.results(Evaluate), load_xp_info(HERE / "ws", "crossed").results():
     found = [row for row in found if row["task"].endswith("Evaluate")]
-    print(sorted((row["fitted.data.noise"], row["test.noise"]) for row in found), {row.get("noise") for row in found})
+    print(sorted((row["fitted.data.noise"], row["test.noise"]) for row in found))
+    print({row.get("noise") for row in found})
 """
 
 
 def test_a_table_of_crossed_tags_has_its_diagonal(place: Place) -> None:
     result = run(python(place.script(CROSSED, tasks=TASKS + CROSSING)), place.directory)
-    assert result.stdout.splitlines() == ["[(0.1, 0.1), (0.1, 0.5), (0.5, 0.1), (0.5, 0.5)] {None}"] * 2
+    assert result.stdout.splitlines() == ["[(0.1, 0.1), (0.1, 0.5), (0.5, 0.1), (0.5, 0.5)]", "{None}"] * 2
     found = run(
         tenuto("results", "--json", "test.noise=0.5", "fitted.data.noise=0.5", "-w", place.workspace),
         place.directory,

@@ -13,6 +13,7 @@ from tenuto import (
     STDOUT,
     Config,
     Constant,
+    CounterToken,
     LightweightTask,
     Meta,
     Param,
@@ -310,7 +311,7 @@ def test_all_jobs_of_a_task_have_crossed_tags_by_the_same_names(
     assert [{*one} for one in completed] == [names] * len(rows)
     for (config, own), one in zip(rows, completed, strict=True):
         assert {name: one[name] for name in own if name in one} == {n: v for n, v in own.items() if n in one}
-        if isinstance(config, Cross) and CROSSED <= one.keys():
+        if isinstance(config, Cross) and one.keys() >= CROSSED:
             assert (str(one["fitted.data.noise"]), str(one["test.noise"])) == (
                 config.fitted.data.name,
                 config.test.name,
@@ -519,7 +520,7 @@ def test_init_tasks_bring_their_dependencies_and_tags(experiment: Any) -> None:
 
 def test_added_dependencies_do_not_count(experiment: Any) -> None:
     other = train(lr=0.9).submit()
-    token, more = Path("a token"), Path("another")
+    token, more = (CounterToken(name, 1, "tokens").dependency(1) for name in ("token", "another"))
     task = train().add_dependencies(other, token).add_dependencies(more)
     assert identity(task) == identity(train())
     assert task._state.required == (other, token, more)

@@ -191,11 +191,12 @@ class CrossedTags:
         """The tags of a job, by path where another job of its task has them so."""
         added: dict[str, Any] = {}
         dropped: set[str] = set()
-        for name, route in self._routes.get(task_id, {}).items():
+        routes = self._routes.get(task_id, {})
+        for name, route in routes.items():
             inner = {} if name in tags else _tags_at(config, route.labels)
             if route.name in inner:
                 added[name] = inner[route.name]
-                dropped |= route.instead
+                dropped |= route.instead - routes.keys()
         if not added:
             return tags
         own = config._state.own_tags or {}
