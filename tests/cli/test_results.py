@@ -91,6 +91,15 @@ def test_the_task_is_a_column_to_group_and_to_sort_by(swept: Shell) -> None:
     assert "task" in swept.run("results", "--columns", "task", "--sort=-task").stdout
 
 
+def test_names_of_columns_may_come_in_several_options(swept: Shell) -> None:
+    """Of `--group task --group lr` only the last counted, and an empty name was a traceback."""
+    joined = swept.json("results", "--group", "task,lr", "--agg", "count,mean")
+    assert swept.json("results", "-g", "task", "-g", "lr,task", "--agg", "count", "--agg", "mean") == joined
+    for option in ("--group", "--columns", "--agg"):
+        refused = swept.run("results", option, ",", check=2)
+        assert "it names nothing" in refused.stderr
+
+
 def test_results_choose_and_sort_jobs(swept: Shell) -> None:
     jobs = swept.json("jobs", "result.accuracy>0.75", "--sort=-result.accuracy")
     assert [job["result"]["accuracy"] for job in jobs] == [0.9, 0.8]

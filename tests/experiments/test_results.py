@@ -121,6 +121,44 @@ def test_stored_tags_are_the_values_that_they_were_and_a_shared_job_has_all(plac
     assert sorted(line.split(",")[2] for line in both.stdout.splitlines()) == ["A", "B", "ablation"]
 
 
+CROSSING = """
+class Data(Config):
+    noise: Param[float]
+    train: Param[bool] = True
+
+class Train(Task):
+    data: Param[Data]
+    def execute(self): return self.data.noise
+
+class Evaluate(Task):
+    fitted: Param[Train]
+    test: Param[Data]
+    def execute(self): return 10 * self.fitted.result() + self.test.noise
+"""
+CROSSED = """
+with experiment(HERE / "ws", "crossed") as xp:
+    for a in (0.1, 0.5):
+        trained = Train.C(data=Data.C(noise=a).tag("noise", a)).submit()
+        for b in (0.1, 0.5):
+            Evaluate.C(fitted=trained, test=Data.C(noise=b, train=False).tag("noise", b)).submit()
+for found in xp.results(Evaluate), load_xp_info(HERE / "ws", "crossed").results():
+    found = [row for row in found if row["task"].endswith("Evaluate")]
+    print(sorted((row["fitted.data.noise"], row["test.noise"]) for row in found))
+    print({row.get("noise") for row in found})
+"""
+
+
+def test_a_table_of_crossed_tags_has_its_diagonal(place: Place) -> None:
+    result = run(python(place.script(CROSSED, tasks=TASKS + CROSSING)), place.directory)
+    assert result.stdout.splitlines() == ["[(0.1, 0.1), (0.1, 0.5), (0.5, 0.1), (0.5, 0.5)]", "{None}"] * 2
+    found = run(
+        tenuto("results", "--json", "test.noise=0.5", "fitted.data.noise=0.5", "-w", place.workspace),
+        place.directory,
+    )
+    (row,) = json.loads(found.stdout)
+    assert (row["tags"], row["result"]) == ({"fitted.data.noise": 0.5, "test.noise": 0.5}, 5.5)
+
+
 def test_the_rows_of_an_experiment_make_a_table(place: Place) -> None:
     result = run(python(place.script(SWEEP, tasks=TASKS + TRAIN)), place.directory)
     assert result.stdout.splitlines() == [

@@ -315,6 +315,7 @@ BY_HAND: dict[str, Callable[[Any], Any]] = {
     "requires": lambda value: Fit.C().submit(requires=value),
     "on()": lambda value: Fit.C().on("out", value),
     "needs()": lambda value: Fit.C().needs(value),
+    "add_dependencies()": lambda value: Fit.C().add_dependencies(value),
     "deprecate": tenuto.deprecate,
     "task": tenuto.task,
     "parse": tenuto.Requirement.parse,

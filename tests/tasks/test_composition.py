@@ -13,6 +13,7 @@ from tenuto import (
     STDOUT,
     Config,
     Constant,
+    CounterToken,
     LightweightTask,
     Meta,
     Param,
@@ -49,7 +50,7 @@ from tenuto.errors import (
 from tenuto.tasks.identity import partial_identity
 from tenuto.tasks.serialization import job_document, state_dict
 from tenuto.tasks.stored_configs import from_state_dict
-from tenuto.tasks.tags import joined, tag_sets
+from tenuto.tasks.tags import CrossedTags, joined, tag_sets
 
 
 class Data(Config):
@@ -258,6 +259,75 @@ def test_tags_that_differ_are_named_by_their_path(
     }
 
 
+class Report(Task):
+    """Uses a task whose tags cross."""
+
+    fitted: Param[Cross]
+    extra: Param[Data | None] = None
+
+
+CROSSED = {"fitted.data.noise", "test.noise"}
+TRAINED, TESTED = (noisy(noise) for noise in (0.1, 0.5))
+
+
+def crossed(train_on: Data, test_on: Data, **more: Any) -> Cross:
+    return Cross.C(fitted=Fit.C(data=train_on), test=test_on, **more)
+
+
+@pytest.mark.parametrize(
+    ("configs", "names"),
+    [
+        ([crossed(noisy(a), noisy(b)) for a in (0.1, 0.5) for b in (0.1, 0.5)], CROSSED),
+        ([crossed(a, b) for a in (TRAINED, TESTED) for b in (TRAINED, TESTED)], CROSSED),
+        ([crossed(noisy(1), noisy(b)) for b in (True, 1)], CROSSED),
+        ([Report.C(fitted=crossed(a, b)) for b in (TRAINED, TESTED) for a in (TRAINED, TESTED)], CROSSED),
+        (
+            [crossed(a, b).tag("noise", "own") for a in (TRAINED, TESTED) for b in (TRAINED, TESTED)],
+            {"noise", *CROSSED},
+        ),
+        ([crossed(noisy(a), noisy(a)) for a in (0.1, 0.5)], {"noise"}),
+        ([crossed(noisy(a), noisy(a)).tag("test.noise", a) for a in (0.1, 0.5)], {"noise", "test.noise"}),
+        (
+            [
+                Report.C(fitted=crossed(a, TESTED), extra=b)
+                for a in (TRAINED, TESTED)
+                for b in (TRAINED, TESTED)
+            ],
+            {"fitted.data.noise", "test.noise", "fitted.fitted.data.noise", "extra.noise"},
+        ),
+    ],
+    ids="crossed shared_configs types_differ inherited own_tag equal own_name two_levels".split(),
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_all_jobs_of_a_task_have_crossed_tags_by_the_same_names(
+    configs: list[Cross], names: set[str], order: int
+) -> None:
+    known, rows = CrossedTags(), [(config, tags(config)) for config in configs][::order]
+    for config, _ in rows:
+        config.seal()
+    for config, own in rows:
+        known.note("T", config, own)
+    completed = [known.completed("T", config, own) for config, own in rows]
+    assert [{*one} for one in completed] == [names] * len(rows)
+    for (config, own), one in zip(rows, completed, strict=True):
+        assert {name: one[name] for name in own if name in one} == {n: v for n, v in own.items() if n in one}
+        if isinstance(config, Cross) and one.keys() >= CROSSED:
+            assert (str(one["fitted.data.noise"]), str(one["test.noise"])) == (
+                config.fitted.data.name,
+                config.test.name,
+            )
+
+
+def test_a_job_without_one_of_the_crossed_tags_keeps_the_other_alone() -> None:
+    known, both = CrossedTags(), crossed(TRAINED, TESTED)
+    plain = crossed(TRAINED, Data.C(name="whole"))
+    for config in (both, plain):
+        config.seal()
+    known.note("T", both, tags(both))
+    assert known.completed("T", plain, tags(plain)) == {"fitted.data.noise": 0.1}
+    assert known.completed("U", plain, tags(plain)) == {"noise": 0.1}, "a task of its own"
+
+
 def test_a_tag_that_grid_gives_keeps_the_tag_that_it_would_hide() -> None:
     fitted = Fit.C(data=noisy(0.1))
     (config,) = grid(Cross, {"test.name": ["0.5"]}, fitted=fitted.tag("name", "a"), test=noisy(0.1))
@@ -450,7 +520,7 @@ def test_init_tasks_bring_their_dependencies_and_tags(experiment: Any) -> None:
 
 def test_added_dependencies_do_not_count(experiment: Any) -> None:
     other = train(lr=0.9).submit()
-    token, more = Path("a token"), Path("another")
+    token, more = (CounterToken(name, 1, "tokens").dependency(1) for name in ("token", "another"))
     task = train().add_dependencies(other, token).add_dependencies(more)
     assert identity(task) == identity(train())
     assert task._state.required == (other, token, more)

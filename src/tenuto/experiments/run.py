@@ -35,9 +35,10 @@ from tenuto.lifecycle.events import (
 )
 from tenuto.lifecycle.owner_names import run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.jobs import Job, TaskWork
 from tenuto.scheduler.listeners import OwnerJournal, StateListener, Subscriber
 from tenuto.scheduler.scheduler import Scheduler
+from tenuto.tasks.tags import CrossedTags
 from tenuto.workspace import journal
 from tenuto.workspace.carbon import job_total, read_carbon, total
 from tenuto.workspace.event_writer import EventWriter
@@ -91,6 +92,7 @@ class Run:
             self._machine.files.make_directory(directory)
         self._list = JobsList(self._machine.files, self.paths)
         self._links = JobLinks(self._machine.files, self.paths, self._run_before())
+        self._crossed = CrossedTags()
         self._sync_is_due = False
         archive_forsaken(self._machine.files, layout, experiment_id)
         writer = writer_name(run_id, self._machine.randomness.nonce())
@@ -135,6 +137,28 @@ class Run:
             self.reused.add(job.key)
             self.found_before.add(job.job_id)
         self.jobs[job.key] = job
+        self._name_tags(job)
+        self._write_line(job)
+        if self._links.left and not is_packed(self._machine.files, job.paths.directory):
+            self._links.add(job.task_id, job.job_id)
+        if not self._sync_is_due:
+            self._sync_is_due = True
+            self._scheduler.loop.call_later(GROUP_SYNC_S, self._sync_list)
+
+    def _name_tags(self, job: Job) -> None:
+        """Gives the jobs of a task the same names of tags; earlier ones are listed again."""
+        jobs = [job]
+        if isinstance(job.work, TaskWork) and self._crossed.note(job.task_id, job.work.task, job.tags):
+            jobs += [other for other in self.jobs.values() if other.task_id == job.task_id]
+        for one in jobs:
+            if isinstance(one.work, TaskWork):
+                tags = self._crossed.completed(one.task_id, one.work.task, one.tags)
+                if tags is not one.tags:
+                    one.tags = tags
+                    if one is not job:
+                        self._write_line(one)
+
+    def _write_line(self, job: Job) -> None:
         self._list.append(
             JobLine(
                 job_id=job.job_id,
@@ -149,11 +173,6 @@ class Run:
                 token_directory=job.tokens[0].token.directory if job.tokens else None,
             )
         )
-        if self._links.left and not is_packed(self._machine.files, job.paths.directory):
-            self._links.add(job.task_id, job.job_id)
-        if not self._sync_is_due:
-            self._sync_is_due = True
-            self._scheduler.loop.call_later(GROUP_SYNC_S, self._sync_list)
 
     def hear(self, event: Event) -> None:
         """Notes which jobs were reused, and writes the event; off the loop."""

@@ -384,7 +384,8 @@ class Config(ConfigBase, metaclass=ConfigMeta):
                     f"add_dependencies() expects tasks, jobs or tokens, but {class_name(one)} is no task, "
                     f"at {caller()}: give the task that makes it"
                 )
-            if type(one).__module__ == "builtins":
+            is_ours = is_config(one) or type(one).__module__.startswith("tenuto.")
+            if not is_ours or isinstance(one, type):
                 raise refused("add_dependencies()", "tasks, jobs or units of tokens", one)
         state.required = (*state.required, *dependencies)
         return self

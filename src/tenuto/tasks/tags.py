@@ -4,8 +4,9 @@ Tags never count in an identity.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tenuto.errors import InvalidValue
 from tenuto.light import pattern
@@ -76,26 +77,10 @@ def tags(config: ConfigBase) -> dict[str, Any]:
     return dict(found[id(config)] if known is None else known)
 
 
-def merged(config: ConfigBase, below: dict[int, dict[str, Any]]) -> dict[str, Any]:
+def merged(config: ConfigBase, below: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
     """The tags of one config from its children's; shared with a child's when equal."""
-    parts: list[tuple[str, ConfigBase, dict[str, Any]]] = []
-    for label, child in edges(config):
-        if child._state.tags_stop:
-            continue
-        inner = _known(child, below)
-        if label[-1] == "]" and label[0] != "<":  # one of several alternatives
-            label = label.partition("[")[0]
-            if parts and parts[-1][0] == label:
-                agreed = parts[-1][2]
-                if agreed is not inner:
-                    agreed = {name: value for name, value in agreed.items() if _agree(inner, name, value)}
-                parts[-1] = label, child, agreed
-            else:
-                parts.append((label, child, inner))
-        elif inner:
-            parts.append((label, child, inner))
     own = config._state.own_tags or {}
-    parts = [part for part in parts if part[2]]
+    parts = _parts(config, below)
     if not parts:
         return own
     result = parts[0][2]
@@ -114,6 +99,29 @@ def merged(config: ConfigBase, below: dict[int, dict[str, Any]]) -> dict[str, An
             if name in inner and not _agree(own, name, inner[name]):
                 result[_path(label, child, name, below)] = inner[name]
     return {**result, **own}
+
+
+def _parts(
+    config: ConfigBase, below: Mapping[int, dict[str, Any]]
+) -> list[tuple[str, ConfigBase, dict[str, Any]]]:
+    """Where a config has its tags from: parameter, config, tags; of a list, those that all have alike."""
+    parts: list[tuple[str, ConfigBase, dict[str, Any]]] = []
+    for label, child in edges(config):
+        if child._state.tags_stop:
+            continue
+        inner = _known(child, below)
+        if label[-1] == "]" and label[0] != "<":  # one of several alternatives
+            label = label.partition("[")[0]
+            if parts and parts[-1][0] == label:
+                agreed = parts[-1][2]
+                if agreed is not inner:
+                    agreed = {name: value for name, value in agreed.items() if _agree(inner, name, value)}
+                parts[-1] = label, child, agreed
+            else:
+                parts.append((label, child, inner))
+        elif inner:
+            parts.append((label, child, inner))
+    return [part for part in parts if part[2]]
 
 
 def _known(config: ConfigBase, below: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
@@ -137,7 +145,94 @@ def _path(label: str, config: ConfigBase, name: str, below: Mapping[int, dict[st
                 break
         else:
             break
-    return ".".join([*(step.strip("<>") for step in steps if step != _ORIGIN or len(steps) == 1), name])
+    return ".".join([*(_step(label) for label in steps if label != _ORIGIN or len(steps) == 1), name])
+
+
+def _step(label: str) -> str:
+    return label.replace("<", "").replace(">", "")
+
+
+# -- the jobs of a task ------------------------------------------------------------------------------
+
+
+class _Route(NamedTuple):
+    """Where a job has a tag that is named by its path."""
+
+    labels: tuple[str, ...]
+    name: str
+    """Of the tag, at the end of the labels."""
+    instead: frozenset[str]
+    """The shorter names that no tag has beside it."""
+
+
+class CrossedTags:
+    """The tags that are named by their paths in some jobs of a task, so that all jobs of it have them so.
+
+    Where `data.noise` and `test.noise` are crossed, jobs with one value for both have `noise` by themselves,
+    and a table of the two would lack its diagonal.
+    """
+
+    def __init__(self) -> None:
+        self._routes: dict[str, dict[str, _Route]] = {}
+
+    def note(self, task_id: str, config: ConfigBase, tags: Mapping[str, Any]) -> bool:
+        """Notes the names by path among the tags of a job; True if one is new."""
+        known = self._routes.get(task_id, {})
+        found = {
+            name: route
+            for name in tags
+            if "." in name and name not in known and (route := _route(config, name, tags))
+        }
+        if found:
+            self._routes[task_id] = known | found
+        return bool(found)
+
+    def completed(self, task_id: str, config: ConfigBase, tags: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The tags of a job, by path where another job of its task has them so."""
+        added: dict[str, Any] = {}
+        dropped: set[str] = set()
+        routes = self._routes.get(task_id, {})
+        for name, route in routes.items():
+            inner = {} if name in tags else _tags_at(config, route.labels)
+            if route.name in inner:
+                added[name] = inner[route.name]
+                dropped |= route.instead - routes.keys()
+        if not added:
+            return tags
+        own = config._state.own_tags or {}
+        dropped = {name for name in dropped if name not in own and not isinstance(tags.get(name), list)}
+        return {name: value for name, value in tags.items() if name not in dropped} | added
+
+
+def _route(root: ConfigBase, path: str, tags: Mapping[str, Any]) -> _Route | None:
+    """The labels that lead from a sealed config to the tag of this path; None if it is a name of its own."""
+    if path in (root._state.own_tags or {}):
+        return None
+    pending, seen = deque[tuple[ConfigBase, str, tuple[str, ...]]]([(root, path, ())]), set[tuple[int, str]]()
+    last = path.rpartition(".")[2]
+    while pending:
+        config, rest, labels = pending.popleft()
+        for label, child, inner in _parts(config, {}):
+            left, way = rest.removeprefix(f"{_step(label)}."), (*labels, label)
+            if left != rest and left in inner:
+                shorter = (path[place + 1 :] for place, sign in enumerate(path) if sign == ".")
+                return _Route(way, left, frozenset(name for name in shorter if name not in tags))
+            for one in (left, rest):  # the label may be one of the path, or one above it
+                if (id(child), one) not in seen and any(name.endswith(last) for name in inner):
+                    seen.add((id(child), one))
+                    pending.append((child, one, way))
+    return None
+
+
+def _tags_at(config: ConfigBase, labels: tuple[str, ...]) -> Mapping[str, Any]:
+    """The tags of the config to which labels lead; none if there is no such way."""
+    inner: Mapping[str, Any] = {}
+    for label in labels:
+        parts = [(child, tags) for name, child, tags in _parts(config, {}) if name == label]
+        if len(parts) != 1:
+            return {}
+        ((config, inner),) = parts
+    return inner
 
 
 # -- a job that was asked for several times ----------------------------------------------------------

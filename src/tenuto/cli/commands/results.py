@@ -59,6 +59,14 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float | None]] = {
 """What `--agg` makes of the numbers of a group; std is that of a sample, and none for one number."""
 
 
+def _names(_: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> list[str] | None:
+    """The names of an option: between commas, and of each time that it is given."""
+    names = dict.fromkeys(name.strip() for one in given for name in one.split(",") if name.strip())
+    if given and not names:
+        raise click.BadParameter("it names nothing", param=parameter)
+    return [*names] or None
+
+
 @click.command()
 @click.argument("words", metavar="[JOB|GROUP|FILTER]...", nargs=-1, shell_complete=complete_jobs)
 @run_option
@@ -72,6 +80,8 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float | None]] = {
 @click.option(
     "-c",
     "--columns",
+    multiple=True,
+    callback=_names,
     metavar="COLUMN,...",
     help="Show these columns: tags, parameters such as model.lr, result or result.accuracy.",
 )
@@ -85,11 +95,15 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float | None]] = {
     "-g",
     "--group",
     "grouped",
+    multiple=True,
+    callback=_names,
     metavar="COLUMN,...",
     help="One line for all jobs with the same values of these.",
 )
 @click.option(
     "--agg",
+    multiple=True,
+    callback=_names,
     metavar="NAME,...",
     help=f"With --group: what becomes of their numbers, of {', '.join(AGGREGATES)}; mean,std by default.",
 )
@@ -111,11 +125,11 @@ def command(
     run: str | None,
     every: bool,
     sort: str | None,
-    columns: str | None,
+    columns: list[str] | None,
     limit: int | None,
     plot: str | None,
-    grouped: str | None,
-    agg: str | None,
+    grouped: list[str] | None,
+    agg: list[str] | None,
     metrics: tuple[str, ...],
     usage: bool,
     as_csv: bool,
@@ -217,8 +231,8 @@ def _usage_cells(found: JobUsage) -> list[Cell]:
     ]
 
 
-def _aggregates(given: str | None) -> list[str]:
-    names = [name.strip() for name in (given or "mean,std").split(",")]
+def _aggregates(given: list[str] | None) -> list[str]:
+    names = given or ["mean", "std"]
     for name in names:
         if name not in AGGREGATES:
             raise click.UsageError(f"--agg: {name!r} is none of {', '.join(AGGREGATES)}")
@@ -227,9 +241,9 @@ def _aggregates(given: str | None) -> list[str]:
 
 def _show_groups(
     rows: Sequence[ResultRow],
-    grouped: str,
+    grouped: list[str],
     functions: Sequence[str],
-    columns: str | None,
+    columns: list[str] | None,
     sort: str | None,
     limit: int | None,
     *,
@@ -237,7 +251,7 @@ def _show_groups(
     as_csv: bool,
 ) -> None:
     """One line for each group: its values, how many jobs it has, and what became of its numbers."""
-    by = _chosen(grouped, rows) or []
+    by = _chosen(grouped, rows) or grouped
     wanted = _chosen(columns, rows) or result_columns(rows)
     wanted = [name for name in wanted if any(number(row.get(name)) is not None for row in rows)]
     groups: dict[tuple[str, ...], list[ResultRow]] = {}
@@ -306,13 +320,10 @@ def _ordered(
     return ordered + left, order
 
 
-def _chosen(columns: str | None, rows: Sequence[ResultRow]) -> list[str] | None:
-    if columns is None:
-        return None
-    names = [name.strip() for name in columns.split(",") if name.strip()]
-    for name in names:
+def _chosen(columns: list[str] | None, rows: Sequence[ResultRow]) -> list[str] | None:
+    for name in columns or ():
         _known(name, rows)
-    return names
+    return columns
 
 
 def _known(name: str, rows: Sequence[ResultRow]) -> None:
