@@ -151,7 +151,8 @@ def _rows(job: ElementTree.Element) -> Iterator[QueueRow]:
         last, _, step = rest.partition(":")
         indices = [part] if not is_range else map(str, range(int(first), int(last) + 1, int(step or 1)))
         for index in indices:
-            yield QueueRow(f"{number}_{index}" if index else number, state, state, None, None, name)
+            reason = "" if state == "qw" else state
+            yield QueueRow(f"{number}_{index}" if index else number, state, reason, None, None, name)
 
 
 def _bytes(text: str) -> float:
