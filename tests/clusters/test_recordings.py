@@ -224,10 +224,79 @@ def test_every_dialect_can_be_had() -> None:
         assert dialect(name, **words).title
 
 
-@pytest.mark.parametrize("hosts", [None, ("a:x",), (":4",), ("a:0",)])
+@pytest.mark.parametrize(
+    "hosts",
+    [None, ("a:x",), (":4",), ("a:0",), ("::1",), ("fe80::1:4",), ("a;b:2",), ("$a",), ("-a",), ("a:4", "a")],
+)
 def test_hosts_that_make_no_sense_are_refused(hosts: Any) -> None:
     with pytest.raises(InvalidSetting, match=r"clusters.ssh.hosts"):
         dialect("ssh", hosts=hosts)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [("a:4", "a"), ("a:004", "a"), ("me@10.0.0.1:4", "me@10.0.0.1"), ("[fe80::1%eth0]:4", "fe80::1%eth0")],
+)
+def test_a_host_is_read_with_its_slots(recorded: Recorded, tmp_path: Path, host: str, name: str) -> None:
+    spoken = dialect("ssh", hosts=(host,))
+    assert spoken.most_jobs() == 4
+    recorded("ssh", "71\n")
+    job = JobScript("t-01234567", 1, [], "#!/bin/sh\n", str(tmp_path / "ssh" / "0123"))
+    assert spoken.submit(job) == (SubmissionOutcome.TAKEN, f"{name}:71")
+
+
+def test_a_slot_whose_driver_was_killed_while_it_took_it_is_free_after_a_while(
+    recorded: Recorded, tmp_path: Path
+) -> None:
+    spoken = dialect("ssh", hosts=("a:1",))
+    recorded("ssh", "71\n")
+    job = JobScript("t-01234567", 1, [], "#!/bin/sh\n", str(tmp_path / "ssh" / "0123"))
+    slot = tmp_path / "ssh-slots" / "a" / "0"
+    slot.parent.mkdir(parents=True)
+    slot.touch()
+    assert spoken.submit(job) == (SubmissionOutcome.LATER, "every slot is taken")
+    os.utime(slot, (0, 0))
+    assert spoken.submit(job).outcome is SubmissionOutcome.TAKEN
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"Exit_status": -29}, (ENDED, TIMEOUT, None)),
+        ({"Exit_status": -27}, (ENDED, MEMORY, None)),
+        ({"Exit_status": "3"}, (ENDED, LOST, 3)),
+        ({"Exit_status": -3}, (ENDED, LOST, None)),
+        ({"Exit_status": 265}, (ENDED, LOST, None)),
+        ({"Exit_status": 143, "substate": 91}, (ENDED, CANCELLED, 143)),
+        ({"substate": 91, "comment": None}, (ENDED, CANCELLED, None)),
+        ({"job_state": "C", "Exit_status": 271}, (ENDED, CANCELLED, None)),
+        ({"Exit_status": 265, "comment": "Job run on (n1:mem=4gb) and failed"}, (ENDED, LOST, None)),
+        ({"Exit_status": 265, "comment": "Job run and exceeded resource mem"}, (ENDED, MEMORY, None)),
+        ({"Exit_status": 271, "comment": "mem 2000kb exceeded limit 1000kb"}, (ENDED, MEMORY, None)),
+        ({"Exit_status": 0, "comment": "Job run at 10:02 on (n1:mem=4gb) and finished"}, (ENDED, LOST, 0)),
+    ],
+)
+def test_the_history_of_pbs_tells_why_a_job_ended(recorded: Recorded, told: Any, expected: Any) -> None:
+    recorded("qstat", {"Jobs": {"7.head": {"job_state": "F", **told}}})
+    assert read(dialect("pbs")) == {"7.head": expected}
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "complaint", "answer", "job"),
+    [
+        ("pbs", "qstat", "qstat: Unknown Job Id 8.head", PBS, "13.head"),
+        ("lsf", "bjobs", "Job <8> is not found", LSF, "13"),
+        ("lsf", "bjobs", "No job found", "", None),
+        ("sge", "qacct", "error: job id 8 not found", "", None),
+    ],
+)
+def test_a_job_that_the_system_forgot_does_not_hide_the_end_of_another(
+    recorded: Recorded, name: str, command: str, complaint: str, answer: object, job: str | None
+) -> None:
+    recorded(command, answer, code=1, complaint=complaint)
+    found = dialect(name).look_up({"8": "", **({} if job is None else {job: ""})})
+    assert "8" not in found
+    assert job is None or found[job].state in ("DELETED", "TERM_OWNER")
 
 
 def test_a_generic_system_without_words_is_refused() -> None:

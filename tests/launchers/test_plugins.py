@@ -59,7 +59,7 @@ def test_a_plugin_that_is_not_installed_or_broken_is_refused(
 ) -> None:
     done = run(tenuto("launchers"), tmp_path, **{**installed, "TENUTO_LAUNCHER": "other"})
     assert done.returncode == 2
-    assert "or the name of a plug-in" in done.stderr
+    assert "or of a plug-in" in done.stderr
     (tmp_path / "script.py").write_text(SCRIPT)
     done = run(tenuto("run", "script.py"), tmp_path, **{**installed, "TENUTO_LAUNCHER": "broken"})
     assert done.returncode != 0

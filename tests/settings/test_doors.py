@@ -78,8 +78,14 @@ def test_a_cluster_is_chosen_by_its_name(tmp_path: Path) -> None:
     text = 'launcher = "lab"\n[clusters.lab]\ndialect = "ssh"\nhosts = ["a:4"]\n'
     settings = loaded(tmp_path, text)
     assert (settings.launcher, settings.cluster("lab").hosts) == ("lab", ("a:4",))
-    with pytest.raises(InvalidSetting, match=r"expected .* or the name of a plug-in"):
+    with pytest.raises(
+        InvalidSetting, match=r"expected .* or of a plug-in.*clusters of the settings are lab$"
+    ):
         loaded(tmp_path, text.replace('"lab"', '"lap"'))
+    with pytest.raises(
+        UnknownSetting, match=r"slurm.queue: .*the settings are slurm.dialect, slurm.partition, "
+    ):
+        loaded(tmp_path, '[slurm]\nqueue = "long"\n')
     for taken in ("direct", "spawn", "warm", "local", "auto"):
         with pytest.raises(InvalidSetting, match="a launcher of this machine has that name"):
             loaded(tmp_path, f"[clusters.{taken}]\ncpus = 2\n")

@@ -37,6 +37,11 @@ def setup(driver: Driver, text: str, more: str = "") -> None:
         ("echo bye; exit 0", "setup: it ended before the job began (exit code 0)"),
         ("kill -KILL $$", "setup: it was killed before the job began"),
         ("echo asks; kill -SEGV $$", "setup: it was killed before the job began, after it said: asks"),
+        ("exec false", "setup: it ended with exit code 1 before the job began"),
+        (
+            "trap 'echo gone' EXIT; exit 4",
+            "setup: it ended with exit code 4 before the job began, after it said: gone",
+        ),
         ("sh -c 'kill -KILL $$'", "setup: "),
         ('echo "never closed', "setup: "),
         ("if true; then", "setup: "),

@@ -360,11 +360,7 @@ class ForkingLauncher(DirectLauncher):
     # One start.
 
     async def _fork(
-        self,
-        parent: WarmParent,
-        order: StartOrder,
-        changes: Mapping[str, str | None],
-        why_fresh: str | None,
+        self, parent: WarmParent, order: StartOrder, changes: Mapping[str, str | None], why_fresh: str | None
     ) -> LocalProcess | _NotForked:
         ready, ready_there = os.pipe()
         os.set_blocking(ready, False)

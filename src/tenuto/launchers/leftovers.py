@@ -68,13 +68,18 @@ def find_leftovers(
     return handles
 
 
-def _parent(pid: int) -> int | None:
+def _told(pid: int, name: str) -> bytes:
+    """What the kernel tells of a process; nothing of one that ended, or is not ours to look at."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stream:
-            text = stream.read()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return int(text[text.rindex(b")") + 2 :].split()[1])
+        with open(f"/proc/{pid}/{name}", "rb") as stream:
+            return stream.read()
+    except OSError:
+        return b""
+
+
+def _parent(pid: int) -> int | None:
+    text = _told(pid, "stat")
+    return int(text[text.rindex(b")") + 2 :].split()[1]) if text else None
 
 
 def _writers(paths: JobPaths) -> Iterator[int]:
@@ -88,11 +93,12 @@ def _writes_to(pid: int, fd: int, logs: tuple[str, ...]) -> bool:
     try:
         if not os.readlink(f"/proc/{pid}/fd/{fd}").startswith(logs):
             return False
-        with open(f"/proc/{pid}/fdinfo/{fd}", "rb") as stream:
-            flags = next(line for line in stream if line.startswith(b"flags:"))
-    except (OSError, StopIteration):
+    except OSError:
         return False  # it ended, has no such descriptor, or is not ours to look at
-    return int(flags.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
+    flags = next(
+        (line for line in _told(pid, f"fdinfo/{fd}").splitlines() if line.startswith(b"flags:")), b""
+    )
+    return bool(flags) and int(flags.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
 
 
 def _session(machine: Machine, paths: JobPaths, attempt: int) -> list[int]:
@@ -110,7 +116,9 @@ def _session(machine: Machine, paths: JobPaths, attempt: int) -> list[int]:
     if machine.processes.identify(runner) is not None:
         return []  # the number was given away: nothing of the session is left
     found = [pid for pid in _pids() if _session_of(pid) == runner]
-    return found if any(_is_at_home(pid, paths) or _is_spare(pid) for pid in found) else []
+    spare = SPARE_NAME.encode()
+    is_ours = any(_is_at_home(pid, paths) or _told(pid, "comm").strip() == spare for pid in found)
+    return found if is_ours else []
 
 
 def _is_at_home(pid: int, paths: JobPaths) -> bool:
@@ -119,14 +127,6 @@ def _is_at_home(pid: int, paths: JobPaths) -> bool:
     except OSError:
         return False
     return place == paths.directory or place.startswith(f"{paths.directory}/")
-
-
-def _is_spare(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/comm") as stream:
-            return stream.read().strip() == SPARE_NAME
-    except OSError:
-        return False
 
 
 def _session_of(pid: int) -> int | None:
@@ -138,14 +138,7 @@ def _session_of(pid: int) -> int | None:
 
 def _stamped(nonce: str) -> Iterator[int]:
     wanted = f"{STAMP}={nonce}".encode()
-    for pid in _pids():
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as stream:
-                environment = stream.read()
-        except OSError:
-            continue  # it ended, or is not ours to look at
-        if wanted in environment.split(b"\0"):
-            yield pid
+    yield from (pid for pid in _pids() if wanted in _told(pid, "environ").split(b"\0"))
 
 
 def _pids() -> list[int]:

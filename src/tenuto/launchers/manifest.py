@@ -145,13 +145,17 @@ def setup_failure(files: Files, path: str) -> SetupFailure:
     return SetupFailure(f"setup: {last} (exit code {code})", said)
 
 
-def setup_killed(files: Files, path: str) -> str | None:
-    """How a setup ended whose shell was killed by a signal; None if it was not, or there was none."""
+def setup_cut_off(files: Files, path: str, exit_code: int | None) -> str | None:
+    """How a setup ended whose shell was killed, or became another program; None if it ended well, or is none.
+
+    `exit_code`: of the script; None if it was killed by a signal.
+    """
     found = _setup_said(files, path)
     if found is None or found[1][-1] == SETUP_OVER:
         return None
     last = next((line for line in reversed(found[1]) if line not in ("", "0")), "")  # its trap adds the 0
-    return "setup: it was killed before the job began" + (last and f", after it said: {last}")
+    how = "was killed" if exit_code is None else f"ended with exit code {exit_code}"
+    return f"setup: it {how} before the job began" + (last and f", after it said: {last}")
 
 
 def _setup_said(files: Files, path: str) -> tuple[bytes, list[str]] | None:

@@ -262,7 +262,8 @@ def choice_or_plugin(group: str, *words: str) -> Kind[str]:
             raise Unfit
         return value
 
-    return Kind(" or ".join(f'"{word}"' for word in words) + ", or the name of a plug-in", take)
+    told = " or ".join(f'"{word}"' for word in words)
+    return Kind(f"{told}, or the name of a cluster or of a plug-in", take)
 
 
 def optional(kind: Kind[T]) -> Kind[T | None]:

@@ -329,11 +329,8 @@ def load_settings(
                 values.setdefault(key, None)
             origins.setdefault(key, one.origin)
             continue
-        values[key] = (
-            one.value
-            if key == "launcher" and isinstance(one.value, str) and one.value in names
-            else _taken(one, home)
-        )
+        is_cluster = key == "launcher" and isinstance(one.value, str) and one.value in names
+        values[key] = one.value if is_cluster else _taken(one, home, names)
         origins[key] = one.origin
     return _assembled(values, origins, tuple(path for _, path in files), tuple(warnings))
 
@@ -361,7 +358,7 @@ def _cluster_names(given: Iterable[Given]) -> set[str]:
     return names
 
 
-def _taken(given: Given, home: Path) -> Any:
+def _taken(given: Given, home: Path, clusters: Iterable[str]) -> Any:
     if is_table(given.key):
         raise InvalidSetting(f"{_where(given)}: expected a table, but got {_shown(given.value)}")
     row = declared(given.key)
@@ -372,9 +369,10 @@ def _taken(given: Given, home: Path) -> Any:
         taken = row.kind.take(value)
     except Unfit as unfit:
         why = f": {unfit}" if unfit.args else ""
-        raise InvalidSetting(
-            f"{_where(given)}: expected {row.kind.name}, but got {_shown(value)}{why}"
-        ) from None
+        if row.key == "launcher":
+            why = f": the clusters of the settings are {', '.join(sorted(clusters)) or 'none'}"
+        told = f"{_where(given)}: expected {row.kind.name}, but got {_shown(value)}{why}"
+        raise InvalidSetting(told) from None
     return _anchored(taken, given.base, home)
 
 
@@ -411,12 +409,15 @@ def _suggestion(key: str) -> str:
         *TABLE,
         *(row.replace("NAME", name if row.startswith(f"{table}.") else "NAME") for row in NAMED_TABLE),
     ]
-    near = difflib.get_close_matches(key, known, 1, 0.7)
-    last = key.rpartition(".")[2]
+    if table == SLURM:
+        known = [row.replace("clusters.NAME", SLURM) for row in NAMED_TABLE if row.startswith("clusters.")]
+    siblings = [one for one in known if one.startswith(f"{table}.")]
+    last, lasts = key.rpartition(".")[2], {one.rpartition(".")[2]: one for one in siblings}
+    near = [lasts[one] for one in difflib.get_close_matches(last, lasts, 1, 0.7)]
+    near = near or difflib.get_close_matches(key, known if not siblings else (), 1, 0.7)
     near = near or [one for one in known if one.rpartition(".")[2] == last]
     if near:
         return f"did you mean {near[0]!r}?"
-    siblings = [one for one in known if one.startswith(f"{table}.")]
     return f"the settings are {', '.join(siblings or [*_without_sections(), *SECTIONS, *NAMED])}"
 
 

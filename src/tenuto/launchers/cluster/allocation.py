@@ -18,7 +18,7 @@ from tenuto.launchers.kernel import die_with_parent
 from tenuto.launchers.manifest import Order, read_header
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.launchers.runner.claimed import NotMine, await_launch, is_launched, locked
-from tenuto.launchers.runner.runner_protocol import SPARE_S
+from tenuto.launchers.runner.runner_protocol import SPARE_S, UNMARKED, append_text
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.workspace.attempt_files import finish, read_launch, read_pid, read_stop
@@ -122,7 +122,7 @@ class PilotProcess:
         """Kills the runners of all jobs, and ends this process: its allocation was taken away."""
         for job in self._running.values():
             job.kill()
-        os._exit(ENDED_BY_TERM)
+        os._exit(UNMARKED)
 
     async def _beat(self) -> None:
         """Touches the pid records of the running jobs, as often as the driver expects it."""
@@ -142,12 +142,7 @@ class AllocationJob:
     """One order."""
 
     def __init__(
-        self,
-        machine: Machine,
-        launcher: Launcher,
-        order: AllocationOrder,
-        signals: str | None,
-        vanished: str,
+        self, machine: Machine, launcher: Launcher, order: AllocationOrder, signals: str | None, vanished: str
     ) -> None:
         """`vanished`: the file that takes the nonce of an attempt whose runner left no marker."""
         self._machine = machine
@@ -218,7 +213,9 @@ class AllocationJob:
             if read_pid(self._machine.files, self.paths, launch.attempt) is None:
                 return False  # its payload got no process, so that it took its pid record back
             await self._launcher.sweep(self.paths, launch)
-            _append(self._vanished, f"{self.nonce}\n")  # the system sees this allocation, and not its jobs
+            append_text(
+                self._vanished, f"{self.nonce}\n", os.O_CREAT
+            )  # the system sees this allocation, and not its jobs
         self._ring("-")
         return True
 
@@ -238,23 +235,13 @@ class AllocationJob:
         self._ring("-")
 
     def _ring(self, what: str) -> None:
-        with suppress(OSError):
-            if self._signals is not None:
-                _append(self._signals, f"{self.nonce}{what}\n", 0)
+        if self._signals is not None:
+            append_text(self._signals, f"{self.nonce}{what}\n")
 
     def _complain(self, text: str) -> None:
         print(f"tenuto: {self.paths.directory}: {text}", file=sys.stderr, flush=True)  # noqa: T201  kept in `out`
 
 
-def _append(path: str, text: str, flags: int = os.O_CREAT) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o644)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
-
-
-ENDED_BY_TERM = 143
 KEPT = "kept"
 END = ["end"]
 """The last line."""
@@ -283,10 +270,8 @@ def needed_s(time_s: float | None, pilot_time_s: float) -> float:
 
 
 def append(path: str, *lines: AllocationOrder | list[str]) -> None:
-    """Appends lines to the orders of a pilot, in one write."""
-    text = "".join(f"{json.dumps(list(line))}\n" for line in lines)
-    with suppress(OSError):  # then the pilot never claims them, and they are sent again after its end
-        _append(path, text, 0)
+    """Appends lines to the orders of a pilot; what is lost is sent again after its end."""
+    append_text(path, "".join(f"{json.dumps(list(line))}\n" for line in lines))
 
 
 class Orders:

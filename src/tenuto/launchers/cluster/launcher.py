@@ -444,12 +444,7 @@ class ClusterSubmitter:
         return is_claimed(self._follower.machine, handed.attempt.paths, handed.order.nonce)
 
     def _take(
-        self,
-        place: Place,
-        header: Header,
-        orders: Sequence[Handed],
-        job: str | None,
-        doubtful: str | None,
+        self, place: Place, header: Header, orders: Sequence[Handed], job: str | None, doubtful: str | None
     ) -> None:
         """`doubtful`: the name of its jobs, if the system may have them twice: an answer was lost."""
         self._follower.limit.queue(place, len(orders), job)

@@ -17,9 +17,9 @@ from tenuto.launchers.cluster.dialect import EXITED, ClusterOptions, Dialect, Qu
 from tenuto.launchers.cluster.submission import SubmittedAttempt, has_vanished
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.local import resolve
-from tenuto.launchers.manifest import Order, setup_failure, setup_killed, setup_path
+from tenuto.launchers.manifest import Order, setup_cut_off, setup_failure, setup_path
 from tenuto.launchers.observation import ClusterEntry, Observer, Seen
-from tenuto.launchers.runner.runner_protocol import SETUP_FAILED, STALE, STARVED
+from tenuto.launchers.runner.runner_protocol import NO_MARKER, SETUP_FAILED, STALE, STARVED
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.attempt_files import read_launch, read_pid
 from tenuto.workspace.claims import Claim, Claimer, claimer, keep_claim
@@ -266,7 +266,8 @@ class TrackedAttempt:
         files, said = self.machine.files, setup_path(self.found.place.manifest, self.found.position)
         if exit_code == SETUP_FAILED:
             return setup_failure(files, said).message
-        return setup_killed(files, said) if exit_code is None and claimed is None else None
+        is_unbegun = claimed is None and exit_code not in NO_MARKER
+        return setup_cut_off(files, said, exit_code) if is_unbegun else None
 
     def _text(self, row: QueueRow) -> str:
         if self.dialect.meaning(row.state) is not EXITED:

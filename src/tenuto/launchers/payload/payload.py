@@ -104,10 +104,7 @@ def _settle_in(payload: Payload) -> None:
         os.dup2(log, standard)
     os.environ.update(added_variables(payload.instructions, payload.launch, payload.paths))
     settle_in(
-        payload.paths.directory,
-        memory=payload.memory,
-        report=payload.report,
-        descendants=payload.descendants,
+        payload.paths.directory, memory=payload.memory, report=payload.report, descendants=payload.descendants
     )
 
 

@@ -39,14 +39,7 @@ from tenuto.launchers.runner.supervisor import LEFTOVERS_ALIVE, Supervisor
 from tenuto.launchers.runner.verdict import PASSING, PayloadVerdict, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, StateRecord
 from tenuto.light import NamedTuple, signal
-from tenuto.workspace.attempt_files import (
-    finish,
-    keep_record,
-    preserve,
-    read_launch,
-    read_stop,
-    write_pid,
-)
+from tenuto.workspace.attempt_files import finish, keep_record, preserve, read_launch, read_stop, write_pid
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Marker, brief_record, has_marker

@@ -139,9 +139,14 @@ class Inherited(NamedTuple):
     def signal(self, what: str) -> None:
         """Tell the launcher that something happened. It looks for itself: a lost word does no harm."""
         if self.signals is not None:
-            with suppress(OSError):
-                fd = os.open(self.signals, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-                try:
-                    os.write(fd, f"{self.nonce}{what}\n".encode())
-                finally:
-                    os.close(fd)
+            append_text(self.signals, f"{self.nonce}{what}\n")
+
+
+def append_text(path: str, text: str, flags: int = 0) -> None:
+    """Append to a file in one write, if that can be; one that is not there is made only by `O_CREAT`."""
+    with suppress(OSError):
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o644)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)

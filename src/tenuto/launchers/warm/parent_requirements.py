@@ -101,10 +101,7 @@ def requirements_of(
     except (FileTooLarge, OSError, ValueError, KeyError, TypeError):
         return LEAN  # too much, or a job that will itself name the error
     return ParentRequirements(
-        tuple(classes),
-        import_path,
-        tuple(sorted(instructions.environment.items())),
-        environment.decisive,
+        tuple(classes), import_path, tuple(sorted(instructions.environment.items())), environment.decisive
     )
 
 

@@ -24,6 +24,7 @@ class LsfDialect(Dialect):
         "failed in communication",
         "try later",
     )
+    unknown = ("no job found", "no unfinished job found", "> is not found")
     full = ("job limit", "pending job threshold", "too many")
     options: Mapping[str, str] = {
         "time": "-W {minutes}",

@@ -11,9 +11,15 @@ from typing import Any
 
 from tenuto.launchers.cluster.dialect import Dialect, QueueRow
 from tenuto.launchers.requirements import Alternative
+from tenuto.launchers.runner.terms import ENDING
 
 _SIGNALLED = 256
 """From here on an exit status tells of a signal."""
+_LIMITS = {-29: "TIMEOUT", -28: "TIMEOUT", -27: "MEMORY", -26: "MEMORY"}
+"""Exit statuses of jobs that reached a limit; of all others below 0 PBS itself could not run the job."""
+_EXCEEDED = re.compile(r"(\bexceeded resource )?\b(v?mem|walltime|cput)\b(?(1)| \S+ exceeded)")
+_TERMINATED = "91"
+"""The substate of a job that was deleted, whether it had begun or not."""
 _LONGEST_NAME = 15
 
 
@@ -26,6 +32,7 @@ class PbsDialect(Dialect):
         *("[", "-J", "0-{last}{throttle}", "]", "{script}"),
     )
     later = ("cannot connect", "connection refused", "pbs_iff", "timed out", "no route to host")
+    unknown = ("unknown job id",)
     full = ("would exceed", "max_queued", "limit on the number", "maximum number of jobs")
     options: Mapping[str, str] = {
         "time": "-l walltime={hms}",
@@ -99,13 +106,16 @@ class PbsDialect(Dialect):
         return [self._row(job, told) for job, told in jobs.items()]
 
     def _row(self, job: str, told: Mapping[str, Any]) -> QueueRow:
-        state, comment = str(told.get("job_state", "")), str(told.get("comment", ""))
-        status = told.get("Exit_status")
-        code = status if type(status) is int and 0 <= status < _SIGNALLED else None
-        if state in ("F", "X") and code is None:
-            is_told = {"TIMEOUT": "walltime" in comment, "MEMORY": "mem" in comment, "DELETED": bool(status)}
-            state = next((word for word, fits in is_told.items() if fits), state)
+        state, comment = str(told.get("job_state", "")), str(told.get("comment") or "")
         reason = "H" if state == "H" else comment.removeprefix("Not Running: ")
+        status = int(told.get("Exit_status") or 0)
+        code = status if "Exit_status" in told and 0 <= status < _SIGNALLED else None
+        if state in ("F", "X", "C"):
+            limit = _EXCEEDED.search(comment)
+            is_deleted = str(told.get("substate")) == _TERMINATED or status - _SIGNALLED in ENDING
+            state = _LIMITS.get(status) or ("DELETED" if is_deleted else state)
+            if limit and code is None:
+                state = "MEMORY" if "mem" in limit[0] else "TIMEOUT"
         return QueueRow(self.normal(job), state, reason, None, code, str(told.get("Job_Name", "")))
 
 

@@ -23,7 +23,6 @@ from tenuto.launchers.cluster.dialect import (
 )
 from tenuto.launchers.requirements import about_size, size_text
 
-_UNKNOWN_JOB = "not found"
 _OVER_MEMORY = "h_vmem"
 """The limit by which execd kills a job; else its accounting says the same of it as of a deleted one."""
 _BY_LOAD = "mem_free="
@@ -46,6 +45,7 @@ class GridEngineDialect(Dialect):
         *("unable to contact qmaster", "can't connect", "commlib error", "got select timeout"),
         *("unable to send message", "failed receiving gdi", "connection refused"),
     )
+    unknown = ("error: job id",)
     full = ("job rejected: only", "max_u_jobs", "max_jobs", "too many")
     options: Mapping[str, str] = {
         "time": "-l h_rt={seconds}",
@@ -131,10 +131,8 @@ class GridEngineDialect(Dialect):
         wanted = set(jobs)
         found: dict[str, QueueRow] = {}
         for array in {job.rpartition("_")[0] or job for job in wanted}:
-            done = self.run([*self.end_words[:-1], array], ASK_S)
-            if done.returncode and _UNKNOWN_JOB not in done.stderr:
-                raise ClusterError(first_line(done.stderr) or f"qacct ended with {done.returncode}")
-            found |= {row.job: row for row in self.read(self.read_end, done.stdout) if row.job in wanted}
+            text = self.asked([*self.end_words[:-1], array]).stdout
+            found |= {row.job: row for row in self.read(self.read_end, text) if row.job in wanted}
         return found
 
     def read_end(self, text: str) -> list[QueueRow]:
@@ -153,7 +151,8 @@ def _rows(job: ElementTree.Element) -> Iterator[QueueRow]:
         last, _, step = rest.partition(":")
         indices = [part] if not is_range else map(str, range(int(first), int(last) + 1, int(step or 1)))
         for index in indices:
-            yield QueueRow(f"{number}_{index}" if index else number, state, state, None, None, name)
+            reason = "" if state == "qw" else state
+            yield QueueRow(f"{number}_{index}" if index else number, state, reason, None, None, name)
 
 
 def _bytes(text: str) -> float:

@@ -5,6 +5,7 @@ Counts the slots of hosts by files in the workspace, which all hosts share; star
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import time
@@ -28,6 +29,8 @@ from tenuto.launchers.cluster.dialect import (
 from tenuto.launchers.instructions import GRACE_S
 from tenuto.settings.clusters import ClusterSettings
 
+_HOST = re.compile(r"((?:\w[\w.+-]*@)?)(\w[\w.+-]*|\[[\w:.%]+\])(?::0*([1-9]\d*))?", re.ASCII)
+"""A host with its slots, for shells and directories to take as it stands."""
 _NO_CONNECTION = 255
 """How ssh itself exits where there is no connection; other codes are of the command."""
 _AWAY_S = 60.0
@@ -73,12 +76,7 @@ class SshDialect(Dialect):
     end_late_s = 5.0
     largest = 1
     keeps_shell = True
-    options: Mapping[str, str] = {
-        "time": "",
-        "cores": "cores={n}",
-        "memory": "",
-        "partition": "host={value}",
-    }
+    options: Mapping[str, str] = {"time": "", "cores": "cores={n}", "memory": "", "partition": "host={value}"}
     variables: Mapping[str, str] = {"job": "TENUTO_SSH_JOB"}
     states: Mapping[str, str] = {**Dialect.states, "RUNNING": "running"}
     array_blanks = ()  # `submit` is ssh with its own options
@@ -200,13 +198,13 @@ class SshDialect(Dialect):
 
     def _is_over(self, path: str, owner: str, host: SshHost) -> bool:
         """True if the submission that has a slot has ended, or its host shows nothing of it."""
-        if not owner:
-            return False  # it is just being written
-        if not os.path.isdir(owner) or os.path.exists(f"{owner}/code-0"):
+        if owner and (not os.path.isdir(owner) or os.path.exists(f"{owner}/code-0")):
             return True
         heard, names = self._listed.get(host.name, (0.0, set()))
         with suppress(FileNotFoundError):
             is_old = time.time() - os.stat(path).st_mtime > _STALE_S
+            if not owner:
+                return is_old  # else it is just being written
             suffix = f"-{owner.rpartition('/')[2][:8]}"
             is_shown = any(name.endswith(suffix) for name in names)
             return is_old and time.monotonic() - heard < _STALE_S and not is_shown
@@ -279,12 +277,12 @@ DIALECT = SshDialect
 
 
 def _host(name: str, text: str) -> SshHost:
-    host, _, slots = text.rpartition(":") if ":" in text else (text, "", "1")
-    is_host = host and host.isprintable() and not set(host) & set(" /'\"")
-    is_host = is_host and host[0] != "-" and host[-1] != ":"
-    if not is_host or not slots.isdecimal() or not int(slots):
-        raise InvalidSetting(f'clusters.{name}.hosts: {text!r} is no host with its slots, such as "a:4"')
-    return SshHost(host, int(slots))
+    found = _HOST.fullmatch(text)
+    if found is None:
+        told = f'{text!r} is no host with its slots, such as "a:4", "me@b" or "[fe80::1]:4"'
+        raise InvalidSetting(f"clusters.{name}.hosts: {told}")
+    user, host, slots = found.groups()
+    return SshHost(user + host.strip("[]"), int(slots or 1))
 
 
 def _slots_of(host: SshHost, directory: str) -> str:
