@@ -11,7 +11,7 @@ from typing import Any
 
 from tenuto.launchers.cluster.dialect import Dialect, QueueRow
 from tenuto.launchers.requirements import Alternative
-from tenuto.launchers.runner.terms import ENDING
+from tenuto.launchers.runner.runner_protocol import ENDING
 
 _SIGNALLED = 256
 """From here on an exit status tells of a signal."""
