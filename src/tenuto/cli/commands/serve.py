@@ -48,11 +48,7 @@ from tenuto.workspace.machine import this_machine
 @click.option("--service", "services", metavar="NAME", multiple=True, help="Offer this service; repeatable.")
 @click.option("--auth", type=click.Choice(["none", "tokens"]), help="Whether requests need a token.")
 @click.option("--insecure", is_flag=True, help="Serve every client, also on other machines, without a token.")
-@click.option(
-    "--compat",
-    type=click.Choice(["hybrid", "v1", "v2"]),
-    help="Whose status codes are answered: of which version of job-orchestrator.",
-)
+@click.option("--compat", type=click.Choice(["hybrid", "v1", "v2"]), help="Version of the status codes.")
 @sandbox_option
 @tls_options
 @log_option
