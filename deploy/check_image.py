@@ -204,10 +204,8 @@ def serve(stage: Stage) -> None:
         started.append(stage.started(commands["server"]))
         answers(stage, started[1], json.loads(stage.last["HEALTHCHECK"].partition("CMD ")[2]))
         stage.run(["sh", "-c", "tenuto token create --user ada > /tmp/token && echo id > /tmp/run.sh"])
-        submit = 'tenuto submit run.sh --service example --token "$(cat token)"'
-        stage.run(
-            ["sh", "-c", f"cd /tmp && {submit} --server http://127.0.0.1:5000 --output out && cat out/*"]
-        )
+        submit = "tenuto submit run.sh --service example --token-file token --url http://127.0.0.1:5000"
+        stage.run(["sh", "-c", f"cd /tmp && {submit} --wait --output out"])
     finally:
         for one in reversed(started):
             one.send_signal(signal.Signals[stage.last["STOPSIGNAL"]])

@@ -85,11 +85,12 @@ STEPS: list[Callable[[str], None]] = [
     the_packages,
 ]
 THEN = """Then, by hand:
-  1. walk the twelve things of CONTRIBUTING.md with dist/tenuto-{0}-py3-none-any.whl on a fresh machine
-  2. git tag --annotate v{0} --message 'Tenuto {0}' && git push --tags
-  3. python -m twine upload dist/tenuto-{0}*
-  4. put build/site where the documentation is served
-  5. begin a section `## [Unreleased]` in CHANGELOG.md"""
+  1. python deploy/check_image.py, as root: the image, in a fresh root
+  2. walk the twelve things of CONTRIBUTING.md with dist/tenuto-{0}-py3-none-any.whl on a fresh machine
+  3. git tag --annotate v{0} --message 'Tenuto {0}' && git push --tags
+  4. python -m twine upload dist/tenuto-{0}*
+  5. put build/site where the documentation is served
+  6. begin a section `## [Unreleased]` in CHANGELOG.md"""
 
 
 def main(version: str) -> int:

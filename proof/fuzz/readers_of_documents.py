@@ -20,7 +20,7 @@ from tenuto.jobs.nearest import JobComparison, newest
 from tenuto.jobs.parameters import read_stored
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.requirements import Gpu, Host, Requirement
-from tenuto.launchers.warm.parent_requirements import ProcessVariables, requirements_of
+from tenuto.launchers.warm.parent_spec import ProcessVariables, spec_of
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import load_settings
 from tenuto.tasks.serialization import document, dumps, job_document, loads, state_dict
@@ -38,7 +38,7 @@ def documents(bench: Bench) -> list[Target]:
         bench.files.write(bench.job.params, data)
         read_stored(bench.files, bench.job)
         instructions = Instructions.of(bench.launch())._replace(command=None)
-        requirements_of(bench.files, bench.job, instructions, ProcessVariables({}, ()))
+        spec_of(bench.files, bench.job, instructions, ProcessVariables({}, ()))
 
     def hostile() -> list[bytes]:
         """Documents of classes that lie in a file which the document names, and no import path has."""

@@ -10,7 +10,7 @@ import pytest
 
 from tenuto.launchers.local import LocalProcess, Readable, first_readable
 from tenuto.launchers.runner.runner_protocol import READY
-from tenuto.launchers.warm.parent_requirements import Surroundings
+from tenuto.launchers.warm.parent_spec import Surroundings
 from tenuto.workspace.ports import ProcessIdentity
 from tenuto.workspace.processes import PidfdHandle
 

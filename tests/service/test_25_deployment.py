@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shutil
 import ssl
 import subprocess
@@ -230,3 +231,28 @@ def test_the_image_copies_nothing_that_git_ignores() -> None:
     image = (DEPLOY / "Containerfile").read_text()
     assert "USER tenuto" in image, "the programs of users are not root's"
     assert image.index("USER tenuto") > image.index("COPY --from=build")
+
+
+def test_each_step_of_the_image_is_one_that_its_check_knows() -> None:
+    check = runpy.run_path(str(DEPLOY / "check_image.py"))
+    steps = check["steps"]((DEPLOY / "Containerfile").read_text())
+    assert [step.name for step in steps if step.name in ("FROM", "COPY", "USER", "CMD")] == [
+        *("FROM", "COPY", "FROM", "COPY", "USER", "CMD"),
+    ]
+    assert not any("\n" in step.text or "\\" in step.text for step in steps), "continued lines are joined"
+
+
+@pytest.mark.prove("it installs a system, and asks registries")
+@pytest.mark.watchdog(1800)
+def test_the_image_is_made_in_a_fresh_root_and_runs_a_job() -> None:
+    if os.geteuid() or shutil.which("debootstrap") is None:
+        pytest.skip("it takes root and debootstrap")
+    said = subprocess.run(
+        [sys.executable, str(DEPLOY / "check_image.py")],
+        capture_output=True,
+        text=True,
+        timeout=1700,
+        check=False,
+    )
+    assert said.returncode == 0, (said.stdout + said.stderr)[-4000:]
+    assert "[x] server and node ran a job" in said.stdout

@@ -42,19 +42,19 @@ def run_option(command: F) -> F:
 
 def all_option(command: F) -> F:
     """`-a`, `--all`."""
-    text = "Every job: also of older runs and of none, and what ended longer ago."
+    text = "Every job: also of older runs, of no run, and what ended long ago."
     return click.option("-a", "--all", "every", is_flag=True, help=text)(command)
 
 
 def limit_option(command: F) -> F:
     """`-n`, `--limit`."""
-    text = f"Show at most so many; at a terminal {TERMINAL_LIMIT} unless you say more."
+    text = f"Show at most so many; at a terminal {TERMINAL_LIMIT} by default."
     return click.option("-n", "--limit", type=click.IntRange(min=1), help=text)(command)
 
 
 def kind_option(command: F) -> F:
     """`--kind`."""
-    text = "Only jobs and groups of this kind; where a search and a service have one name, which is meant."
+    text = "Only jobs and groups of this kind; also tells a search and a service of one name apart."
     return click.option("--kind", type=click.Choice([door.kind for door in Door]), help=text)(command)
 
 

@@ -49,8 +49,8 @@ def workspace_option(command: F) -> F:
         "--workspace",
         metavar="NAME|PATH",
         shell_complete=_complete_workspaces,
-        help="The workspace: a name from the settings, or a path. By default the one around the working "
-        "directory, the one that the settings name, the only one inside, or the last used from there.",
+        help="The workspace: a name from the settings, or a path. By default the first that is found: around "
+        "the working directory, named by the settings, the only one inside, the last used there.",
     )(command)
 
 

@@ -33,7 +33,7 @@ from tenuto.launchers.warm.parent import (
     retire_all,
     said_ready,
 )
-from tenuto.launchers.warm.parent_requirements import LEAN, ParentRequirements, ProcessVariables, Surroundings
+from tenuto.launchers.warm.parent_spec import LEAN, ParentSpec, ProcessVariables, Surroundings
 from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS, MessageTooLong
 from tenuto.tasks.arguments import guarded, whole_number
 from tenuto.workspace.job_directory import read_pid
@@ -200,7 +200,7 @@ class _Unfit(NamedTuple):
     spares_help: bool = False
     """Harm comes from the fork alone: an interpreter that is used once may import the modules early."""
 
-    def holds(self, needs: ParentRequirements) -> bool:
+    def holds(self, needs: ParentSpec) -> bool:
         return time.monotonic() < self.until and self.changed == needs.changed()
 
 
@@ -232,11 +232,11 @@ class ForkingLauncher(DirectLauncher):
         self._answer_takes_s = answer_takes_s
         self._own = self._machine.processes.own()
         self._surroundings = Surroundings()
-        self._parents: OrderedDict[ParentRequirements, WarmParent] = OrderedDict()
+        self._parents: OrderedDict[ParentSpec, WarmParent] = OrderedDict()
         weakref.finalize(self, retire_all, self._parents)  # a caller may forget to close the launcher
         self._is_closed = False
         self._reasons = Reasons()
-        self._unfit: dict[ParentRequirements, _Unfit] = {}
+        self._unfit: dict[ParentSpec, _Unfit] = {}
 
     async def start(self, order: StartOrder) -> LocalProcess:
         environment = self._surroundings.now()
@@ -258,11 +258,7 @@ class ForkingLauncher(DirectLauncher):
         return await super().start(order)
 
     async def _started_from(
-        self,
-        needs: ParentRequirements,
-        order: StartOrder,
-        environment: ProcessVariables,
-        why_fresh: str | None,
+        self, needs: ParentSpec, order: StartOrder, environment: ProcessVariables, why_fresh: str | None
     ) -> LocalProcess | str:
         """A runner forked from a parent with these needs; the reason if none can be."""
         unfit = self._unfit.get(needs)
@@ -311,23 +307,23 @@ class ForkingLauncher(DirectLauncher):
 
     # Without a fork.
 
-    def _spares_help(self, needs: ParentRequirements) -> bool:
+    def _spares_help(self, needs: ParentSpec) -> bool:
         unfit = self._unfit.get(needs)
         return unfit is not None and unfit.spares_help
 
     def _started_ahead(
-        self, needs: ParentRequirements, order: StartOrder, environment: ProcessVariables, why_fresh: str
+        self, needs: ParentSpec, order: StartOrder, environment: ProcessVariables, why_fresh: str
     ) -> LocalProcess | None:
         """A runner whose payload has imported the modules already; None if there is none."""
         return None
 
     # Which parent.
 
-    def _needs(self, order: StartOrder, environment: ProcessVariables) -> ParentRequirements:
+    def _needs(self, order: StartOrder, environment: ProcessVariables) -> ParentSpec:
         """What the job's parent should have loaded."""
         return LEAN
 
-    def _parent(self, needs: ParentRequirements) -> WarmParent | None:
+    def _parent(self, needs: ParentSpec) -> WarmParent | None:
         bury()
         if self._own.pid != os.getpid():  # this process was forked: the parents are another's
             self._own = self._machine.processes.own()
@@ -447,7 +443,7 @@ class ForkingLauncher(DirectLauncher):
     # The remarks that are made once.
 
     def _note_unfit(
-        self, needs: ParentRequirements, why: str, for_s: float = inf, *, spares_help: bool = False
+        self, needs: ParentSpec, why: str, for_s: float = inf, *, spares_help: bool = False
     ) -> None:
         self._unfit[needs] = _Unfit(why, needs.changed(), time.monotonic() + for_s, spares_help)
         self._reasons.say(needs, why, ", from a spare if one is ready" if spares_help else "")

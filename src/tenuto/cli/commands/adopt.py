@@ -209,10 +209,9 @@ def adopt(
         elif dry_run:
             yield end._replace(reason="there already")
         elif end.old in launcher.failures or job.state is not JobState.DONE:
-            reason = (
-                launcher.failures.get(end.old) or f"it cannot be submitted here: {job.state_record.message}"
-            )
-            yield end._replace(key=None, reason=reason)
+            why = launcher.failures.get(end.old)
+            why = why or f"it cannot be submitted here: {job.state_record.message}"
+            yield end._replace(key=None, reason=why)
         else:
             yield end._replace(reason="there already")
 
@@ -233,15 +232,8 @@ def _tags(source: Path) -> dict[str, dict[str, Any]]:
 class _Reader:
     """Makes configs of documents, and submits the tasks among them once each."""
 
-    def __init__(
-        self,
-        olds: Mapping[str, OldJob],
-        launcher: CopyLauncher,
-        given: Mapping[str, Mapping[str, Any]],
-    ) -> None:
-        self._olds = olds
-        self._launcher = launcher
-        self._tags = given
+    def __init__(self, olds: Mapping[str, OldJob], launcher: CopyLauncher, given: Mapping[str, Any]) -> None:
+        self._olds, self._launcher, self._tags = olds, launcher, given
         self._made: dict[OldJob, tuple[Any, Any] | str] = {}
         self._gone: dict[OldJob, tuple[Any, Any]] = {}
         """The tasks that others used and whose jobs are no more."""
@@ -371,29 +363,20 @@ class _Reader:
                 if parameter.counted and name in fields
             )
         if isinstance(made, list | tuple | set | frozenset):
-            return (
-                isinstance(written, list)
-                and len(made) == len(written)
-                and all(self._is_alike(one, other, objects) for one, other in zip(made, written, strict=True))
-            )
+            is_same = isinstance(written, list) and len(made) == len(written)
+            return is_same and all(self._is_alike(a, b, objects) for a, b in zip(made, written, strict=True))
         if isinstance(written, dict) and str(written.get("type")).startswith("path"):
             return isinstance(made, Path) and made.name == Path(written["value"]).name
         if isinstance(made, dict):
-            return (
-                isinstance(written, dict)
-                and made.keys() == written.keys()
-                and all(self._is_alike(one, written[name], objects) for name, one in made.items())
-            )
+            is_same = isinstance(written, dict) and made.keys() == written.keys()
+            return is_same and all(self._is_alike(a, written[name], objects) for name, a in made.items())
         if isinstance(made, Enum):
             return made.value == written or (isinstance(written, dict) and made.name == written.get("value"))
         return bool(made == written)
 
     def _config(self, written: Mapping[str, Any], objects: Mapping[Any, Any], old: OldJob) -> Any:
-        more = sorted(written.keys() - _KNOWN)
-        if more:
-            raise CannotAdopt(
-                f"its {written.get('typename')} has {', '.join(more)}, which Tenuto cannot read"
-            )
+        if more := ", ".join(sorted(written.keys() - _KNOWN)):
+            raise CannotAdopt(f"its {written.get('typename')} has {more}, which Tenuto cannot read")
         file, module = str(written.get("file") or ""), str(written["module"])
         if module == "__main__":
             module = Path(file).stem
@@ -426,9 +409,7 @@ class _Reader:
         for name, parameter in declared.items():
             is_new = name not in written["fields"] and parameter.counted and parameter.ignored is UNSET
             if is_new and parameter.generator is None:
-                raise CannotAdopt(
-                    f"{cls.__name__}.{name} was declared later, and what it was then is not known"
-                )
+                raise CannotAdopt(f"{cls.__name__}.{name} was declared later: what it was is not known")
         config = cls.C(**values)
         for generator, folder in partials:
             shared = self._launcher.partials.setdefault(old, {})
@@ -446,17 +427,14 @@ class _Reader:
                 return self._object(value.get("value"), objects, old)
             case "enum":
                 cls = _imported(str(value["module"]), str(value["enum"]))
-                if not (
-                    isinstance(cls, type) and issubclass(cls, Enum) and value["value"] in cls.__members__
-                ):
+                is_enum = isinstance(cls, type) and issubclass(cls, Enum)
+                if not is_enum or value["value"] not in cls.__members__:
                     raise CannotAdopt(f"{value['enum']}.{value['value']} is no member of an enum any more")
                 return cls[value["value"]]
             case "path" | "path.serialized":
                 return self._path(str(value["value"]), value.get("base"), old)
-        if "type" in value and "value" in value:
-            raise CannotAdopt(
-                f"its {PARAMS} has a value of the kind {value['type']!r}, which Tenuto cannot read"
-            )
+        if (kind := value.get("type")) is not None and "value" in value:
+            raise CannotAdopt(f"its {PARAMS} has a value of the kind {kind!r}, which Tenuto cannot read")
         return {name: self._value(one, objects, old) for name, one in value.items()}
 
     def _path(self, value: str, base: Any, old: OldJob) -> Path:
@@ -573,11 +551,10 @@ class CopyLauncher:
             provenance={} if old is None else {"adopted": str(old.path)},
             record={**record, "begun": order.launch.life, "launcher": self.name},
         )
-        marker = keep_record(
-            files, paths, job_directory.preserve(files, paths, marker, None, told.durability)
-        )
-        state_record = StateRecord(JobState.DONE, starttime=marker.starttime, endtime=ended)
-        status = StatusRecord(told.job_id, told.task_id, state_record, order.launch.attempt)
+        marker = job_directory.preserve(files, paths, marker, None, told.durability)
+        marker = keep_record(files, paths, marker)
+        done = StateRecord(JobState.DONE, starttime=marker.starttime, endtime=ended)
+        status = StatusRecord(told.job_id, told.task_id, done, order.launch.attempt)
         job_directory.finish(files, paths, marker, status, told.durability, order.launch)
 
     def _put(self, source: Path, target: Path, job: Path, *, link: bool) -> None:

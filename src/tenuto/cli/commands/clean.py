@@ -84,8 +84,8 @@ def command(
 ) -> int:
     """Delete the directories of jobs, with all they produced: by name, of a group, or those FILTER matches.
 
-    A job that runs, is locked, belongs to a live run, is needed by a running job or was tried again is
-    spared; the exit code is 1 if something was. Without --yes nothing is deleted.
+    A job is kept if it runs, is locked, belongs to a live run, is needed by a running job, or began again
+    meanwhile; the exit code is 1 if one was kept. Without --yes nothing is deleted.
     """
     _check(ctx)
     packs = pack or unpack

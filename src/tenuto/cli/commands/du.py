@@ -49,7 +49,7 @@ class DiskUsage(NamedTuple):
 @workspace_option
 @json_option
 def command(workspace: str | None, as_json: bool) -> None:
-    """Say what a workspace takes on the disk: by experiment and task; prepared and cached data; logs.
+    """Show how much disk space a workspace takes: by experiment and task; prepared and cached data; logs.
 
     Links are not followed; a packed job counts as its part of the pack. `tenuto clean` frees space.
     """

@@ -106,7 +106,7 @@ _OPTIONS = (
     ),
     click.option("--agent-home", type=_DIRECTORY, help="A directory that is the home of confined agents."),
     click.option("--measures", metavar="A,B", help="Names of the measures; by default complexity,diversity."),
-    click.option("--cells", metavar="10,10", help="Cells along each measure."),
+    click.option("--cells", metavar="10,10", help="Number of cells along each measure."),
     click.option(
         "--ranges", metavar="0:1,0:1|auto", help="The range of each measure; by default as outcomes come."
     ),
@@ -320,7 +320,7 @@ DEMO_DIRECTORY = "tenuto-search-demo"
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 @click.option("--slots", type=click.IntRange(1), help="Candidates evaluated at once on this machine.")
 @click.option(
-    "--no-workers", is_flag=True, help="Only schedule; `tenuto worker` evaluates, here or elsewhere."
+    "--no-workers", is_flag=True, help="Schedule, and leave evaluation to `tenuto worker`, here or elsewhere."
 )
 @click.option("--once", is_flag=True, help="Do one round of work without waiting, and leave.")
 @click.option(

@@ -53,7 +53,7 @@ class Killed(NamedTuple):
 )
 @click.option("--unowned", is_flag=True, help="Running jobs that no live run waits for; needs --yes.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Only if this attempt is the one that runs.")
-@click.option("--no-wait", is_flag=True, help="Do not wait until they ended.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until they have ended.")
 @yes_option
 @kind_option
 @workspace_option

@@ -192,7 +192,7 @@ def _until(condition: Callable[[], bool], timeout_s: float) -> float | None:
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """Say which launchers there are, and which one a requirement leads to.
+    """Show the launchers, and which one a requirement selects.
 
     Without a subcommand: list them.
     """
@@ -214,7 +214,7 @@ def list_command(as_json: bool) -> None:
 @click.option("--tag", "tags", multiple=True, metavar="T", help="A word for your launchers.py; repeatable.")
 @json_option
 def check_command(spec: str, tags: tuple[str, ...], as_json: bool) -> int:
-    """Say which launcher the requirement SPEC leads to, as under launcher = "auto"; start nothing.
+    """Say which launcher the requirement SPEC selects, as under launcher = "auto"; start nothing.
 
     Exit codes: 0 a launcher was found; 1 none satisfies SPEC; 2 SPEC cannot be read.
     """

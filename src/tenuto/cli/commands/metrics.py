@@ -55,7 +55,7 @@ def command(
 ) -> None:
     """Show the metrics that jobs logged over time: of one job as plots, of several as a table.
 
-    JOB is as of `tenuto why`; FILTER such as: lr<0.1 and state=running.
+    JOB is named as for `tenuto why`; FILTER such as: lr<0.1 and state=running.
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other")

@@ -20,10 +20,10 @@ def command(ctx: click.Context, /, everything: bool, json: bool, **given: Any) -
     A job that would run is compared with the earlier jobs of its task, and the parameter that makes it new is
     named. What the script itself prints goes to standard error.
 
-    The predicted time takes for each job the median of the earlier jobs of its task, and runs them in
-    thought: as many at once as there are slots, each after its dependencies.
+    The predicted time: each job takes the median of the earlier jobs of its task, and as many run at once
+    as there are slots, each after its dependencies.
 
-    Exit codes: 0 planned; 1 the script raised in an experiment, so that the plan may not be whole; 2 wrong
+    Exit codes: 0 planned; 1 the script raised in an experiment, so that the plan may be incomplete; 2 wrong
     usage. What a script does with results, after its experiments, does not matter to the plan.
     """
     ctx.exit(show_plan(request_of(**given), json=json, everything=everything))

@@ -137,7 +137,7 @@ def command(
     workspace: str | None,
     as_json: bool,
 ) -> None:
-    """Show what jobs gave, the best first: by default the jobs that `tenuto jobs` lists.
+    """Show what jobs returned, the best first: by default the jobs that `tenuto jobs` lists.
 
     JOB and GROUP are names; FILTER is such as: result.accuracy>0.9 and lr<0.1. Quote it, since shells know <
     and >.

@@ -54,7 +54,7 @@ def command(
 ) -> int:
     """Run failed jobs again, now, and wait for them.
 
-    Each is started from its own directory with the parameters that it holds, so its script is not needed.
+    Each is started from its own directory with the parameters stored there, without its script.
     A job that never started has none there: for it, run the experiment again. A candidate (NAME#N, or
     --failed --run NAME) is tried again by `tenuto evolve` or a worker; a job of a service is never run again.
     Of a GROUP, or of the jobs that a FILTER matches, the failed ones are meant.

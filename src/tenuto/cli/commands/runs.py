@@ -133,7 +133,7 @@ def prune_command(
     workspace: str | None,
     as_json: bool,
 ) -> int:
-    """Forget old runs of EXPERIMENT, or of all, but no tagged ones; their jobs and results stay.
+    """Forget old runs of EXPERIMENT, or of all, but for tagged ones; jobs and results stay.
 
     How many are kept is a setting (history.max_done, history.max_failed). The exit code is 4 if an experiment
     is running; without --yes nothing is removed.

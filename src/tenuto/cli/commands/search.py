@@ -36,7 +36,7 @@ ARTIFACT_COLUMNS = 200
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """What only a search has: its best, its workers, candidates of your own, its end.
+    """Show and change what only a search has: its best, its workers, candidates of your own, its end.
 
     `tenuto status`, `jobs`, `why`, `kill`, `retry`, `pause` and `resume` know searches, too: see
     `tenuto status NAME` and `tenuto why NAME#N`.

@@ -47,8 +47,8 @@ from tenuto.workspace.machine import this_machine
 @click.option("--with-node", is_flag=True, help="Run the jobs here, too.")
 @click.option("--service", "services", metavar="NAME", multiple=True, help="Offer this service; repeatable.")
 @click.option("--auth", type=click.Choice(["none", "tokens"]), help="Whether requests need a token.")
-@click.option("--insecure", is_flag=True, help="Let everybody in, also from other machines, without a token.")
-@click.option("--compat", type=click.Choice(["hybrid", "v1", "v2"]), help="Which scripts the codes are for.")
+@click.option("--insecure", is_flag=True, help="Serve every client, also on other machines, without a token.")
+@click.option("--compat", type=click.Choice(["hybrid", "v1", "v2"]), help="Version of the status codes.")
 @sandbox_option
 @tls_options
 @log_option

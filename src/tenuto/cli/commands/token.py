@@ -196,7 +196,7 @@ def _plain(row: TokenRow) -> dict[str, object]:
 @db_option
 @json_option
 def usage(by: str, as_csv: bool, db: str | None, as_json: bool) -> None:
-    """Show what the users of a service took: jobs that ended, processors, memory, bytes.
+    """Show how much the users of a service have used: jobs that ended, processors, memory, bytes.
 
     Exit codes: 0 done; 2 wrong usage; 3 no such database.
     """

@@ -54,7 +54,7 @@ def command(
 ) -> int:
     """Watch running, waiting and failed jobs of all kinds, and act on them.
 
-    RUN is a run, a service or a search to begin with: its name, or NAME/RUN. `?` lists the keys, `q` ends.
+    RUN is the run, service or search to show first: its name, or NAME/RUN. `?` lists the keys, `q` ends.
     With --json it prints one overview and ends.
     """
     if url is not None and code is None and "#code=" in url:

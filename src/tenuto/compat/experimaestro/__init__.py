@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import logging
 import operator
 import os
 import re
@@ -239,6 +240,7 @@ _PLAIN: dict[str, Any] = {
     "cpu": cpu,
     "cuda_gpu": cuda_gpu,
     "duration": duration,
+    "logger": logging.getLogger("xpm"),
     "parse": tenuto.Requirement.parse,
     "HostRequirement": tenuto.Requirement,
     "__version__": tenuto.__version__,

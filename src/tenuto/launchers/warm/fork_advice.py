@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 
-from tenuto.launchers.warm.parent_requirements import ParentRequirements
+from tenuto.launchers.warm.parent_spec import ParentSpec
 
 logger = logging.getLogger("tenuto.launchers")
 
@@ -41,7 +41,7 @@ class Reasons:
         """One sentence for each."""
         return list(self._said.values())
 
-    def say(self, needs: ParentRequirements, why: str, how: str = "") -> None:
+    def say(self, needs: ParentSpec, why: str, how: str = "") -> None:
         """Log why jobs with these needs are not forked, unless that was said before."""
         names = ", ".join(needs.modules())
         if (names, why) not in self._said:

@@ -17,7 +17,7 @@ from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.runner_protocol import BARE
 from tenuto.launchers.warm.helper import Helper, order_of, retire, watched
 from tenuto.launchers.warm.parent import changed_variables
-from tenuto.launchers.warm.parent_requirements import ParentRequirements, ProcessVariables, requirements_of
+from tenuto.launchers.warm.parent_spec import ParentSpec, ProcessVariables, spec_of
 from tenuto.launchers.warm.wire import MessageTooLong, receive, send
 from tenuto.workspace.ports import Machine
 
@@ -32,7 +32,7 @@ class Spare(Helper):
     """A runner without a job."""
 
     def __init__(
-        self, machine: Machine, python: str, needs: ParentRequirements, environment: ProcessVariables
+        self, machine: Machine, python: str, needs: ParentSpec, environment: ProcessVariables
     ) -> None:
         """Raises `OSError` if it cannot be started."""
         super().__init__()
@@ -119,27 +119,27 @@ class Spares:
         self._memory_limit = memory_limit
         self._spares: list[Spare] = []
         """Oldest first."""
-        self._sizes: dict[ParentRequirements, int] = {}
+        self._sizes: dict[ParentSpec, int] = {}
         """Bytes that a spare with these needs fills, once one has said so."""
-        self._unfit: set[ParentRequirements] = set()
+        self._unfit: set[ParentSpec] = set()
         """Needs of modules that cannot be imported ahead of time."""
         self._pid = os.getpid()
 
     def __len__(self) -> int:
         return len(self._spares)
 
-    def of(self, needs: ParentRequirements) -> list[Spare]:
+    def of(self, needs: ParentSpec) -> list[Spare]:
         """Those with these needs, oldest first."""
         return [spare for spare in self._spares if spare.needs == needs]
 
-    def is_unfit(self, needs: ParentRequirements) -> bool:
+    def is_unfit(self, needs: ParentSpec) -> bool:
         """True if a spare found that its modules cannot be imported ahead of time."""
         return needs in self._unfit
 
     def start(
         self,
         launcher: str,
-        needs: ParentRequirements,
+        needs: ParentSpec,
         order: StartOrder,
         environment: ProcessVariables,
         why_fresh: str,
@@ -155,7 +155,7 @@ class Spares:
             retire(spare)
         return None
 
-    def prepare(self, needs: ParentRequirements, environment: ProcessVariables, behind: int) -> None:
+    def prepare(self, needs: ParentSpec, environment: ProcessVariables, behind: int) -> None:
         """Begin a spare for the next job with these needs, if one is likely to come, and there is room.
 
         `behind`: how many jobs wait.
@@ -192,7 +192,7 @@ class Spares:
             if not spare.usable or self._filled() > self._memory_limit:
                 self._drop(spare)
 
-    def _next(self, needs: ParentRequirements) -> Spare | None:
+    def _next(self, needs: ParentSpec) -> Spare | None:
         """The spare that is furthest: ready spares before others, the oldest first."""
         fitting = [spare for spare in self.of(needs) if spare.is_up]
         return min(fitting, key=lambda spare: spare.size is None, default=None)
@@ -200,7 +200,7 @@ class Spares:
     def _filled(self) -> int:
         return sum(self._sizes.get(spare.needs, 0) for spare in self._spares)
 
-    def _has_memory(self, needs: ParentRequirements) -> bool:
+    def _has_memory(self, needs: ParentSpec) -> bool:
         size = self._sizes.get(needs, 0)
         return self._filled() + size <= self._memory_limit and size <= _available() * _SHARE_OF_MEMORY
 
@@ -223,7 +223,7 @@ class WarmLauncher(ForkingLauncher):
     name = "warm"
     _behind = 0
     """How many jobs wait, as the scheduler last said."""
-    _not_forked: ParentRequirements | None = None
+    _not_forked: ParentSpec | None = None
     """Of the last job that could have started from a spare: the next job is likely to have the same."""
 
     @cached_property
@@ -248,12 +248,12 @@ class WarmLauncher(ForkingLauncher):
         self._spares.close()
         super().close()
 
-    def _needs(self, order: StartOrder, environment: ProcessVariables) -> ParentRequirements:
+    def _needs(self, order: StartOrder, environment: ProcessVariables) -> ParentSpec:
         instructions = Instructions.of(order.launch)
-        return requirements_of(self._machine.files, order.paths, instructions, environment, order.params)
+        return spec_of(self._machine.files, order.paths, instructions, environment, order.params)
 
     def _started_ahead(
-        self, needs: ParentRequirements, order: StartOrder, environment: ProcessVariables, why_fresh: str
+        self, needs: ParentSpec, order: StartOrder, environment: ProcessVariables, why_fresh: str
     ) -> LocalProcess | None:
         started = self._spares.start(self.name, needs, order, environment, why_fresh)
         self._spares.prepare(needs, environment, self._behind)

@@ -16,7 +16,7 @@ from tenuto.launchers.local import Readable, resolve
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.runner_protocol import BARE, PLAIN, READY
 from tenuto.launchers.warm.helper import Helper, order_of, retire
-from tenuto.launchers.warm.parent_requirements import ParentRequirements
+from tenuto.launchers.warm.parent_spec import ParentSpec
 from tenuto.launchers.warm.wire import close_all, receive, send
 
 _UP_S = 0.05
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
     pidfd: int | None
 
 
-def retire_all(parents: OrderedDict[ParentRequirements, WarmParent]) -> None:
+def retire_all(parents: OrderedDict[ParentSpec, WarmParent]) -> None:
     """Release all parents of a launcher."""
     while parents:
         retire(parents.popitem()[1])
@@ -47,7 +47,7 @@ def retire_all(parents: OrderedDict[ParentRequirements, WarmParent]) -> None:
 class WarmParent(Helper):
     """One parent process."""
 
-    def __init__(self, python: str, needs: ParentRequirements, memory_limit: int) -> None:
+    def __init__(self, python: str, needs: ParentSpec, memory_limit: int) -> None:
         """Raises `OSError` if it cannot be started."""
         super().__init__()
         self.needs = needs

@@ -119,16 +119,12 @@ class Hub:
         return Frame(frame_id, frame("reset" if "reset" in found else "delta", found, frame_id))
 
     async def frames(
-        self,
-        since: str | None,
-        request: LogRequest | None,
-        metrics: Sequence[str],
-        is_open: Callable[[], bool],
+        self, since: str | None, asked: LogRequest | None, metrics: Sequence[str], is_open: Callable[[], bool]
     ) -> AsyncIterator[bytes]:
         """What one client is sent, until the session or the server ends."""
         event = asyncio.Event()
         self._waiting.add(event)
-        log = _LogTail(self._provider, request) if request is not None else None
+        log = _LogTail(self._provider, asked) if asked is not None else None
         curves = _MetricsWatch(self._provider, metrics) if metrics else None
         try:
             yield FIRST
@@ -195,10 +191,10 @@ class _MetricsWatch:
 class _LogTail:
     """Follows the log of a job, from attempt to attempt."""
 
-    def __init__(self, provider: LocalProvider, request: LogRequest) -> None:
+    def __init__(self, provider: LocalProvider, asked: LogRequest) -> None:
         self._provider = provider
-        self._request = request
-        self._offset = request.offset
+        self._asked = asked
+        self._offset = asked.offset
         self._attempt: int | None = None
         self._has_ended = False
 
@@ -210,7 +206,7 @@ class _LogTail:
             return []  # the job is being removed, or its log is replaced: the next look tells
 
     def _read(self) -> list[shapes.LogPart]:
-        key, stream = self._request.key, self._request.stream
+        key, stream = self._asked.key, self._asked.stream
         part = self._provider.log(key, stream, start=self._offset, limit=MOST_LOG_BYTES)
         is_new = self._attempt is not None and part["attempt"] != self._attempt
         if is_new or part["offset"] < self._offset:

@@ -52,7 +52,7 @@ class Surroundings:
         return self._known
 
 
-class ParentRequirements(NamedTuple):
+class ParentSpec(NamedTuple):
     """Two jobs with equal needs can be forked from the same parent."""
 
     classes: tuple[tuple[str, str, str], ...] = ()
@@ -77,17 +77,17 @@ class ParentRequirements(NamedTuple):
         return tuple(times)
 
 
-LEAN = ParentRequirements()
+LEAN = ParentSpec()
 """For payloads that are programs of their own: commands, and tasks in a fresh interpreter."""
 
 
-def requirements_of(
+def spec_of(
     files: Files,
     paths: JobPaths,
     instructions: Instructions,
     environment: ProcessVariables,
     params: bytes | None = None,
-) -> ParentRequirements:
+) -> ParentSpec:
     """The needs of a job that is ready to start; `LEAN` if a fresh interpreter is better.
 
     `params`: the content of `params.json`, if that is known.
@@ -100,7 +100,7 @@ def requirements_of(
         import_path = tuple(document["import_path"])
     except (FileTooLarge, OSError, ValueError, KeyError, TypeError):
         return LEAN  # too much, or a job that will itself name the error
-    return ParentRequirements(
+    return ParentSpec(
         tuple(classes), import_path, tuple(sorted(instructions.environment.items())), environment.decisive
     )
 
