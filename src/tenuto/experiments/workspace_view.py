@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -409,6 +410,14 @@ class WorkspaceView(RunsView, JobsView):
         rows.names, rows.tags = columns.names("p:"), tags
         return rows
 
+    def keep_columns(self, *, ending: str = "") -> None:
+        """Keeps the fields of packed jobs, of runs that ended and of one that is `ending`."""
+        for run in self.find_runs(None):
+            is_over = not run.live or run.run_id == ending
+            if is_over and sum(run.counts.values()) > MOST_COUNTED and not self.moved.read():
+                with suppress(OSError, ValueError):
+                    self._kept_columns(run, self.layout.run(run.experiment_id, run.run_id))
+
     def _columns(self, paths: RunPaths) -> Columns | None:
         """What is kept of a run, if its list and the packs of its jobs are as they were."""
         try:
@@ -424,16 +433,14 @@ class WorkspaceView(RunsView, JobsView):
         return {task: one and [one.inode, one.size, one.changed] for task, one in found.items()}
 
     def _kept_columns(self, run: RunView, paths: RunPaths) -> Columns | None:
-        """Reads all jobs of a run, and keeps their fields; None where too few of them are packed."""
-        try:
-            self._files.replace(paths.columns, b"", durable=False)
-        except OSError:  # a workspace of another person
-            return None
+        """Reads all jobs of a run, and keeps their fields; None where few of them are packed."""
+        self._files.replace(paths.columns, b"", durable=False)  # `OSError`: in a workspace of another person
+        self._files.remove(paths.columns)
         writer, stamp, start, now = ColumnsWriter(), self._stamp(paths, ""), 0, self.machine.clock.now()
         if listed_again(self._files, paths) != set():
             return None
         for line, end in listed_jobs(self._files, paths):
-            if line is None or writer.has_too_many_others or not self._sound([line]):
+            if line is None or writer.is_in_vain() or not self._sound([line]):
                 return None
             key = JobKey(line.task_id, line.job_id)
             if key.task_id not in stamp:
@@ -445,6 +452,8 @@ class WorkspaceView(RunsView, JobsView):
                 row = row if row.state.finished() else None
             writer.add(start, row, parameters, now)
             start = end
+        if writer.is_in_vain(0):
+            return None
         self._files.replace(paths.columns, writer.encoded(stamp, start), durable=False)
         return self._columns(paths)
 

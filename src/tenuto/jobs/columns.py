@@ -21,7 +21,7 @@ from tenuto.workspace.lines import seal, unseal
 _VERSION = 1
 _MOST_CODES = 1 << 16
 """A column with more distinct values has each as often as it comes."""
-MOST_OTHERS = 10_000
+_MOST_OTHERS = 10_000
 _PLACES = "places"
 
 
@@ -93,9 +93,9 @@ class ColumnsWriter:
                 else:  # several values, which a filter compares one by one
                     self._columns[name] = None
 
-    @property
-    def has_too_many_others(self) -> bool:
-        return len(self._others) > MOST_OTHERS
+    def is_in_vain(self, fewest: int = 1_000) -> bool:
+        """True if most of the jobs, `fewest` or more, are to be looked at each time."""
+        return fewest <= len(self._places) < 2 * len(self._others) or len(self._others) > _MOST_OTHERS
 
     def encoded(self, stamp: Any, end: int) -> bytes:
         """The bytes; `stamp`: what is to be the same for them to hold; `end`: of the list."""
