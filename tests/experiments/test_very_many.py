@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -111,15 +112,17 @@ FILTERS = [
 ]
 
 
-def found(place: Place, monkeypatch: pytest.MonkeyPatch) -> tuple[list[list[Row]], int]:
+def found(
+    place: Place, monkeypatch: pytest.MonkeyPatch, filters: Sequence[str] = FILTERS
+) -> tuple[list[list[Row]], int]:
     """What filters find, and at how many jobs of the list they looked; the first one may keep columns."""
     with Catalogue(place.workspace) as catalogue:
-        catalogue.rows(FILTERS[0])
+        catalogue.rows(filters[0])
     looked: list[object] = []
     look = workspace_view.WorkspaceView._brief
     monkeypatch.setattr(workspace_view.WorkspaceView, "_brief", lambda *a: looked.append(a) or look(*a))
     with Catalogue(place.workspace) as catalogue:
-        rows = [catalogue.rows(filter) for filter in FILTERS]
+        rows = [catalogue.rows(filter) for filter in filters]
     monkeypatch.undo()
     monkeypatch.setattr(workspace_view, "MOST_COUNTED", 5)
     return rows, len(looked)
@@ -129,10 +132,12 @@ def columns_of(place: Place) -> list[Path]:
     return list(place.workspace.glob("experiments/many/*/columns"))
 
 
-def plainly(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[list[Row]]:
+def plainly(
+    place: Place, monkeypatch: pytest.MonkeyPatch, filters: Sequence[str] = FILTERS
+) -> list[list[Row]]:
     """What filters find job by job."""
     monkeypatch.setattr(workspace_view, "MOST_COUNTED", 100)
-    rows = [Catalogue(place.workspace).rows(filter) for filter in FILTERS]
+    rows = [Catalogue(place.workspace).rows(filter) for filter in filters]
     monkeypatch.setattr(workspace_view, "MOST_COUNTED", 5)
     return rows
 
@@ -197,3 +202,31 @@ def test_columns_of_a_copied_workspace_are_made_anew(
     before = columns.read_bytes()
     assert found(place, monkeypatch)[0] == wanted
     assert columns.read_bytes() != before
+
+
+STRANDED = """
+with experiment(HERE / "ws", "many"):
+    for number in range(8):
+        note = Note.C(name=str(number))
+        if number % 2:
+            note.tag("odd", number)
+        note.submit()
+    bad = Fail.C(name="x").tag("odd", 0).submit()
+    After.C(before=bad).submit()
+    After.C(before=note).submit()
+"""
+
+
+@pytest.mark.slow
+def test_tags_dependents_and_jobs_that_never_ran_are_found_by_columns_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace_view, "MOST_COUNTED", 5)
+    filters = ["odd>2", "odd=none", "state=error", "reason=dependency", "not odd=3", "before.name=7"]
+    place = Place(tmp_path)
+    assert run_command(python(place.script(STRANDED)), tmp_path).returncode == 1
+    pack(place)
+    rows, _ = found(place, monkeypatch, filters)
+    assert rows == plainly(place, monkeypatch, filters)
+    assert columns_of(place)
+    assert [len(some) for some in rows[:3]] == [3, 6, 2]

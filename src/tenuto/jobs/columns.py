@@ -23,6 +23,8 @@ _MOST_CODES = 1 << 16
 """A column with more distinct values has each as often as it comes."""
 _MOST_OTHERS = 10_000
 _PLACES = "places"
+WITHOUT_COLUMN = frozenset({ANY, *FIELDS} - PLAIN_FIELDS.keys())
+"""What a filter may ask that differs from job to job, or is several texts."""
 
 
 class NotKept(LookupError):
@@ -64,23 +66,18 @@ class ColumnsWriter:
         self._columns: dict[str, _Column | None] = {}
         self._places = array("Q")
         self._others: list[int] = []
-        self._keeps_parameters = True
 
-    def add(self, place: int, row: Row | None, parameters: Mapping[str, Any] | None, now: datetime) -> None:
-        """`place`: where the line of the job begins. `row`: None for a job that is to be looked at each time.
-
-        `parameters`: None if they may change without this being told.
-        """
+    def add(self, place: int, row: Row | None, parameters: Mapping[str, Any], now: datetime) -> None:
+        """`place`: where the line of the job begins. `row`: None for a job that is looked at each time."""
         count = len(self._places)
         self._places.append(place)
         fields: dict[str, Any] = {}
         if row is None:
             self._others.append(count)
         else:
-            self._keeps_parameters = self._keeps_parameters and parameters is not None
             fields = {f"f:{name}": read(row, now) for name, read in PLAIN_FIELDS.items()}
             fields |= {f"t:{name}": value for name, value in row.tags.items()}
-            fields |= {f"p:{name}": value for name, value in (parameters or {}).items()}
+            fields |= {f"p:{name}": value for name, value in parameters.items()}
         for name in fields.keys() - self._columns.keys():
             self._columns[name] = _Column(count)
         for name, column in self._columns.items():
@@ -114,7 +111,7 @@ class ColumnsWriter:
             else:
                 columns[name] = None
         head = {"version": _VERSION, "stamp": stamp, "columns": columns, "others": self._others}
-        return seal({**head, "parameters": self._keeps_parameters}) + b"".join(parts)
+        return seal(head) + b"".join(parts)
 
 
 class Columns:
@@ -154,9 +151,7 @@ class Columns:
     def _name(self, field: str, tags: Collection[str]) -> str:
         if field in PLAIN_FIELDS and not (field in tags and field not in OURS):
             return f"f:{field}"
-        if field == ANY or field in FIELDS:
-            raise NotKept(field)
-        if field not in tags and not self._said["parameters"]:
+        if field in FIELDS or field in WITHOUT_COLUMN:
             raise NotKept(field)
         return f"{'t' if field in tags else 'p'}:{field}"
 
