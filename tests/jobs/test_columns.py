@@ -87,7 +87,7 @@ def test_a_filter_finds_by_columns_what_it_finds_row_by_row(
 
 
 @pytest.mark.parametrize("text", ["id~0a", "name2=a or id=1", "group=fits", "several=a", "key~x"])
-def test_what_has_no_column_is_refused(text: str) -> None:
+def test_a_field_that_has_no_column_is_refused(text: str) -> None:
     made = rows(20, 1)
     made[3] = made[3][0]._replace(tags={"several": ["a", "b"]}), made[3][1]
     tree = read_question(text)

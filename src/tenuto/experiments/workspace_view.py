@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from tenuto.errors import InvalidName, TenutoError
 from tenuto.experiments.runs import RunsView, RunView, by_age, run_group
-from tenuto.jobs.columns import WITHOUT_COLUMN, Columns, ColumnsWriter, NotKept
+from tenuto.jobs.columns import WITHOUT_COLUMN, Columns, ColumnsWriter, NotKept, Sieve
 from tenuto.jobs.directories import entries, job_keys
 from tenuto.jobs.filters import names
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.query import Sieve, Sieved
+from tenuto.jobs.query import Sieved
 from tenuto.jobs.row import Row
 from tenuto.jobs.source import CHUNK_ROWS
 from tenuto.jobs.view import REMOVED, JobReading, JobsView, ReadDepth, StoredDetail

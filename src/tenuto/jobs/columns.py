@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from enum import Enum
 from json import dumps, loads
-from typing import Any
+from typing import Any, NamedTuple
 
 from tenuto.jobs.filters import ANY, ORDER, And, Filter, Form, Not, Or, Term, compare, literal
 from tenuto.jobs.query import FIELDS, OURS, PLAIN_FIELDS
@@ -25,6 +25,16 @@ _MOST_OTHERS = 10_000
 _PLACES = "places"
 WITHOUT_COLUMN = frozenset({ANY, *FIELDS} - PLAIN_FIELDS.keys())
 """What a filter may ask that differs from job to job, or is several texts."""
+
+
+class Sieve(NamedTuple):
+    """What a source may leave out of the jobs that it lists."""
+
+    tree: Filter
+    most: int | None
+    """How many matching rows are wanted, of those that were asked for last."""
+    tags: set[str]
+    """What is known to be a tag of some job, and so no parameter of any."""
 
 
 class NotKept(LookupError):

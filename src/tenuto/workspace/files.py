@@ -282,7 +282,14 @@ def _open(path: str) -> int:
 
 def _may_be_packed(path: str) -> bool:
     """Whether the task of a path has a pack: one look, for files that are missing."""
-    return "/jobs" in path and any(os.path.lexists(place) for place, _, _ in pack_places(path))
+    if "/jobs" in path:
+        for place, _, _ in pack_places(path):
+            try:
+                os.lstat(place)
+            except OSError:
+                continue
+            return True
+    return False
 
 
 def _look_inside(path: str) -> os.stat_result | None:
