@@ -15,7 +15,7 @@ from multiprocessing import get_context
 
 from bench_tasks import Work
 
-from tenuto import experiment
+from tenuto import Catalogue, experiment
 from tenuto.scheduler.jobs import TaskWork
 from tenuto.tasks.identity import identity
 from tenuto.testing.disk import FakeDisk
@@ -94,6 +94,8 @@ def main(count, is_packed):
         status = json.load(file)
     with open(place.status, "w") as file:
         json.dump({**status, "jobs": count, "counts": {"done": count}}, file)
+    if is_packed:
+        Catalogue("ws").view.keep_columns()
 
 
 if __name__ == "__main__":

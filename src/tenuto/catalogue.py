@@ -16,6 +16,7 @@ from tenuto.errors import Ambiguous, BadQuestion, NotFound
 from tenuto.experiments.source import ExperimentSource
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.jobs.columns import Sieve
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.metrics import JobUsage, MetricColumn, metric_column, metric_rows, usage_of
 from tenuto.jobs.query import (
@@ -23,7 +24,6 @@ from tenuto.jobs.query import (
     Arranged,
     Chunks,
     Question,
-    Sieve,
     Sifted,
     group_names,
     read_question,
@@ -126,11 +126,11 @@ class Catalogue:
         ``-FIELD``: the largest first.
         """
         question = Question(None, filter, sort, regex=True)
-        return sifted(self, question, JobChunks(self, every=every)).rows
+        return sifted(self, question, partial(job_chunks, self, every=every)).rows
 
     def jobs(self, *, every: bool = False) -> list[Row]:
         """The jobs that a person means without a filter, the newest first."""
-        return newest_first(row for chunk in JobChunks(self, every=every)() for row in chunk)
+        return newest_first(row for chunk in job_chunks(self, every=every) for row in chunk)
 
     def newest(self, most: int) -> tuple[list[Row], int]:
         """The first `most` of what `jobs` gives, and how many it would give; made for very many jobs."""
@@ -371,23 +371,16 @@ class Catalogue:
         return found
 
 
-class JobChunks:
+def job_chunks(
+    catalogue: Catalogue, *, every: bool = False, kind: str | None = None, sieve: Sieve | None = None
+) -> Iterator[Sequence[Row]]:
     """What `Catalogue.jobs` gives, some at a time and in no order, but for what a sieve leaves out."""
-
-    def __init__(self, catalogue: Catalogue, *, every: bool = False, kind: str | None = None) -> None:
-        self._catalogue = catalogue
-        self._every = every
-        self._kind = kind
-
-    def __call__(self, sieve: Sieve | None = None) -> Iterator[Sequence[Row]]:
-        own = self._catalogue.experiments
-        for source in self._catalogue.sources:
-            if self._kind not in (None, source.door.kind):
-                continue
-            if self._every:
-                yield from source.every()
+    for source in catalogue.sources:
+        if kind in (None, source.door.kind):
+            if sieve is not None and source is catalogue.experiments and not every:
+                yield from catalogue.experiments.sieved(sieve)
             else:
-                yield from own.sieved(sieve) if sieve is not None and source is own else source.listed()
+                yield from source.every() if every else source.listed()
 
 
 def submitted(catalogue: Catalogue, group: Group) -> list[Row]:
@@ -413,18 +406,10 @@ def sifted(
 
     tree = read_question(question.filter, regex=question.regex, words=question.words)
     tags: set[str] = set()
-    if isinstance(chunks, JobChunks) and tree is not None and not question.sort:
-        chunks = partial(chunks, Sieve(tree, most, tags))
-    return sift(
-        chunks,
-        question,
-        catalogue.now(),
-        parameters,
-        arranged=arranged,
-        most=most,
-        tells_unknown=tells_unknown,
-        tags=tags,
-    )
+    if isinstance(chunks, partial) and tree is not None and not question.sort:  # of `job_chunks`
+        chunks = partial(chunks, sieve=Sieve(tree, most, tags))
+    found = partial(sift, chunks, question, catalogue.now(), parameters, arranged=arranged)
+    return found(most=most, tells_unknown=tells_unknown, tags=tags)
 
 
 def _action(action: Action | str) -> Action:

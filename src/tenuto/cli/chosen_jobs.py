@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from tenuto.catalogue import Catalogue, JobChunks, sifted, submitted
+from tenuto.catalogue import Catalogue, job_chunks, sifted, submitted
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import is_terminal, note
 from tenuto.errors import Ambiguous, FilterError, NotFound
@@ -90,7 +91,7 @@ def chosen(
 def jobs_of(catalogue: Catalogue, run: str | None, *, every: bool = False, kind: str | None = None) -> Chunks:
     """The jobs of a group, or the jobs that a person means without naming one."""
     if run is None:
-        return JobChunks(catalogue, every=every, kind=kind)
+        return partial(job_chunks, catalogue, every=every, kind=kind)
     rows = submitted(catalogue, catalogue.group(run, kind=kind))
     return lambda: (rows,)
 

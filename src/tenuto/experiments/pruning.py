@@ -64,6 +64,7 @@ def _pack_jobs(machine: Machine, layout: Layout, run: Run) -> None:
         if job.state.finished() and not (job.marker is not None and job.marker.record.get("outputs"))
     ]
     packing.pack(view, keys, really=True, used=steady_users(view), seen={}, patience_s=_PATIENCE_S)
+    view.keep_columns(ending=run.run_id)
 
 
 def clear_after_kills(machine: Machine, layout: Layout, run: Run) -> None:

@@ -16,12 +16,12 @@ from tenuto.experiments.pruning import users
 from tenuto.experiments.run_record import RunState
 from tenuto.experiments.runs import RunView, run_group, take_up
 from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.jobs.columns import Sieve
 from tenuto.jobs.directories import JobActed, directory_size, is_real_directory, subdirectories
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import JobLog
 from tenuto.jobs.metrics import MetricsReader
 from tenuto.jobs.parameters import plain_side
-from tenuto.jobs.query import Sieve
 from tenuto.jobs.removal import Killing, delete, kill
 from tenuto.jobs.result_table import Finished, result_of, result_rows
 from tenuto.jobs.retry import Retries

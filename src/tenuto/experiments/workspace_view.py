@@ -6,15 +6,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 from tenuto.errors import InvalidName, TenutoError
 from tenuto.experiments.runs import RunsView, RunView, by_age, run_group
-from tenuto.jobs.columns import Columns, ColumnsWriter, NotKept
+from tenuto.jobs.columns import WITHOUT_COLUMN, Columns, ColumnsWriter, NotKept, Sieve
 from tenuto.jobs.directories import entries, job_keys
+from tenuto.jobs.filters import names
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.query import Sieve, Sieved
+from tenuto.jobs.query import Sieved
 from tenuto.jobs.row import Row
 from tenuto.jobs.source import CHUNK_ROWS
 from tenuto.jobs.view import REMOVED, JobReading, JobsView, ReadDepth, StoredDetail
@@ -376,38 +378,48 @@ class WorkspaceView(RunsView, JobsView):
 
         Of a run that ended with very many jobs, which are packed, the fields are kept by column.
         """
-        paths = self._list_of(run)
-        if run.live or paths is None or sum(run.counts.values()) <= MOST_COUNTED or self.moved.read():
+        paths, is_few = self._list_of(run), sum(run.counts.values()) <= MOST_COUNTED
+        is_kept = WITHOUT_COLUMN.isdisjoint(names(sieve.tree)) and not self.moved.read()
+        if run.live or paths is None or is_few or not is_kept:
             return None
         try:
             columns = self._columns(paths) or self._kept_columns(run, paths)
-            if columns is None:
-                return None
-            tags = columns.names("t:")
-            found = bytearray(columns.matching(sieve.tree, tags | sieve.tags))
-            for place in columns.others:
-                found[place] = 0
-            total, most = found.count(1), sieve.most
-            if most is None and total > MOST_COUNTED:
-                return None
-            wanted, end = list(columns.others), len(found)
-            while (most is None or len(wanted) < most + len(columns.others)) and (
-                end := found.rfind(1, 0, end)
-            ) >= 0:
-                wanted.append(end)
-            rows = Sieved()
-            for place in sorted(wanted):
-                line = listed_at(self._files, paths, *columns.places[place : place + 2])
-                reading = self._brief(line) if line is not None and self._sound([line]) else None
-                if line is None or reading is None or not is_settled(line, reading, live=False):
-                    return None
-                rows.append(self.listed_row(line, reading, run))
-        except (NotKept, OSError, ValueError, KeyError, TypeError):
-            return None  # torn, or of another version
-        rows.more = total - len(wanted) + len(columns.others)
-        rows.left_out = columns.count - len(columns.others) - total
+            return None if columns is None else self._sieved(run, paths, sieve, columns)
+        except (LookupError, OSError, TenutoError, ValueError, TypeError):
+            return None  # torn, or of another version; or they have not what is asked for
+
+    def _sieved(self, run: RunView, paths: RunPaths, sieve: Sieve, columns: Columns) -> Sieved | None:
+        tags, others = columns.names("t:"), columns.others
+        found = bytearray(columns.matching(sieve.tree, tags | sieve.tags))
+        for place in others:
+            found[place] = 0
+        total, end, wanted = found.count(1), len(found), [*others]
+        if sieve.most is None and total > MOST_COUNTED:
+            return None
+        most = total if sieve.most is None else min(sieve.most, total)
+        while len(wanted) < most + len(others):
+            end = found.rfind(1, 0, end)
+            wanted.append(end)
+        lines = [listed_at(self._files, paths, *columns.places[at : at + 2]) for at in sorted(wanted)]
+        sound = self._sound([line for line in lines if line is not None])
+        if len(sound) < len(lines):
+            return None
+        seen = [(line, self._brief(line)) for line in sound]
+        if all(is_settled(line, reading, live=False) for line, reading in seen):
+            rows = Sieved(self.listed_row(line, reading, run) for line, reading in seen)
+        else:
+            rows = Sieved(self._some_jobs(run, {line.job_id for line in sound}))
+        rows.more, rows.left_out = total - most, columns.count - len(others) - total
         rows.names, rows.tags = columns.names("p:"), tags
         return rows
+
+    def keep_columns(self, *, ending: str = "") -> None:
+        """Keeps the fields of packed jobs, of runs that ended and of one that is `ending`."""
+        for run in self.find_runs(None):
+            is_over = not run.live or run.run_id == ending
+            if is_over and sum(run.counts.values()) > MOST_COUNTED and not self.moved.read():
+                with suppress(OSError, ValueError):
+                    self._kept_columns(run, self.layout.run(run.experiment_id, run.run_id))
 
     def _columns(self, paths: RunPaths) -> Columns | None:
         """What is kept of a run, if its list and the packs of its jobs are as they were."""
@@ -424,27 +436,31 @@ class WorkspaceView(RunsView, JobsView):
         return {task: one and [one.inode, one.size, one.changed] for task, one in found.items()}
 
     def _kept_columns(self, run: RunView, paths: RunPaths) -> Columns | None:
-        """Reads all jobs of a run, and keeps their fields; None where too few of them are packed."""
-        try:
-            self._files.replace(paths.columns, b"", durable=False)
-        except OSError:  # a workspace of another person
-            return None
+        """Reads all jobs of a run, and keeps their fields; None where few of them are packed."""
+        self._files.replace(paths.columns, b"", durable=False)  # `OSError`: in a workspace of another person
+        self._files.remove(paths.columns)
         writer, stamp, start, now = ColumnsWriter(), self._stamp(paths, ""), 0, self.machine.clock.now()
+        known: set[int] = set()
         if listed_again(self._files, paths) != set():
             return None
         for line, end in listed_jobs(self._files, paths):
-            if line is None or writer.has_too_many_others or not self._sound([line]):
+            if line is None or writer.is_in_vain() or not self._sound([line]):
                 return None
             key = JobKey(line.task_id, line.job_id)
             if key.task_id not in stamp:
                 stamp |= self._stamp(paths, key.task_id)
-            row = parameters = None
-            if packs.pack_at(self._files, self.layout.pack(key.task_id)).find(key.job_id) is not None:
+            row = None
+            is_packed = packs.pack_at(self._files, self.layout.pack(key.task_id)).find(key.job_id) is not None
+            # The parameters of a job are also those of the jobs that it depends on.
+            if is_packed and known.issuperset(map(hash, (*line.depends_on, *line.uses))):
                 row = self.listed_row(line, self._brief(line), run)
-                parameters = None if row.depends_on else self.parameters(row)
                 row = row if row.state.finished() else None
-            writer.add(start, row, parameters, now)
+            if row is not None:
+                known.add(hash(key.job_id))
+            writer.add(start, row, self.parameters(row) if row is not None else {}, now)
             start = end
+        if writer.is_in_vain(0):
+            return None
         self._files.replace(paths.columns, writer.encoded(stamp, start), durable=False)
         return self._columns(paths)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from enum import Enum
 from json import dumps, loads
-from typing import Any
+from typing import Any, NamedTuple
 
 from tenuto.jobs.filters import ANY, ORDER, And, Filter, Form, Not, Or, Term, compare, literal
 from tenuto.jobs.query import FIELDS, OURS, PLAIN_FIELDS
@@ -21,8 +21,20 @@ from tenuto.workspace.lines import seal, unseal
 _VERSION = 1
 _MOST_CODES = 1 << 16
 """A column with more distinct values has each as often as it comes."""
-MOST_OTHERS = 10_000
+_MOST_OTHERS = 10_000
 _PLACES = "places"
+WITHOUT_COLUMN = frozenset({ANY, *FIELDS} - PLAIN_FIELDS.keys())
+"""What a filter may ask that differs from job to job, or is several texts."""
+
+
+class Sieve(NamedTuple):
+    """What a source may leave out of the jobs that it lists."""
+
+    tree: Filter
+    most: int | None
+    """How many matching rows are wanted, of those that were asked for last."""
+    tags: set[str]
+    """What is known to be a tag of some job, and so no parameter of any."""
 
 
 class NotKept(LookupError):
@@ -64,23 +76,18 @@ class ColumnsWriter:
         self._columns: dict[str, _Column | None] = {}
         self._places = array("Q")
         self._others: list[int] = []
-        self._keeps_parameters = True
 
-    def add(self, place: int, row: Row | None, parameters: Mapping[str, Any] | None, now: datetime) -> None:
-        """`place`: where the line of the job begins. `row`: None for a job that is to be looked at each time.
-
-        `parameters`: None if they may change without this being told.
-        """
+    def add(self, place: int, row: Row | None, parameters: Mapping[str, Any], now: datetime) -> None:
+        """`place`: where the line of the job begins. `row`: None for a job that is looked at each time."""
         count = len(self._places)
         self._places.append(place)
         fields: dict[str, Any] = {}
         if row is None:
             self._others.append(count)
         else:
-            self._keeps_parameters = self._keeps_parameters and parameters is not None
             fields = {f"f:{name}": read(row, now) for name, read in PLAIN_FIELDS.items()}
             fields |= {f"t:{name}": value for name, value in row.tags.items()}
-            fields |= {f"p:{name}": value for name, value in (parameters or {}).items()}
+            fields |= {f"p:{name}": value for name, value in parameters.items()}
         for name in fields.keys() - self._columns.keys():
             self._columns[name] = _Column(count)
         for name, column in self._columns.items():
@@ -93,9 +100,9 @@ class ColumnsWriter:
                 else:  # several values, which a filter compares one by one
                     self._columns[name] = None
 
-    @property
-    def has_too_many_others(self) -> bool:
-        return len(self._others) > MOST_OTHERS
+    def is_in_vain(self, fewest: int = 1_000) -> bool:
+        """True if most of the jobs, `fewest` or more, are to be looked at each time."""
+        return fewest <= len(self._places) < 2 * len(self._others) or len(self._others) > _MOST_OTHERS
 
     def encoded(self, stamp: Any, end: int) -> bytes:
         """The bytes; `stamp`: what is to be the same for them to hold; `end`: of the list."""
@@ -114,7 +121,7 @@ class ColumnsWriter:
             else:
                 columns[name] = None
         head = {"version": _VERSION, "stamp": stamp, "columns": columns, "others": self._others}
-        return seal({**head, "parameters": self._keeps_parameters}) + b"".join(parts)
+        return seal(head) + b"".join(parts)
 
 
 class Columns:
@@ -154,9 +161,7 @@ class Columns:
     def _name(self, field: str, tags: Collection[str]) -> str:
         if field in PLAIN_FIELDS and not (field in tags and field not in OURS):
             return f"f:{field}"
-        if field == ANY or field in FIELDS:
-            raise NotKept(field)
-        if field not in tags and not self._said["parameters"]:
+        if field in FIELDS or field in WITHOUT_COLUMN:
             raise NotKept(field)
         return f"{'t' if field in tags else 'p'}:{field}"
 

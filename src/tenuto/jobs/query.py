@@ -149,16 +149,6 @@ def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Par
     return Matches(found.known, found.rows)
 
 
-class Sieve(NamedTuple):
-    """What a source may leave out of the jobs that it lists."""
-
-    tree: Filter
-    most: int | None
-    """How many matching rows are wanted, of those that were asked for last."""
-    tags: set[str]
-    """What is known to be a tag of some job, and so no parameter of any."""
-
-
 class Sieved(list[Row]):
     """Rows of which others were left out by a sieve."""
 

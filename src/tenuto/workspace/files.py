@@ -282,7 +282,14 @@ def _open(path: str) -> int:
 
 def _may_be_packed(path: str) -> bool:
     """Whether the task of a path has a pack: one look, for files that are missing."""
-    return "/jobs" in path and any(os.path.lexists(place) for place, _, _ in pack_places(path))
+    if "/jobs" in path:
+        for place, _, _ in pack_places(path):
+            try:
+                os.lstat(place)
+            except OSError:
+                continue
+            return True
+    return False
 
 
 def _look_inside(path: str) -> os.stat_result | None:
@@ -297,17 +304,15 @@ def _look_inside(path: str) -> os.stat_result | None:
 
 def _as_stat(found: os.stat_result) -> FileStat:
     mode = found.st_mode
-    kind = _KINDS.get(mode & _KIND_BITS, FileKind.OTHER)
+    kind = _kind(mode)
     names = found.st_nlink if kind is FileKind.FILE else 1
-    return FileStat(kind, found.st_size, found.st_ino, mode & ~_KIND_BITS, found.st_ctime_ns, names)
+    return FileStat(kind, found.st_size, found.st_ino, stat.S_IMODE(mode), found.st_ctime_ns, names)
 
 
 def _regular_size(fd: int, path: str) -> int:
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
-        raise NotRegularFile(
-            f"{path} is a {_KINDS.get(found.st_mode & _KIND_BITS, FileKind.OTHER).value}, not a file"
-        )
+        raise NotRegularFile(f"{path} is a {_kind(found.st_mode).value}, not a file")
     return found.st_size
 
 
@@ -402,9 +407,8 @@ def _temporary_name(path: str) -> str:
     return temporary_name(path, f"{os.getpid()}-{next(_temporary_numbers)}")
 
 
-_KIND_BITS = 0o170000
-_KINDS = {
-    stat.S_IFREG: FileKind.FILE,
-    stat.S_IFDIR: FileKind.DIRECTORY,
-    stat.S_IFLNK: FileKind.LINK,
-}
+_KINDS = {stat.S_IFREG: FileKind.FILE, stat.S_IFDIR: FileKind.DIRECTORY, stat.S_IFLNK: FileKind.LINK}
+
+
+def _kind(mode: int) -> FileKind:
+    return _KINDS.get(stat.S_IFMT(mode), FileKind.OTHER)

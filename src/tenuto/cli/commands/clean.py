@@ -147,7 +147,10 @@ def _packed(view: WorkspaceView, jobs: list[Row], seen: Seen, pack: bool, really
     if not pack:
         return packing.unpack(view, seen, really=really)
     ended = [job.job_key for job in jobs if job.state.finished()]
-    return packing.pack(view, ended, really=really, used=steady_users(view), seen=seen)
+    acted = packing.pack(view, ended, really=really, used=steady_users(view), seen=seen)
+    if really:
+        view.keep_columns()
+    return acted
 
 
 def _check(ctx: click.Context) -> None:
