@@ -21,7 +21,7 @@ from proof.simulation.world import Outcome, simulate
 from proof.spread import spread
 
 SEEDS = 10_000
-SEEDS_IN_TESTS = 1_000
+SEEDS_IN_TESTS = 500
 """How many worlds there are, and how many worlds with a cluster."""
 SEEDS_FOR_A_BUG = 2_000
 """Within so many seeds each planted bug must be found."""

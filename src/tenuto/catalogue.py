@@ -123,10 +123,12 @@ class Catalogue:
 
         `filter`: as in ``tenuto jobs``, such as ``state=error and lr<0.1``. `every`: also jobs of older runs,
         of searches and of services that ended longer ago. `sort`: a field, tag, parameter or result;
-        ``-FIELD``: the largest first.
+        ``-FIELD``: the largest first. Raises `NotFound` if no job has it.
         """
         question = Question(None, filter, sort, regex=True)
-        return sifted(self, question, partial(job_chunks, self, every=every)).rows
+        found = sifted(self, question, partial(job_chunks, self, every=every), tells_unknown=bool(sort))
+        check_sort(question, found)
+        return found.rows
 
     def jobs(self, *, every: bool = False) -> list[Row]:
         """The jobs that a person means without a filter, the newest first."""
@@ -226,9 +228,15 @@ class Catalogue:
 
     def key(self, name: str, *, kind: str | None = None) -> str:
         """The key of the one job that a person calls so."""
-        found = [key for source in self._of(kind) for key in (source.find(name) if name else ())]
+        found: list[str] = []
+        unknown = NotFound(f"no job is called {name!r}; `tenuto jobs --all` lists them")
+        for source in self._of(kind) if name else ():
+            try:
+                found += source.find(name)
+            except NotFound as said:  # such as of a service, where a search has a candidate of this name
+                unknown = said
         if not found:
-            raise NotFound(f"no job is called {name!r}; `tenuto jobs --all` lists them")
+            raise unknown
         doors = {key.partition(":")[0] for key in found}
         if len(doors) > 1:
             kinds = " or ".join(f"--kind {Door(door).kind}" for door in sorted(doors))
@@ -278,7 +286,7 @@ class Catalogue:
     def results(
         self, filter: str = "", *, every: bool = False, metric: str | Sequence[str] = ()
     ) -> list[dict[str, Any]]:
-        """One row for each job that is done: id, kind, group, task, its tags, parameters and result.
+        """One row for each job that is done: id, name, kind, group, task, its tags, parameters and result.
 
         `filter` and `every`: as of `rows`. `metric`: ``loss``, ``loss:min`` or ``loss:max``, or several:
         columns of what jobs logged; with them also jobs that are not done.
@@ -287,6 +295,7 @@ class Catalogue:
         return [
             {
                 "id": row.job.id,
+                "name": row.job.name,
                 "kind": row.job.door.kind,
                 "group": row.job.group.partition(":")[2],
                 "task": row.job.task,
@@ -300,7 +309,7 @@ class Catalogue:
     def metrics(
         self, filter: str = "", *, name: str | Sequence[str] = (), every: bool = False
     ) -> list[dict[str, Any]]:
-        """One row for each point that jobs logged: id, kind, group, task, tags, metric, step, time, value.
+        """One row for each point that jobs logged: metric, step, time and value, and which job did.
 
         ``pandas.DataFrame(catalogue.metrics())`` works as it is. `filter` and `every`: as of `rows`. `name`:
         the metric, or several, also what runners measure (``system/cpu``); by default all that jobs logged.
@@ -316,22 +325,30 @@ class Catalogue:
     # Steering
 
     def act(
-        self, action: Action | str, rows: Sequence[Row | str], *, dry_run: bool = False, by: str = "a script"
+        self,
+        action: Action | str,
+        rows: Sequence[Row | Group | str],
+        *,
+        dry_run: bool = False,
+        by: str = "a script",
     ) -> list[Acted]:
         """Stops, retries or removes jobs, or pauses or resumes groups, and says what became of each.
 
         `action`: ``kill``, ``retry`` or ``clean``, and `rows`: jobs, as rows or by name; or ``pause`` or
-        ``resume``, and the names of groups. `dry_run`: only says what would happen to jobs. `by`: the person
-        that is noted.
+        ``resume``, and groups, or their names. `dry_run`: only says what would happen to jobs. `by`: who
+        is noted.
         """
         action = _action(action)
         if action in _OF_GROUPS:
             if dry_run:
                 raise BadQuestion(f"{action.value} has no dry run")
             groups = [one.name if isinstance(one, Row) else one for one in rows]
-            return [self.steer(action, self.group(one), by=by) for one in groups]
+            found = [one if isinstance(one, Group) else self.group(one) for one in groups]
+            return [self.steer(action, one, by=by) for one in found]
         targets: dict[str, list[Target]] = {}
         for one in rows:
+            if isinstance(one, Group):
+                raise BadQuestion(f"{action.value} is for jobs: give it those of jobs_of(group)")
             row = one if isinstance(one, Row) else self.row(one)
             targets.setdefault(row.key.partition(":")[0], []).append(Target(row.key, row.attempt))
         return [
@@ -410,6 +427,13 @@ def sifted(
         chunks = partial(chunks, sieve=Sieve(tree, most, tags))
     found = partial(sift, chunks, question, catalogue.now(), parameters, arranged=arranged)
     return found(most=most, tells_unknown=tells_unknown, tags=tags)
+
+
+def check_sort(question: Question, found: Sifted) -> None:
+    """Refuses to sort by a name that none of the jobs has, if there are any; asked with `tells_unknown`."""
+    name = question.sort.removeprefix("-")
+    if name and found.known and name in found.unknown:
+        raise NotFound(f"no job here has a field, tag, parameter or result {name!r} to sort by")
 
 
 def _action(action: Action | str) -> Action:

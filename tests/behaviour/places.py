@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.behaviour.normal import Normaliser
 from tests.parts.answers import Answer
+from tests.parts.fork_server import ran
 from tests.service.multipart import CONTENT_TYPE, body, field, file
 from tests.service.servers import Process
 
@@ -87,12 +88,7 @@ class Place:
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """A program that has ended."""
-        process = self.start(*command)
-        try:
-            out, err = process.communicate(timeout=WAIT_S)
-        finally:
-            process.kill()
-        return subprocess.CompletedProcess(command, process.returncode, out, err)
+        return ran([sys.executable, *command], self.root, self.environment, WAIT_S)
 
     def tenuto(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command that has ended."""

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.parts.fork_server import ran
+
 PROJECT = """
 from enum import Enum, IntEnum
 from pathlib import Path
@@ -228,9 +230,7 @@ if __name__ == "__main__":
 
 def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "PYTHONPATH": str(cwd), "PYTHONDONTWRITEBYTECODE": "1", **environment}
-    return subprocess.run(
-        command, check=False, cwd=cwd, env=variables, capture_output=True, text=True, timeout=300
-    )
+    return ran(command, cwd, variables, 300)
 
 
 def adopt(cwd: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -252,9 +252,10 @@ def contents(root: Path) -> dict[str, tuple[int, bytes]]:
 @pytest.mark.watchdog(600)
 def test_a_workspace_that_the_real_package_wrote_is_taken_over_and_reused(tmp_path: Path) -> None:
     environment = tmp_path / "theirs"
-    venv.create(environment, with_pip=True)
+    venv.create(environment)
     python = str(environment / "bin" / "python")
-    installed = run(python, "-m", "pip", "install", "--quiet", "experimaestro>=2,<3", cwd=tmp_path)
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile")
+    installed = run(*pip, "experimaestro>=2,<3", cwd=tmp_path)
     if installed.returncode and not os.environ.get("CI"):
         pytest.skip(f"experimaestro cannot be installed here: {installed.stderr[-300:]}")
     assert installed.returncode == 0, installed.stderr

@@ -109,6 +109,7 @@ def test_a_detached_run_tells_how_to_follow_it_and_goes_on(tmp_path: Path, addre
     rows = json.loads(curves.stdout, parse_constant=pytest.fail)
     assert [row["value"] for row in rows if row["metric"] == "loss"] == [1 / (n + 1) for n in range(5)]
     assert {row["value"] for row in rows if row["metric"] == "odd"} == {"nan"}
+    assert all(row["id"].startswith(row["name"]) for row in rows)
     shown = run(tenuto("metrics", "script.Curve"), tmp_path)
     assert "loss" in shown.stdout
     assert "without a finite number left out" in shown.stderr

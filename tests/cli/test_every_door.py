@@ -219,7 +219,14 @@ def test_results_of_a_search_have_its_parameters(made: Path) -> None:
 )
 def test_a_job_of_every_door_is_looked_at_by_its_name(made: Path, command: str, job: str, says: str) -> None:
     assert says in said(made, command, job)
-    assert plain(made, command, job)
+    assert (plain(made, command, job)["id"], plain(made, command, job)["name"]) == (job, job)
+
+
+def test_a_drawn_job_has_its_id_and_its_name(made: Path) -> None:
+    jobs = {(one["id"], one["name"]) for one in plain(made, "jobs", "kind=experiment")}
+    drawn = plain(made, "graph", "kind=experiment")
+    assert {(node["id"], node["name"]) for node in drawn} == jobs
+    assert {node["name"] for node in plain(made, "graph", "dock", "packing")} >= {"dock#1", "packing#1"}
 
 
 def test_why_has_the_same_fields_for_every_door(made: Path) -> None:
@@ -269,8 +276,16 @@ def test_a_name_of_two_kinds_needs_the_kind(folder: Path) -> None:
         assert plain(folder, "results", "packing", kind)
         assert plain(folder, "wait", "packing", kind)["groups"] == ["packing"]
     assert {one["kind"] for one in plain(folder, "jobs", "--kind", "service")} == {"service"}
+    assert plain(folder, "why", "packing#1")["kind"] == "search"  # job 1 is of another service
+    assert plain(folder, "why", "packing#4")["kind"] == "service"
+    assert "dock#1" in said(folder, "why", "packing#1", "--kind", "service", code=3)
     assert [one["name"] for one in plain(folder, "kill", "--kind", "service", "state=waiting")] != []
     assert plain(folder, "kill", "--kind", "search", "state=waiting") == []
+    for command in ("why", "logs", "files"):
+        assert plain(folder, command, "packing#2", "kind=search")["name"] == "packing#2"
+    assert plain(folder, "pause", "packing", "kind=search", code=1)["group"] == "search:packing"
+    assert "--kind search" in said(folder, "top", "packing", "--json", code=2)
+    assert plain(folder, "top", "packing", "--kind", "search")
     with Catalogue(folder / "workspace") as catalogue, pytest.raises(NotFound):
         catalogue.group("nothing")
 
@@ -281,6 +296,13 @@ def test_kill_cancels_what_waits(folder: Path) -> None:
     assert (killed["name"], killed["outcome"], killed["ended"]) == ("dock#3", "asked", True)
     assert plain(folder, "why", "dock#3")["status"] == "Killed"
     assert plain(folder, "kill", "packing#1", code=1)[0]["outcome"] == "not_running"
+
+
+def test_failed_jobs_of_one_kind_or_group_are_retried_and_no_others(folder: Path) -> None:
+    asked = [("--kind", "service"), ("dock",), ("packing",)]
+    told = [plain(folder, "retry", "--failed", *one, code=one != ("packing",)) for one in asked]
+    names = [[one["name"] for one in jobs] for jobs in told]
+    assert names == [["dock#2"], ["dock#2"], ["packing#2"]]
 
 
 def test_retry_refuses_a_payload_and_hands_a_candidate_on(folder: Path) -> None:
@@ -548,6 +570,12 @@ def test_a_catalogue_asks_and_steers_from_a_script(folder: Path, monkeypatch: py
             catalogue.act("explode", ["dock#3"])
         with pytest.raises(FilterError):
             catalogue.rows("state=")
+        with pytest.raises(NotFound, match="'colour' to sort by"):
+            catalogue.rows(sort="-colour")
+        search = catalogue.group("packing", kind="search")
+        assert [acted.outcome.value for acted in catalogue.act("pause", [search])] == ["asked"]
+        with pytest.raises(BadQuestion, match="kill is for jobs"):
+            catalogue.act("kill", [search])
 
 
 def test_a_catalogue_of_no_workspace_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def test_tasks_that_wait_for_each_other_are_all_drawn() -> None:
     ]
     nodes = task_nodes(jobs)
     assert [line.split()[1] for line in text_lines(nodes)][:2] == ["2", "B"]
-    assert sorted(node.name for layer in layers(nodes) for node in layer) == ["A", "B"]
+    assert sorted(node.id for layer in layers(nodes) for node in layer) == ["A", "B"]
     assert len(list(svg(nodes))) > 2
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tenuto.settings.clusters import ClusterSettings
+from tests.parts.fork_server import ran
 from tests.slurm.drivers import TASKS
 
 NAMES = ("sge", "generic", "ssh", "pbs")
@@ -118,16 +119,7 @@ class Scripts:
         return [process.poll() for process in self._open]
 
     def tenuto(self, *arguments: str, code: int | None = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "tenuto", *arguments],
-            cwd=self.directory,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        done = ran([sys.executable, "-m", "tenuto", *arguments], self.directory, self.environment, WAIT_S)
         assert code is None or done.returncode == code, done.stdout + done.stderr
         return done.stdout
 

@@ -105,9 +105,27 @@ def test_tools_that_install_programs_take_the_wheel(wheel: Path, needed: Path, t
     assert version in run(tmp_path / "bin" / "tenuto", "--version", cwd=tmp_path)
 
 
+PAGES = (
+    "tests/docs/test_generated_pages.py",
+    "tests/docs/test_reliability.py",
+    "tests/architecture/test_names.py",
+)
+"""Tests that read pages and other files beside the code."""
+FAST = ("tests/architecture", *PAGES[:2], "tests/settings", "tests/service/test_25_deployment.py")
+
+
 @pytest.mark.slow
 @pytest.mark.watchdog(600)
-def test_the_tests_of_an_unpacked_sdist_pass_in_it(packages: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "rooms",
+    [
+        pytest.param(PAGES, id="pages"),
+        pytest.param(FAST, id="all", marks=pytest.mark.prove("the suite runs these in the repository, too")),
+    ],
+)
+def test_the_tests_of_an_unpacked_sdist_pass_in_it(
+    packages: Path, tmp_path: Path, rooms: tuple[str, ...]
+) -> None:
     (sdist,) = packages.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
@@ -128,13 +146,6 @@ def test_the_tests_of_an_unpacked_sdist_pass_in_it(packages: Path, tmp_path: Pat
         "no:xdist",
         "-m",
         "not slow",
-    )
-    rooms = (
-        "tests/architecture",
-        "tests/docs/test_generated_pages.py",
-        "tests/docs/test_reliability.py",
-        "tests/settings",
-        "tests/service/test_25_deployment.py",
     )
     said = run(*command, *rooms, cwd=root, **source)
     assert " passed" in said

@@ -14,7 +14,9 @@ import gc
 import io
 import json
 import os
+import pkgutil
 import runpy
+import select
 import selectors
 import signal
 import socket
@@ -38,18 +40,72 @@ PRELOADED = """
     tenuto.scheduler.scheduler tenuto.scheduler.shell
 """.split()
 """Beside all public names."""
+PROGRAMS = (
+    "tenuto.cli",
+    "tenuto.database",
+    "tenuto.service",
+    "tenuto.search",
+    "tenuto.web",
+    "tenuto.monitor.web",
+)
+"""The rooms that servers and commands need: importing them takes a server most of its start."""
 LOCALE = {"LANG": "C.UTF-8"}
 REQUEST_SIZE = 1 << 20
 
 
-class ForkServer:
-    """The side of the tests: one process that forks, started when it is first needed."""
+class Forked:
+    """A process that the server forked: the part of `subprocess.Popen` that tests of programs use."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: int, out: int) -> None:
+        self.stdout = os.fdopen(out, encoding="utf-8")
+        self.returncode: int | None = None
+        self._told = told
+        pid, _, status = os.read(told, 100).partition(b" ")
+        self.pid = int(pid)
+        self._hear(status)
+
+    def _hear(self, status: bytes) -> None:
+        """Takes what the server tells of the end, which may be nothing."""
+        if status:
+            self.returncode = os.waitstatus_to_exitcode(int(status))
+            os.close(self._told)
+
+    def poll(self) -> int | None:
+        """The exit code, once it has ended."""
+        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+            self._hear(os.read(self._told, 100))
+        return self.returncode
+
+    def wait(self, timeout_s: float) -> int:
+        """The exit code; raises `TimeoutExpired` if it has not ended by then."""
+        if self.returncode is None:
+            select.select([self._told], [], [], timeout_s)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout_s)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        self.send_signal(signal.SIGKILL)
+
+
+class ForkServer:
+    """The side of the tests: one process that forks, started when it is first needed.
+
+    `rooms`: the packages whose modules are all imported, beside what scripts need.
+    """
+
+    def __init__(self, rooms: Sequence[str]) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
+                [sys.executable, __file__, str(theirs.fileno()), *rooms],
                 pass_fds=[theirs.fileno()],
                 env={**_settings(os.environ), **LOCALE, "PATH": os.environ.get("PATH", os.defpath)},
                 stdin=subprocess.DEVNULL,
@@ -66,12 +122,9 @@ class ForkServer:
         self, command: Sequence[str], cwd: Path, environment: Mapping[str, str], timeout_s: float
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command to its end, and until what it started has closed its output too."""
-        streams = [os.pipe() for _ in range(3)]  # standard output, standard error, and what the server tells
-        request = json.dumps({"command": list(command), "cwd": str(cwd), "environment": dict(environment)})
-        socket.send_fds(self._channel, [request.encode()], [write for _, write in streams])
-        for _, write in streams:
-            os.close(write)
-        (out, _), (err, _), (told, _) = streams
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        told = self._send(command, cwd, environment, out_end, err_end)
+        os.close(err_end)
         try:
             pid, _, status = os.read(told, 100).partition(b" ")  # once the server has started
             found = _read_all([out, err], time.monotonic() + timeout_s)
@@ -79,11 +132,35 @@ class ForkServer:
                 self._channel.send(pid)
             status = status or os.read(told, 100)
         finally:
-            for read, _ in streams:
+            for read in (out, err, told):
                 os.close(read)
         if found is None:
             raise subprocess.TimeoutExpired(list(command), timeout_s)
         return subprocess.CompletedProcess(list(command), os.waitstatus_to_exitcode(int(status)), *found)
+
+    def start(self, command: Sequence[str], cwd: Path, environment: Mapping[str, str], err: int) -> Forked:
+        """Starts a command in a session of its own; `err`: the descriptor of its standard error."""
+        out, out_end = os.pipe()
+        return Forked(self._send(command, cwd, environment, out_end, err, session=True), out)
+
+    def _send(
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str],
+        out: int,
+        err: int,
+        *,
+        session: bool = False,
+    ) -> int:
+        """Asks for a process, and closes its standard output here; what the server tells can be read then."""
+        told, told_end = os.pipe()
+        asked = {"command": list(command), "cwd": str(cwd), "environment": dict(environment)}
+        request = json.dumps({**asked, "session": session})
+        socket.send_fds(self._channel, [request.encode()], [out, err, told_end])
+        for descriptor in (out, told_end):
+            os.close(descriptor)
+        return told
 
     def end(self) -> None:
         """Ends the server."""
@@ -92,11 +169,24 @@ class ForkServer:
 
 
 @functools.cache
-def fork_server() -> ForkServer:
-    """The server of this process."""
-    made = ForkServer()
+def fork_server(*rooms: str) -> ForkServer:
+    """The server of this process for scripts, or for programs that need these rooms."""
+    made = ForkServer(rooms)
     atexit.register(made.end)
     return made
+
+
+def ran(
+    command: Sequence[str], cwd: Path, environment: Mapping[str, str], timeout_s: float
+) -> subprocess.CompletedProcess[str]:
+    """What came of a command, which was forked if it is one of this interpreter."""
+    server = fork_server(*PROGRAMS)
+    if server.can_run(command, cwd, environment):
+        return server.run(command, cwd, environment, timeout_s)
+    return subprocess.run(
+        list(command), cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=timeout_s, check=False,
+    )  # fmt: skip
 
 
 def _read_all(descriptors: list[int], deadline: float) -> list[str] | None:
@@ -118,9 +208,10 @@ def _read_all(descriptors: list[int], deadline: float) -> list[str] | None:
 
 
 def _settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that an interpreter reads when it starts, but for that of the buffers."""
-    kept = {name: value for name, value in environment.items() if name.startswith("PYTHON")}
-    kept.pop("PYTHONUNBUFFERED", None)
+    """Variables that are read by starts and imports, but for those that `become` follows."""
+    kept = {name: value for name, value in environment.items() if name.startswith(("PYTHON", "SSL_"))}
+    for followed in ("PYTHONUNBUFFERED", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
+        kept.pop(followed, None)
     return kept
 
 
@@ -178,6 +269,8 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     for number, descriptor in enumerate(descriptors, 1):
         os.dup2(descriptor, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    if request["session"]:
+        os.setsid()
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
@@ -186,6 +279,8 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     sys.stderr = sys.__stderr__ = _stream(2, "backslashreplace", line_buffering=True)
     sys.orig_argv = list(request["command"])
     sys.modules["__main__"] = ModuleType("__main__")
+    sys.path[1:1] = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
 
 
 def _stream(descriptor: int, errors: str, *, line_buffering: bool = False) -> io.TextIOWrapper:
@@ -217,6 +312,14 @@ def report(error: BaseException) -> None:
     sys.excepthook(type(error), error.with_traceback(trace), trace)
 
 
+def modules_of(rooms: Iterable[str]) -> Iterable[str]:
+    """All modules of packages but those of migrations, which Alembic loads."""
+    for room in rooms:
+        path = import_module(room).__path__
+        names = (one.name for one in pkgutil.walk_packages(path, f"{room}.", onerror=lambda _: None))
+        yield from (name for name in names if ".migrations" not in name)
+
+
 def end_interrupted(interrupts: list[KeyboardInterrupt]) -> None:
     """Ends a process that was interrupted as an interpreter does: by the signal, when all is done."""
     if not interrupts:
@@ -230,8 +333,9 @@ def end_interrupted(interrupts: list[KeyboardInterrupt]) -> None:
 def main() -> None:
     interrupts: list[KeyboardInterrupt] = []
     atexit.register(end_interrupted, interrupts)  # registered first, called last
-    for name in PRELOADED:
-        import_module(name)
+    for name in (*PRELOADED, *modules_of(sys.argv[2:])):
+        with contextlib.suppress(ModuleNotFoundError):  # of an extra that is not installed
+            import_module(name)
     for name in tenuto.__all__:
         getattr(tenuto, name)
     gc.freeze()  # a fork copies what its collector looks at

@@ -12,9 +12,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tests.parts.answers import Answer
+from tests.parts.fork_server import PROGRAMS, Forked, fork_server
 from tests.service.multipart import CONTENT_TYPE, body, field, file
 
 WAIT_S = 60.0
@@ -33,15 +34,7 @@ class Process:
         self.log_path = cwd / f"log-{time.monotonic_ns()}"
         clean = {name: value for name, value in os.environ.items() if not name.startswith("TENUTO_")}
         with open(self.log_path, "wb") as log:
-            self._process = subprocess.Popen(
-                [python, "-m", "tenuto", *arguments],
-                cwd=cwd,
-                env={**clean, **(env or {})},
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
+            self._process = _started([python, "-m", "tenuto", *arguments], cwd, {**clean, **(env or {})}, log)
         self.pid = self._process.pid
         self.url = self._ready()
 
@@ -126,6 +119,24 @@ class Process:
             self._process.wait(WAIT_S)
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+
+def _started(
+    command: list[str], cwd: Path, environment: Mapping[str, str], log: BinaryIO
+) -> subprocess.Popen[str] | Forked:
+    """A program, forked from a process that has imported its modules: most of a start is imports."""
+    server = fork_server(*PROGRAMS)
+    if server.can_run(command, cwd, environment):
+        return server.start(command, cwd, environment, log.fileno())
+    return subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def eventually(condition: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:

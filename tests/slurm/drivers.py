@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.parts.fork_server import ran
 from tests.parts.slurm import PrivateSlurm
 
 WAIT_S = 60.0
@@ -193,16 +194,8 @@ class Driver:
 
     def plain(self, *arguments: str, code: int | None = 0, **variables: str) -> str:
         """Runs a command of ours; what it prints."""
-        done = subprocess.run(
-            [sys.executable, "-m", "tenuto", *arguments],
-            cwd=self.directory,
-            env={**self.environment, **variables},
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        command = [sys.executable, "-m", "tenuto", *arguments]
+        done = ran(command, self.directory, {**self.environment, **variables}, WAIT_S)
         assert code is None or done.returncode == code, done.stdout + done.stderr
         return done.stdout
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from tenuto.catalogue import Catalogue, job_chunks, sifted, submitted
-from tenuto.cli.completions import complete_runs
+from tenuto.catalogue import Catalogue, check_sort, job_chunks, sifted, submitted
+from tenuto.cli.completions import complete_jobs, complete_runs
 from tenuto.cli.console import is_terminal, note
 from tenuto.errors import Ambiguous, FilterError, NotFound
 from tenuto.jobs.query import KINDS, Arranged, Chunks, Question, group_names, read_question
@@ -59,6 +59,12 @@ def kind_option(command: F) -> F:
     return click.option("--kind", type=click.Choice([door.kind for door in Door]), help=text)(command)
 
 
+def job_argument(command: F) -> F:
+    """JOB: its name, also with `kind=KIND` beside it, or a filter that one job matches."""
+    named = click.argument("words", metavar="JOB", nargs=-1, required=True, shell_complete=complete_jobs)
+    return named(command)
+
+
 def shown_limit(limit: int | None, *, as_json: bool) -> int | None:
     """How many jobs are shown: as many as were asked for, else a page at a terminal and all elsewhere."""
     return TERMINAL_LIMIT if limit is None and is_terminal() and not as_json else limit
@@ -81,9 +87,8 @@ def chosen(
 ) -> Meant:
     """The jobs that a question finds, in its order; a name that no job has is told."""
     found = sifted(catalogue, question, chunks, arranged=arranged, most=most, tells_unknown=True)
+    check_sort(question, found)
     for name in found.unknown if found.known else ():
-        if name == question.sort.removeprefix("-"):
-            raise NotFound(f"no job here has a field, tag, parameter or result {name!r} to sort by")
         note(f"no job here has a field, tag, parameter or result {name!r}")
     return Meant(found.rows, total=found.total, known=found.known)
 
@@ -218,11 +223,13 @@ def _each_once(rows: Iterable[Row]) -> list[Row]:
     return list({row.key: row for row in rows}.values())
 
 
-def one_job(catalogue: Catalogue, word: str, kind: str | None = None) -> str:
-    """The key of the one job that a word stands for: its name, or a group or filter with one job."""
-    if "#" in word and not is_filter(word):
+def one_job(catalogue: Catalogue, words: Sequence[str], kind: str | None = None) -> str:
+    """The key of the one job that words stand for: its name, or a group or filter with one job."""
+    words, kind = kind_beside(words, kind)
+    word = " ".join(words)
+    if len(words) == 1 and "#" in word and not is_filter(word):
         return catalogue.key(word, kind=kind)  # the agent of a candidate has the row of the candidate
-    rows = meant(catalogue, [word], kind=kind).rows
+    rows = meant(catalogue, words, kind=kind).rows
     if len(rows) == 1:
         return rows[0].key
     if not rows:

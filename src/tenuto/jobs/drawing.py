@@ -26,13 +26,13 @@ else:
 class GraphNode(NamedTuple):
     """A job, or all jobs of one task."""
 
-    name: str
-    """Unique in its graph."""
+    id: str
+    """Of a job; of a task its name."""
     title: str
     detail: str
     states: Mapping[JobState, int]
     needs: tuple[str, ...] = ()
-    """The names of the nodes that it waits for."""
+    """The ids of the nodes that it waits for."""
 
     @property
     def state(self) -> JobState:
@@ -84,14 +84,14 @@ def layers(nodes: Sequence[GraphNode]) -> list[list[GraphNode]]:
 
     Tasks may wait for each other in a circle (jobs cannot): the rest is then one last layer.
     """
-    left = {node.name: node for node in nodes}
+    left = {node.id: node for node in nodes}
     found: list[list[GraphNode]] = []
     while left:
         free = [node for node in left.values() if not any(one in left for one in node.needs)]
         layer = free or list(left.values())
         found.append(layer)
         for node in layer:
-            del left[node.name]
+            del left[node.id]
     return found
 
 
@@ -457,13 +457,13 @@ _LONGEST = 30
 
 def graph_lines(nodes: Sequence[GraphNode]) -> Iterator[str]:
     """A tree that begins at the nodes that wait for nothing; a node met again is only named."""
-    dependents: dict[str, list[GraphNode]] = {node.name: [] for node in nodes}
+    dependents: dict[str, list[GraphNode]] = {node.id: [] for node in nodes}
     for node in nodes:
         for needed in node.needs:
             dependents[needed].append(node)
     shown: set[str] = set()
     for root in sorted(nodes, key=lambda node: bool(node.needs)):
-        if root.name not in shown:  # one with needs is left only where tasks wait for each other in a circle
+        if root.id not in shown:  # one with needs is left only where tasks wait for each other in a circle
             yield from _graph_tree(root, dependents, shown)
 
 
@@ -471,13 +471,13 @@ def _graph_tree(root: GraphNode, dependents: dict[str, list[GraphNode]], shown: 
     waiting = [(root, "", "")]
     while waiting:  # a chain of thousands of jobs is no reason to recurse
         node, first, others = waiting.pop()
-        again = node.name in shown
-        has_more = again and dependents[node.name]
+        again = node.id in shown
+        has_more = again and dependents[node.id]
         yield f"{first}{_described(node)}{'  (see above)' if has_more else ''}"
         if again:
             continue
-        shown.add(node.name)
-        below = dependents[node.name]
+        shown.add(node.id)
+        below = dependents[node.id]
         for place, child in reversed(list(enumerate(below))):
             last = place == len(below) - 1
             branch, on = ("└─ ", "   ") if last else ("├─ ", "│  ")
@@ -494,14 +494,14 @@ def graph_dot(nodes: Sequence[GraphNode]) -> Iterator[str]:
     """The graph for Graphviz: ``tenuto graph --dot | dot -Tpdf``."""
     yield "digraph jobs {"
     yield '  rankdir=LR; node [shape=box, style="rounded,filled", fontname="sans-serif"];'
-    numbers = {node.name: number for number, node in enumerate(nodes)}
+    numbers = {node.id: number for number, node in enumerate(nodes)}
     for node in nodes:
         # JSON writes the quotes and backslashes of a text as DOT wants them.
         label = json.dumps(f"{safe(node.title)}\n{safe(node.detail)}", ensure_ascii=False)
-        yield f'  n{numbers[node.name]} [label={label}, fillcolor="{_FILLS[node.state]}"];'
+        yield f'  n{numbers[node.id]} [label={label}, fillcolor="{_FILLS[node.state]}"];'
     for node in nodes:
         for needed in node.needs:
-            yield f"  n{numbers[needed]} -> n{numbers[node.name]};"
+            yield f"  n{numbers[needed]} -> n{numbers[node.id]};"
     yield "}"
 
 
@@ -516,16 +516,16 @@ def graph_svg(nodes: Sequence[GraphNode]) -> Iterator[str]:
         above = (tallest - len(layer)) * (_HEIGHT + _GAP_Y) / 2
         for row, node in enumerate(layer):
             x = _MARGIN + column * (_WIDTH + _GAP_X)
-            corners[node.name] = x, _MARGIN + above + row * (_HEIGHT + _GAP_Y)
+            corners[node.id] = x, _MARGIN + above + row * (_HEIGHT + _GAP_Y)
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{across}" height="{height}" '
         f'viewBox="0 0 {across} {height}" font-family="sans-serif" font-size="12">'
     )
     for node in nodes:
         for needed in node.needs:
-            yield _graph_edge(corners[needed], corners[node.name])
+            yield _graph_edge(corners[needed], corners[node.id])
     for node in nodes:
-        yield from _graph_box(node, *corners[node.name])
+        yield from _graph_box(node, *corners[node.id])
     yield "</svg>"
 
 

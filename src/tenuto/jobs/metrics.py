@@ -161,10 +161,11 @@ def metric_rows(jobs: Iterable[tuple[Row, Points]], names: Sequence[str] = ()) -
     `names`: the metrics that are wanted; by default all that jobs logged. Every row has the same columns.
     """
     known = [(row, points) for row, points in jobs if points]
-    fixed = ("id", "kind", "group", "task", "metric", "step", "time", "value", "attempt")
+    fixed = ("id", "name", "kind", "group", "task", "metric", "step", "time", "value", "attempt")
     tags = dict.fromkeys(name for row, _ in known for name in row.tags)
     for row, points in known:
-        job = {"id": row.id, "kind": row.door.kind, "group": row.group.partition(":")[2], "task": row.task}
+        group = row.group.partition(":")[2]
+        job = {"id": row.id, "name": row.name, "kind": row.door.kind, "group": group, "task": row.task}
         said = {f"tag.{name}" if name in fixed else name: row.tags.get(name) for name in tags}
         for name, curve in points.items():
             if is_wanted(name, names):

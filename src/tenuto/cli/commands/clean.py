@@ -131,7 +131,8 @@ def _asked(
         return asked
     known = {row.key for row in asked.rows}
     jobs = catalogue.view.orphans() if orphans else catalogue.view.unowned()
-    return asked._replace(rows=[row for row in jobs if not words or row.key in known])
+    found = [row for row in jobs if kind in (None, row.door.kind) and (not words or row.key in known)]
+    return asked._replace(rows=found)
 
 
 def _spared(others: list[Row], named: Collection[str], packs: bool) -> list[JobActed]:

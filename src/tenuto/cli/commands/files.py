@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tenuto.cli.chosen_jobs import kind_option, one_job
-from tenuto.cli.completions import complete_jobs
+from tenuto.cli.chosen_jobs import job_argument, kind_option, one_job
 from tenuto.cli.console import note, print_json, say, table
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
@@ -20,19 +19,21 @@ from tenuto.workspace.ports import FileKind
 
 
 @click.command()
-@click.argument("job", shell_complete=complete_jobs)
+@job_argument
 @click.option("-a", "--all", "every", is_flag=True, help="Also the files that Tenuto keeps there.")
 @kind_option
 @workspace_option
 @json_option
-def command(job: str, every: bool, kind: str | None, workspace: str | None, as_json: bool) -> None:
+def command(
+    words: tuple[str, ...], every: bool, kind: str | None, workspace: str | None, as_json: bool
+) -> None:
     """List the files that JOB left in its directory.
 
     JOB is the beginning of its id, TASK/ID, or a task that has one job; NAME#N of a search or a service; or a
     filter that one job matches.
     """
     catalogue = open_catalogue(workspace)
-    wanted = one_job(catalogue, job, kind)
+    wanted = one_job(catalogue, words, kind)
     detail = catalogue.source(wanted).detail(wanted)
     directory = detail.fields.get("directory")
     if directory is None:
@@ -47,7 +48,8 @@ def command(job: str, every: bool, kind: str | None, workspace: str | None, as_j
         raise NotFound(f"the files of {directory} cannot be listed: {error.strerror}") from None
     shown = [one for one in found if every or one.made_by_task]
     if as_json:
-        print_json({"directory": directory, "files": [_plain(one) for one in shown]})
+        files = [_plain(one) for one in shown]
+        print_json({"id": detail.row.id, "name": detail.row.name, "directory": directory, "files": files})
         return
     say(safe(directory))
     if key is not None and is_packed(catalogue.view.machine.files, directory):

@@ -52,10 +52,12 @@ def command(
     by_task = tasks or (len(jobs) > MOST_JOBS and not every)
     nodes = task_nodes(jobs) if by_task else job_nodes(jobs)
     if as_json:
+        names = {job.id: job.name for job in jobs}
         print_json(
             [
                 {
-                    "name": node.name,
+                    "id": node.id,
+                    "name": names.get(node.id, node.id),
                     "title": node.title,
                     "detail": node.detail,
                     "states": {state.name.lower(): number for state, number in node.states.items()},

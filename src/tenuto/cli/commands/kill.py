@@ -85,7 +85,7 @@ def command(
     named = frozenset(key for one in found for key in one.named)
     rows = [row for one in found for row in one.rows if row.key in named or _can_be_killed(row)]
     if unowned:
-        rows += catalogue.view.unowned()
+        rows += [row for row in catalogue.view.unowned() if kind in (None, row.door.kind)]
     rows = list({row.key: row for row in rows}.values())
     if not yes and any(row.key not in named for row in rows):
         return _would_kill(rows, as_json)

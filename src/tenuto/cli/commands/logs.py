@@ -12,8 +12,7 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import kind_option, one_job
-from tenuto.cli.completions import complete_jobs
+from tenuto.cli.chosen_jobs import job_argument, kind_option, one_job
 from tenuto.cli.console import note, print_json
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
@@ -106,7 +105,7 @@ TAIL_LIMIT = 1 << 20
 
 
 @click.command()
-@click.argument("job", shell_complete=complete_jobs)
+@job_argument
 @click.option("-f", "--follow", is_flag=True, help="Continue until the job ends.")
 @click.option("--err", is_flag=True, help="Its standard error.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=200, show_default=True, help="Last lines.")
@@ -114,7 +113,13 @@ TAIL_LIMIT = 1 << 20
 @workspace_option
 @json_option
 def command(
-    job: str, follow: bool, err: bool, lines: int, kind: str | None, workspace: str | None, as_json: bool
+    words: tuple[str, ...],
+    follow: bool,
+    err: bool,
+    lines: int,
+    kind: str | None,
+    workspace: str | None,
+    as_json: bool,
 ) -> int:
     """Show the output of JOB; of a failed job also its standard error.
 
@@ -125,7 +130,7 @@ def command(
     if follow and as_json:
         raise click.UsageError("--follow and --json exclude each other")
     catalogue = open_catalogue(workspace)
-    wanted = one_job(catalogue, job, kind)
+    wanted = one_job(catalogue, words, kind)
     detail = catalogue.source(wanted).detail(wanted)
     key = catalogue.job_key(detail)
     if key is None:

@@ -67,18 +67,17 @@ def command(
         raise click.UsageError("--attempt is for one JOB", ctx)
     settings = load_settings()
     catalogue = open_catalogue(workspace, settings)
-    found = meant(catalogue, jobs, kind=kind) if jobs else Meant([])
-    rows = [row for row in found.rows if row.key in found.named or row.state is JobState.ERROR]
-    group = catalogue.group(run, kind=kind) if run is not None else None
-    is_other = group is not None and group.door is not Door.EXPERIMENTS
-    if group is not None and is_other:
-        rows += [row for row in catalogue.jobs_of(group) if row.state is JobState.ERROR]
+    door = None if run is None or jobs else catalogue.group(run, kind=kind).door
+    is_other = (kind if door is None else door.kind) not in (None, Door.EXPERIMENTS.kind)
+    found = meant(catalogue, jobs, run=run, kind=kind) if jobs or is_other else Meant([])
+    named = frozenset[str]() if failed else found.named
+    rows = [row for row in found.rows if row.key in named or row.state is JobState.ERROR]
     if attempt is not None:
         rows = [row._replace(attempt=attempt) for row in rows]
     others = [row for row in rows if row.door is not Door.EXPERIMENTS]
     own = [row.job_key for row in rows if row.door is Door.EXPERIMENTS]
     seen = {} if attempt is None else dict.fromkeys(own, attempt)
-    if failed and not is_other:
+    if not (jobs or is_other):
         seen |= catalogue.view.failed_jobs(run)
     keys = list(dict.fromkeys((*own, *seen)))
     if not keys and not others and not as_json:

@@ -12,10 +12,12 @@ import click
 
 from tenuto import __version__
 from tenuto.cli import exit_codes
+from tenuto.cli.chosen_jobs import kind_option
 from tenuto.cli.console import person, print_json
 from tenuto.cli.options import LOOPBACK, json_option, open_catalogue, workspace_option
-from tenuto.errors import NotFound
+from tenuto.errors import Ambiguous, NotFound
 from tenuto.jobs.query import read_question
+from tenuto.lifecycle.owner_names import Door
 from tenuto.light import late
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.remote import RemoteProvider
@@ -39,6 +41,7 @@ MOST_GROUPS = 1_000
 @click.option("--read-only", is_flag=True, help="Show, and do nothing.")
 @click.option("--url", metavar="URL", help="Show the jobs of a `tenuto ui` elsewhere; needs --code.")
 @click.option("--code", metavar="CODE", help="The code of that server's link.")
+@kind_option
 @workspace_option
 @json_option
 @click.pass_context
@@ -49,6 +52,7 @@ def command(
     read_only: bool,
     url: str | None,
     code: str | None,
+    kind: str | None,
     workspace: str | None,
     as_json: bool,
 ) -> int:
@@ -64,8 +68,10 @@ def command(
     if not as_json:
         _check_terminal(ctx)
     read_question(filter_, words=True)
+    if kind is not None and run is None:
+        filter_ = f"({filter_}) and kind={kind}" if filter_.strip() else f"kind={kind}"
     with _provider(url, code, workspace, read_only) as (provider, groups):
-        group = _chosen(run, groups) if run is not None else None
+        group = _chosen(run, kind, groups) if run is not None else None
         if as_json:
             if isinstance(provider, LocalProvider):
                 provider.wait_until_loaded(LOAD_S)
@@ -130,11 +136,17 @@ def _code_of(url: str) -> Callable[[], str | None] | None:
     return code if found() is not None else None
 
 
-def _chosen(run: str, groups: Sequence[str]) -> str:
-    """The newest group of a name; `NotFound` if there is none."""
+def _chosen(run: str, kind: str | None, groups: Sequence[str]) -> str:
+    """The newest group of a name; `NotFound` if there is none, `Ambiguous` if it may be of two kinds."""
+    found: dict[str, str] = {}
     for group in groups:
-        name = group.partition(":")[2]
+        door, _, name = group.partition(":")
         if run in (group, name, name.rpartition("/")[0], name.rpartition("/")[2]):
-            return group
+            found.setdefault(Door(door).kind, group)
+    kinds = found.keys() if kind is None else found.keys() & {kind}
+    if len(kinds) > 1:
+        raise Ambiguous(f"{run!r} is a {' and a '.join(kinds)}: add --kind {' or --kind '.join(kinds)}")
+    if kinds:
+        return found[min(kinds)]
     known = ", ".join(group.partition(":")[2] for group in groups[:5]) or "none"
     raise NotFound(f"no run, service or search is called {run!r}; the newest: {known}")

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from tenuto.catalogue import Catalogue
-from tenuto.cli.chosen_jobs import kind_option, one_job
-from tenuto.cli.completions import complete_jobs
+from tenuto.cli.chosen_jobs import job_argument, kind_option, one_job
 from tenuto.cli.console import moment, print_json, say, state_cell, styled, window_width
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
@@ -33,18 +32,18 @@ MOST_JOBS = 10
 
 
 @click.command()
-@click.argument("job", shell_complete=complete_jobs)
+@job_argument
 @kind_option
 @workspace_option
 @json_option
-def command(job: str, kind: str | None, workspace: str | None, as_json: bool) -> None:
+def command(words: tuple[str, ...], kind: str | None, workspace: str | None, as_json: bool) -> None:
     """Say why JOB is in its state, and why no earlier result was reused for it.
 
     JOB is the beginning of its id, TASK/ID, or a task that has one job; NAME#N of a search or a service; or a
     filter that one job matches.
     """
     catalogue = open_catalogue(workspace)
-    key = one_job(catalogue, job, kind)
+    key = one_job(catalogue, words, kind)
     if as_json:
         print_json(_plain(catalogue, key))
     elif catalogue.source(key) is catalogue.experiments:
