@@ -17,7 +17,6 @@ from proof.report import Options, text
 
 @pytest.mark.slow
 @pytest.mark.watchdog(600)
-@pytest.mark.prove("half a minute of strikes; the judges are asked below")
 def test_two_servers_and_three_nodes_lose_nothing_under_strikes(require: Callable[[str], None]) -> None:
     require("postgresql")
     report = run(Options(small=True, first_seed=7))

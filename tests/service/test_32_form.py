@@ -16,6 +16,12 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.service.servers import Process
 
 WAIT_MS = 60_000
+DROP_WITHOUT_ENTRY = """
+() => {
+  const held = new DataTransfer();
+  held.items.add(new File(["x"], "attached é.txt"));
+  document.getElementById("drop").dispatchEvent(new DragEvent("drop", { dataTransfer: held }));
+}"""
 SETTINGS = """
 [service]
 terminate_wait_s = 60
@@ -153,6 +159,8 @@ def test_a_folder_is_dropped_and_a_long_log_is_shown_to_its_end(
         at = {"x": box["x"] + 20, "y": box["y"] + 20}
         session.send("Input.dispatchDragEvent", {"type": kind, "data": given, **at})
     page.wait_for_selector("#chosen li:has-text('data/sub/a b.txt')")
+    page.evaluate(DROP_WITHOUT_ENTRY)
+    page.wait_for_selector("#chosen li:has-text('attached é.txt')")
     page.click("#submit")
     page.wait_for_selector("#results li:has-text('out.txt')")
     assert (page.text_content("#log") or "").endswith("the end\n")

@@ -208,7 +208,7 @@ def test_a_job_is_handled_by_what_it_was_accepted_for(
 
 @pytest.mark.parametrize("by", ["a request", "another process"])
 def test_the_uploads_of_a_job_that_ends_in_the_queue_are_removed(tmp_path: Path, by: str) -> None:
-    """Whoever ends it, such as `tenuto kill`: it has no follower, and its uploads lay there for a day."""
+    """By a request or by `tenuto kill`: the job has no follower, and its uploads lay there for a day."""
 
     async def main() -> None:
         server = server_of(tmp_path, FakeNode(slots=0))

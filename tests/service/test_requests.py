@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from alembic.script import ScriptDirectory
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -203,23 +205,38 @@ def test_of_users_who_were_never_served_the_one_with_the_oldest_queued_job_is_ne
     assert order == [kept.id, later.id, second.id]
 
 
-@pytest.mark.parametrize("is_queued_now", [True, False])
-def test_jobs_of_a_server_of_an_older_version_are_noted_later(
-    requests: Requests, database: Database, is_queued_now: bool
+def test_what_a_server_of_an_older_version_does_to_queues_is_noted_later(
+    requests: Requests, database: Database
 ) -> None:
-    """While servers are upgraded one after the other; also what such a server claimed."""
+    """While servers are upgraded one after the other: it queues jobs, and claims the last one of a user."""
     row = add(requests)
-    if is_queued_now:
-        database.write(lambda connection: connection.execute(text("UPDATE turns SET oldest = NULL")))
-        assert requests.claim("s", Quota(1, 1), NODES) == []
-        requests.note_queues()
-        assert notes(database) == {"1": row.id}
-        assert [one.id for one in requests.claim("s", Quota(1, 1), NODES)] == [row.id]
-    else:
-        database.write(lambda connection: connection.execute(text("UPDATE jobs SET state = 'Submitted'")))
-        add(requests, "2")
-        assert [one.user_id for one in requests.claim("s", Quota(2, 9), NODES)] == ["2"]
-    assert notes(database)["1"] is None
+    database.write(lambda connection: connection.execute(text("UPDATE turns SET oldest = NULL")))
+    assert requests.claim("s", Quota(1, 1), NODES) == []
+    requests.note_queues()
+    assert notes(database) == {"1": row.id}
+    database.write(lambda connection: connection.execute(text("UPDATE jobs SET state = 'Submitted'")))
+    add(requests, "2")
+    assert [one.user_id for one in requests.claim("s", Quota(2, 9), NODES)] == ["2"]
+    assert notes(database) == {"1": row.id, "2": None}
+    requests.note_queues()
+    assert notes(database) == {"1": None, "2": None}
+
+
+def test_the_queue_of_an_older_database_is_noted(requests: Requests, database: Database) -> None:
+    """Its jobs would wait for a round of the cleaner."""
+    script = ScriptDirectory(str(tables.MIGRATIONS.folder))
+    add(requests)
+    second, third = add(requests), add(requests, "2")
+    assert len(requests.claim("s", Quota(1, 1), NODES)) == 1
+
+    def downgrade(connection: Any) -> None:
+        with Operations.context(MigrationContext.configure(connection)):
+            script.get_revision("0005").module.downgrade()
+        connection.execute(text("UPDATE service_version SET version_num = '0004'"))
+
+    database.write(downgrade)
+    migrate(database, tables.MIGRATIONS)
+    assert notes(database) == {"1": second.id, "2": third.id}
 
 
 def test_a_job_that_comes_while_the_last_one_is_claimed_is_noted(

@@ -14,6 +14,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from itertools import islice
 from typing import IO, Any, NamedTuple
 
@@ -490,34 +491,21 @@ def listed_files(descriptor: int) -> list[tuple[str, int]]:
         return [(entry.filename, entry.file_size) for entry in archive.infolist() if not entry.is_dir()]
 
 
-class ArchivedFile:
+class ArchivedFile(NamedTuple):
     """One file of a result that is being read; `close` must be called."""
 
-    def __init__(self, file: IO[bytes], name: str) -> None:
-        """`file`: the ZIP; `KeyError` if it has no file of that name."""
-        self._file = file
-        self._archive = zipfile.ZipFile(file)
-        entry = self._archive.getinfo(name)
-        self.size = entry.file_size
-        self._stream = self._archive.open(entry)
-
-    def read(self, size: int) -> bytes:
-        return self._stream.read(size)
-
-    def close(self) -> None:
-        self._stream.close()
-        self._archive.close()
-        self._file.close()
+    size: int
+    read: Callable[[int], bytes]
+    close: Callable[[], None]
 
 
 def open_file(descriptor: int, name: str) -> ArchivedFile | None:
     """A file of a result; None if there is none of that name. The descriptor is closed with it."""
-    file = os.fdopen(descriptor, "rb")
-    try:
-        return ArchivedFile(file, name)
-    except KeyError:
-        file.close()
-        return None
-    except BaseException:
-        file.close()
-        raise
+    with ExitStack() as opened:
+        file = opened.enter_context(os.fdopen(descriptor, "rb"))
+        archive = opened.enter_context(zipfile.ZipFile(file))
+        try:
+            stream = opened.enter_context(archive.open(name))
+        except KeyError:
+            return None
+        return ArchivedFile(archive.getinfo(name).file_size, stream.read, opened.pop_all().close)

@@ -186,8 +186,7 @@ def callback_of(database: Database, row: JobRow) -> CallbackBody | None:
     """What became of the callback of a job; None if it has none."""
     if row.callback is None:
         return None
-    columns = (callbacks.c.status, callbacks.c.tries, callbacks.c.message, callbacks.c.due_at)
-    query = select(*columns).where(callbacks.c.job_id == row.id)
+    query = select(callbacks).where(callbacks.c.job_id == row.id)
     found = database.read(lambda connection: connection.execute(query).one_or_none())
     if found is None:
         return CallbackBody(url=row.callback, status="waiting", tries=0, message="", next_try=None)

@@ -324,26 +324,20 @@ def remote_nodes(
     found: dict[str, Node] = {}
     poll_s = settings.service.poll_s
     beside = settings.node.token_file or (settings.node.data or Path("node")).absolute() / NODE_SECRET
-    for service in services.values():
-        for name in service.nodes:
-            if name == embedded or name in found:
-                continue
-            declared = settings.nodes.get(name)
-            if declared is None and "://" not in name:
-                raise InvalidSetting(
-                    f"service {service.name} names node {name}, and there is no [nodes.{name}]"
-                )
-            url = name if declared is None else declared.url.reveal()
-            file = None if declared is None else declared.token_file
-            if file is not None:
-                secret_in(file)
-            elif is_loopback(urlsplit(url).hostname or ""):
-                file = beside
-            found[name] = HttpNode(name, NodeAddress(url, secret_file=file, poll_s=poll_s))
-    for name, left in settings.nodes.items():
-        if name != embedded and name not in found:
-            address = NodeAddress(left.url.reveal(), secret_file=left.token_file, poll_s=poll_s)
-            found[name] = HttpNode(name, address)
+    named = {name: service.name for service in services.values() for name in service.nodes}
+    for name in {**named, **settings.nodes}:
+        if name == embedded:
+            continue
+        declared = settings.nodes.get(name)
+        if declared is None and "://" not in name:
+            raise InvalidSetting(f"service {named[name]} names node {name}, and there is no [nodes.{name}]")
+        url = name if declared is None else declared.url.reveal()
+        file = None if declared is None else declared.token_file
+        if file is None and is_loopback(urlsplit(url).hostname or ""):
+            file = beside
+        elif file is not None and name in named:
+            secret_in(file)
+        found[name] = HttpNode(name, NodeAddress(url, secret_file=file, poll_s=poll_s))
     return found
 
 

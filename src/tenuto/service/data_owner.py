@@ -5,6 +5,7 @@ Refuses the data of another database before anything in it is touched; touches n
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -58,18 +59,15 @@ def open_data(
                 f"{data.path} belongs to the database {owner or 'of other jobs'}, and {shown(found)} does "
                 "not exist: give the --db of this data, or another --data; nothing was changed"
             )
-    lock = _locked(machine, data) if is_sqlite else None
-    try:
-        database = opened(url, migrations, patience_s)
-        try:
-            return OwnedData(database, claim_data(machine, data, database), lock)
-        except BaseException:
-            database.close()
-            raise
-    except BaseException:
+    with ExitStack() as held:
+        lock = _locked(machine, data) if is_sqlite else None
         if lock is not None:
-            lock.close()
-        raise
+            held.callback(lock.close)
+        database = opened(url, migrations, patience_s)
+        held.callback(database.close)
+        owned = OwnedData(database, claim_data(machine, data, database), lock)
+        held.pop_all()
+        return owned
 
 
 def claim_data(machine: Machine, data: DataDirectory, database: Database) -> str:

@@ -19,6 +19,8 @@ LONGEST_WAIT_MS = int(2 * LONGEST_WAIT_S * 1000)
 """No job is told to wait for longer: one that seems to was queued before the clock was set back."""
 AT_ONCE = 64
 """Users whose turns are read together."""
+_BEGIN = {"turn": -1, "oldest": 0}
+"""Before the first of them."""
 
 _OF_SERVICE: BindParameter[str] = bindparam("of_service")
 _OF_USER: BindParameter[str] = bindparam("of_user")
@@ -37,8 +39,6 @@ _ACTIVE = Prepared(
     .group_by(jobs.c.user_id)
 )
 _AT_NODES = Prepared(select(jobs.c.node, func.count()).where(IS_ACTIVE).group_by(jobs.c.node))
-# Not the first of all rows: where most are queued, SQLite would read the table from its beginning.
-_FIRST_QUEUED = Prepared(select(func.min(jobs.c.user_id)).where(QUEUED, jobs.c.service == _OF_SERVICE))
 _QUEUED_SERVICES = Prepared(
     text(
         """
@@ -53,16 +53,12 @@ _QUEUED_SERVICES = Prepared(
     )
 )
 """The services with queued jobs, by a loose index scan."""
-_QUEUED_OF = Prepared(
-    select(jobs.c.id)
-    .where(QUEUED, jobs.c.service == _OF_SERVICE, jobs.c.user_id == _OF_USER)
-    .limit(bindparam("most"))
-)
+_HIS_QUEUED = (QUEUED, jobs.c.service == _OF_SERVICE, jobs.c.user_id == _OF_USER)
+_QUEUED_OF = Prepared(select(jobs.c.id).where(*_HIS_QUEUED).limit(bindparam("most")))
 _LAST_TURN = Prepared(select(func.max(turns.c.turn)).where(turns.c.service == _OF_SERVICE))
-_TURNS = Prepared(select(turns.c.user_id, turns.c.turn).where(IS_NOTED, turns.c.service == _OF_SERVICE))
 _READY = Prepared(
     select(jobs.c.id)
-    .where(QUEUED, jobs.c.service == _OF_SERVICE, jobs.c.user_id == _OF_USER)
+    .where(*_HIS_QUEUED)
     .where((jobs.c.ready_at <= now_ms()) | (jobs.c.ready_at > now_ms() + bindparam("longest_ms")))
     .order_by(jobs.c.id)
     .limit(bindparam("most"))
@@ -77,30 +73,32 @@ _JOIN = Prepared(
     )
 )
 _LOCK = Prepared(select(turns.c.turn).where(_IS_HIS).with_for_update())
-_OLDEST = select(func.min(jobs.c.id)).where(QUEUED, jobs.c.service == _OF_SERVICE, jobs.c.user_id == _OF_USER)
-_NOTE = Prepared(update(turns).where(_IS_HIS).values(oldest=_OLDEST.scalar_subquery()))
-_UNNOTED = Prepared(
+_OLDEST = select(func.min(jobs.c.id)).where(*_HIS_QUEUED).scalar_subquery()
+_NOTE = Prepared(update(turns).where(_IS_HIS).values(oldest=_OLDEST))
+UNNOTED = Prepared(
     select(jobs.c.service, jobs.c.user_id, func.min(jobs.c.id))
     .where(QUEUED)
     .group_by(jobs.c.service, jobs.c.user_id)
     .having(~exists().where(IS_NOTED, turns.c.service == jobs.c.service, turns.c.user_id == jobs.c.user_id))
 )
+"""(service, user, oldest job) of queued jobs without a note: a server of an older version queued them."""
+STALE = Prepared(
+    select(turns.c.service, turns.c.user_id).where(
+        IS_NOTED,
+        ~exists().where(QUEUED, jobs.c.service == turns.c.service, jobs.c.user_id == turns.c.user_id),
+    )
+)
+"""(service, user) of notes without a queued job: such a server took the last one."""
 _COMPETITORS = Prepared(
     select(jobs.c.user_id, jobs.c.started_at, jobs.c.state).where(IS_ACTIVE, jobs.c.service == _OF_SERVICE)
 )
+_TURN = select(turns.c.turn).where(turns.c.service == _OF_SERVICE, turns.c.user_id == jobs.c.user_id)
 _QUEUED_USERS = Prepared(
-    select(jobs.c.user_id, func.count(), func.min(jobs.c.id))
+    select(jobs.c.user_id, func.count(), func.min(jobs.c.id), _TURN.scalar_subquery())
     .where(QUEUED, jobs.c.service == _OF_SERVICE)
     .group_by(jobs.c.user_id)
 )
-_BEFORE = Prepared(
-    select(func.count()).where(
-        QUEUED,
-        jobs.c.service == _OF_SERVICE,
-        jobs.c.user_id == _OF_USER,
-        jobs.c.id < bindparam("job"),
-    )
-)
+_BEFORE = Prepared(select(func.count()).where(*_HIS_QUEUED, jobs.c.id < bindparam("job")))
 LATELY = 500
 """Of so many jobs that ended last, of all services, those of one service tell how long its jobs run."""
 _LATELY = (
@@ -120,6 +118,11 @@ _RUNS = Prepared(
 _NOW = Prepared(select(now_ms()))
 
 
+def now(connection: Connection) -> int:
+    """The database's clock."""
+    return int(_NOW.rows(connection)[0][0])
+
+
 def competitors(connection: Connection, service: str) -> list[ActiveJob]:
     """The active jobs of a service."""
     return [
@@ -132,14 +135,13 @@ def line_of(connection: Connection, row: JobRow, known: QueueView | None = None)
     """The queue of a job's service, as the job sees it; ``known``: as another job of it saw it just now."""
     of_service = {"of_service": row.service}
     if known is None:
-        turn_of: dict[str, int] = {row[0]: row[1] for row in _TURNS.rows(connection, of_service)}
         queued = {
-            user: QueuedUser(jobs, oldest, turn_of.get(user, 0))
-            for user, jobs, oldest in _QUEUED_USERS.rows(connection, of_service)
+            user: QueuedUser(jobs, oldest, turn or 0)
+            for user, jobs, oldest, turn in _QUEUED_USERS.rows(connection, of_service)
         }
         runs_ms = [max(run[0], 0) for run in _RUNS.rows(connection, of_service)]
-        now = int(_NOW.rows(connection)[0][0])
-        known = QueueView(row.user_id, 0, queued, competitors(connection, row.service), runs_ms, now)
+        active = competitors(connection, row.service)
+        known = QueueView(row.user_id, 0, queued, active, runs_ms, now(connection))
     before = _BEFORE.rows(connection, {**of_service, "of_user": row.user_id, "job": row.id})[0][0]
     # One that was claimed just now, or came since: it is in no queue that is known.
     queued = {row.user_id: QueuedUser(1, row.id, 0), **known.queued}
@@ -153,7 +155,7 @@ def active_jobs(connection: Connection, service: str) -> dict[str, int]:
 
 def is_queued(connection: Connection, service: str) -> bool:
     """True if a job of the service waits in the queue."""
-    return _FIRST_QUEUED.rows(connection, {"of_service": service})[0][0] is not None
+    return bool(_WAITING.rows(connection, {"of_service": service, **_BEGIN, "most": 1}))
 
 
 def jobs_at_nodes(connection: Connection) -> dict[str, int]:
@@ -169,11 +171,8 @@ def queued_jobs(connection: Connection, user: str, most: int) -> int:
 
 
 def take_turns(connection: Connection, at: str = "claims") -> None:
-    """Lets one transaction at a time do something: claim jobs, since services share nodes, or count a user's.
-
-    SQLite has one writer anyway.
-    """
-    if connection.dialect.name == "postgresql":
+    """Lets one transaction at a time claim jobs, since services share nodes, or count a user's jobs."""
+    if connection.dialect.name == "postgresql":  # SQLite has one writer
         key = zlib.crc32(f"tenuto service {at}".encode())
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
 
@@ -192,8 +191,6 @@ def queues_of(
         ready = tuple(row[0] for row in _READY.rows(connection, values))
         if ready:
             queues.append(UserQueue(user, active.get(user, 0), turn, ready))
-        elif not _QUEUED_OF.rows(connection, {"of_service": service, "of_user": user, "most": 1}):
-            note_queue(connection, service, user)  # a server of an older version took the last one
         if len(queues) >= most:
             break
     return last_turn, queues
@@ -202,15 +199,14 @@ def queues_of(
 def _ranked(connection: Connection, service: str, active: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """The users with queued jobs and their turns, in the order of `next_jobs`."""
     later: list[tuple[int, int, int, str]] = []
-    turn, oldest = -1, 0
-    while found := _WAITING.rows(
-        connection, {"of_service": service, "turn": turn, "oldest": oldest, "most": AT_ONCE}
-    ):
+    after = _BEGIN
+    while found := _WAITING.rows(connection, {"of_service": service, **after, "most": AT_ONCE}):
         for user, turn, oldest in found:
             if user in active:
                 later.append((active[user], turn, oldest, user))
             else:
                 yield user, turn
+        after = {"turn": turn, "oldest": oldest}
     for _, turn, _, user in sorted(later):
         yield user, turn
 
@@ -232,8 +228,3 @@ def note_queue(connection: Connection, service: str, user: str, **turn: int) -> 
     his = {"of_service": service, "of_user": user}
     _LOCK.rows(connection, his)
     _NOTE.rows(connection, {**his, **turn})
-
-
-def unnoted_queues(connection: Connection) -> list[tuple[str, str, int]]:
-    """(service, user, oldest job) of queued jobs without a note: a server of an older version queued them."""
-    return [(row[0], row[1], row[2]) for row in _UNNOTED.rows(connection)]

@@ -228,18 +228,14 @@ class _Answer:
         await self._send(message)
 
     async def redirect(self, to: str) -> None:
-        headers = [(b"location", to.encode()), (b"content-length", b"0")]
-        await self.send({"type": "http.response.start", "status": 308, "headers": headers})
-        if not self._is_head:
-            await self.send({"type": "http.response.body", "body": b""})
+        await self._whole(308, [(b"location", to.encode())], b"")
 
     async def error(self, code: ErrorCode, message: str) -> None:
-        body = json.dumps(error_json(code, message)).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
-        await self.send({"type": "http.response.start", "status": code.http_status, "headers": headers})
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        await self._whole(code.http_status, headers, json.dumps(error_json(code, message)).encode())
+
+    async def _whole(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        headers.append((b"content-length", str(len(body)).encode()))
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
         if not self._is_head:
             await self.send({"type": "http.response.body", "body": body})

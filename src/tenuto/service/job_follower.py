@@ -232,13 +232,11 @@ class JobFollower:
             else:
                 moved = await self._ask(follower)
         except (PayloadGone, NotOurs) as error:
-            if row.node in self._parts.book.nodes:
-                self._parts.book.answered(str(row.node))
+            self._parts.book.answered(str(row.node))
             message = LOST if isinstance(error, PayloadGone) else f"{ErrorCode.NOT_OURS.value}: {error}"
             return await self._parts.move(row, ServiceState.FAILED, message)
         except NodeError as error:
-            if row.node in self._parts.book.nodes:
-                self._parts.book.failed(str(row.node), str(error))
+            self._parts.book.failed(str(row.node), str(error))
             return await self._trouble(follower, f"node {row.node} does not answer: {error}")
         except OSError as error:  # of the disk of this server, which may have room again later
             return await self._trouble(

@@ -131,30 +131,28 @@ class NodeBook:
         self.nodes = dict(nodes)
         self._clock = clock
         self._breakers = dict.fromkeys(nodes, Breaker())
-        self._slots = dict.fromkeys(nodes, 1)
+        self._slots: dict[str, int | None] = dict.fromkeys(nodes)
+        """None: not known yet, and taken for 1."""
         self._answered: dict[str, int | None] = {}
-        """Nodes that answered since `take_answered` was asked, and their slots where they are known."""
-        self._has_slots: set[str] = set()
+        """Nodes that answered since `take_answered` was asked, and their slots."""
 
     def add(self, name: str, node: Node) -> None:
         """Takes a node in, or another one of the same name; nothing is known of it yet."""
         self.nodes[name] = node
         self._breakers[name] = Breaker()
-        self._slots[name] = 1
-        self._has_slots.discard(name)
+        self._slots[name] = None
 
     def drop(self, name: str) -> Node:
         """Knows nothing of a node any more; the node, to be closed."""
         del self._breakers[name], self._slots[name]
         self._answered.pop(name, None)
-        self._has_slots.discard(name)
         return self.nodes.pop(name)
 
     def well(self, names: Iterable[str]) -> dict[str, int]:
         """The slots of those nodes that are worth asking; 0 of one that takes nothing for now."""
         now = self._clock.monotonic()
         known = [name for name in names if name in self.nodes]
-        return {name: self._slots[name] for name in known if not self._breakers[name].is_open(now)}
+        return {name: self.slots(name) for name in known if not self._breakers[name].is_open(now)}
 
     def answered(self, name: str, slots: int | None = None) -> None:
         """A node answered; one that was dropped meanwhile is of no interest, here and in `failed`."""
@@ -165,8 +163,7 @@ class NodeBook:
         self._breakers[name] = self._breakers[name].answered()
         if slots is not None:
             self._slots[name] = slots
-            self._has_slots.add(name)
-        self._answered[name] = self._slots[name] if name in self._has_slots else None
+        self._answered[name] = self._slots[name]
 
     def take_answered(self) -> dict[str, int | None]:
         """The nodes that answered since this was asked last: name -> slots, None if they are not known."""
@@ -185,11 +182,12 @@ class NodeBook:
 
     def slots(self, name: str) -> int:
         """The slots of a node, as it said last."""
-        return self._slots[name]
+        known = self._slots[name]
+        return 1 if known is None else known
 
     def takes(self, name: str) -> bool:
         """False if a node said that it takes nothing for now."""
-        return self._slots[name] > 0
+        return self.slots(name) > 0
 
     def is_up(self, name: str) -> bool:
         """True if the last calls were answered."""

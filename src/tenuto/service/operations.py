@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from tenuto.errors import DatabaseError, NodeError, RequestRefused
@@ -368,7 +367,7 @@ class Operations:
         """Whether the database answers, soon."""
         try:
             async with asyncio.timeout(3.0):
-                await self._parts.sql(partial(self._parts.requests.last_move))
+                await self._parts.sql(self._parts.requests.last_move)
         except (DatabaseError, TimeoutError):
             return False
         return True

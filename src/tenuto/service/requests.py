@@ -34,6 +34,8 @@ from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState
 from tenuto.service import usage
 from tenuto.service.decisions import ActiveJob, QueueView, Quota, next_jobs
 from tenuto.service.fair_share import (
+    STALE,
+    UNNOTED,
     active_jobs,
     competitors,
     is_queued,
@@ -41,10 +43,10 @@ from tenuto.service.fair_share import (
     join_queue,
     line_of,
     note_queue,
+    now,
     queued_jobs,
     queues_of,
     take_turns,
-    unnoted_queues,
 )
 from tenuto.service.rows import NO_LIMITS, JobRow, Move, NewJob, Page, UserLimits, instant, job_of, move_of
 from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, callbacks, jobs, moves, nodes
@@ -58,7 +60,6 @@ MOVES_CHANNEL = "service_moves"
 """Announced when a job moved."""
 
 ROWS = RowTable(jobs, SERVICE_TRANSITIONS, fence="claim", owner="server_id", moves=moves)
-_NOW = Prepared(select(now_ms()))
 _BY_ID = select(jobs).where(jobs.c.id == bindparam("job"))
 BY_ID = Prepared(_BY_ID)
 BY_ID_LOCKED = Prepared(_BY_ID.with_for_update())
@@ -87,6 +88,13 @@ SWAP_STARTED = ROWS.swap(started_at=_STARTED)
 SWAP_ENDED = ROWS.swap(ended_at=now_ms())
 SWAP_COMPLETED = ROWS.swap(started_at=_STARTED, ended_at=now_ms())
 """Of a job too short to be seen running, too, it is known that it started."""
+_STAMPING = {
+    ServiceState.QUEUED: SWAP_QUEUED,
+    ServiceState.RUNNING: SWAP_STARTED,
+    ServiceState.COMPLETED: SWAP_COMPLETED,
+    **dict.fromkeys((ServiceState.FAILED, ServiceState.INVALID, ServiceState.KILLED), SWAP_ENDED),
+}
+"""State -> the compare-and-set that notes the instant of the move, where the row has a column for it."""
 
 _NO_JOB = {"the_row": 0, "known_state": "", "known_fence": 0, "state": "", "message": ""}
 _REHEARSED = (
@@ -365,7 +373,7 @@ class Requests:
         ROWS.check(row.state, to)
 
         def once(connection: Connection) -> JobRow | None:
-            statement = _stamping(to)
+            statement = _STAMPING.get(to, SWAP)
             moved = _swapped(connection, row, {**values, "state": to.value, "message": message}, statement)
             if moved is None:
                 # A commit whose answer was lost has moved it already.
@@ -421,14 +429,16 @@ class Requests:
     # Cleaning
 
     def note_queues(self) -> None:
-        """Notes the queued jobs that a server of an older version, which notes none, took in meanwhile."""
+        """Mends the notes of queues that a server of an older version, which writes none, left wrong."""
 
         def once(connection: Connection) -> None:
             take_turns(connection)
-            for unnoted in unnoted_queues(connection):
-                join_queue(connection, *unnoted)
+            for service, user, oldest in UNNOTED.rows(connection):
+                join_queue(connection, service, user, oldest)
+            for service, user in STALE.rows(connection):
+                note_queue(connection, service, user)
 
-        if self.database.read(unnoted_queues):
+        if self.database.read(UNNOTED.rows) or self.database.read(STALE.rows):
             self.database.write(once)
 
     def old(self, max_age_ms: int, limit: int = 100) -> list[JobRow]:
@@ -447,22 +457,6 @@ class Requests:
 
 
 TERMINATED = "job terminated"
-
-
-def _stamping(to: ServiceState) -> Prepared:
-    """The compare-and-set that notes the instant of a move, where the row has a column for it."""
-    if to is ServiceState.RUNNING:
-        return SWAP_STARTED
-    if to is ServiceState.COMPLETED:
-        return SWAP_COMPLETED
-    if to is ServiceState.QUEUED:
-        return SWAP_QUEUED
-    return SWAP_ENDED if to.is_final and to is not ServiceState.CLEANED else SWAP
-
-
-def now(connection: Connection) -> int:
-    """The database's clock."""
-    return int(_NOW.rows(connection)[0][0])
 
 
 def _found(connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> JobRow | None:

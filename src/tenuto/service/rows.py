@@ -106,16 +106,12 @@ _MOVE_STATE = Move._fields.index("state")
 
 def job_of(row: Sequence[Any]) -> JobRow:
     """A row of the table as a value."""
-    values = list(row)
-    values[_STATE] = ServiceState(values[_STATE])
-    return JobRow(*values)
+    return JobRow._make((*row[:_STATE], ServiceState(row[_STATE]), *row[_STATE + 1 :]))
 
 
 def move_of(row: Sequence[Any]) -> Move:
     """A row of the table of moves as a value."""
-    values = list(row)
-    values[_MOVE_STATE] = ServiceState(values[_MOVE_STATE])
-    return Move(*values)
+    return Move._make((*row[:_MOVE_STATE], ServiceState(row[_MOVE_STATE]), *row[_MOVE_STATE + 1 :]))
 
 
 def instant(ms: int | None) -> str | None:

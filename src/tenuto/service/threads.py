@@ -61,11 +61,7 @@ class _Crew:
 
 
 _crew = _Crew()
-
-
-@atexit.register
-def _finish() -> None:
-    _crew.finish()
+atexit.register(lambda: _crew.finish())  # noqa: PLW0108  a forked process has a crew of its own
 
 
 def _begin_anew() -> None:

@@ -6,7 +6,8 @@ import csv
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -45,19 +46,16 @@ def db_option(command: F) -> F:
     return click.option("--db", metavar="PATH|URL", help="The server's database.")(command)
 
 
-def _tokens(db: str | None, *, makes: bool = False) -> tuple[Database, Tokens]:
-    database = _opened(db, makes=makes)
-    return database, Tokens(database)
-
-
-def _opened(db: str | None, *, makes: bool = False) -> Database:
+@contextmanager
+def _opened(db: str | None, *, makes: bool = False) -> Iterator[Database]:
     """``makes``: a database that is not there is made, for a server that was never started."""
     settings = load_settings({"service.database": db}, foreign=SERVER_SECTIONS)
     url = database_of(settings.service)
     found = database_url(url)
     if not makes and found.drivername == SQLITE and not os.path.exists(str(found.database)):
         raise NotFound(f"there is no database {url}: give the server's --db, or call this in its directory")
-    return opened(url, MIGRATIONS, PATIENCE_S)
+    with closing(opened(url, MIGRATIONS, PATIENCE_S)) as database:
+        yield database
 
 
 def _milliseconds(context: click.Context, parameter: click.Parameter, text: str) -> int | None:
@@ -121,13 +119,9 @@ def create(
     """
     scopes = scopes_of(scope)
     allowed = None if services is None else services_of(services)
-    database, tokens = _tokens(db, makes=True)
-    try:
-        id, token = tokens.create(
-            user, scopes, expires, note, allowed, UserLimits(queued, stored_bytes, connections)
-        )
-    finally:
-        database.close()
+    limits = UserLimits(queued, stored_bytes, connections)
+    with _opened(db, makes=True) as database:
+        id, token = Tokens(database).create(user, scopes, expires, note, allowed, limits)
     log_to_stderr("text")
     log("token_made", token=id, user=user, scopes=scope)
     click.echo(json_text({"id": id, "token": token}) if as_json else token)
@@ -138,11 +132,8 @@ def create(
 @json_option
 def list_(db: str | None, as_json: bool) -> None:
     """List the tokens, without their secrets."""
-    database, tokens = _tokens(db)
-    try:
-        rows, now_ms = tokens.listed(), tokens.now_ms()
-    finally:
-        database.close()
+    with _opened(db) as database:
+        rows, now_ms = Tokens(database).listed(), Tokens(database).now_ms()
     if as_json:
         print_json([_plain(row) for row in rows], None)
         return
@@ -161,11 +152,8 @@ def list_(db: str | None, as_json: bool) -> None:
 @json_option
 def revoke(id: int, db: str | None, as_json: bool) -> None:
     """Make a token useless, at once."""
-    database, tokens = _tokens(db)
-    try:
-        tokens.revoke(id)
-    finally:
-        database.close()
+    with _opened(db) as database:
+        Tokens(database).revoke(id)
     log_to_stderr("text")
     log("token_revoked", token=id)
     if as_json:
@@ -203,11 +191,8 @@ def usage(by: str, as_csv: bool, db: str | None, as_json: bool) -> None:
     groups = groups_of(by)
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other")
-    database = _opened(db)
-    try:
+    with _opened(db) as database:
         found = database.read(lambda connection: used(connection, groups))
-    finally:
-        database.close()
     names = [*groups, *Used._fields[len(BY) :]]
     rows = [[getattr(row, name) for name in names] for row in found]
     if as_json:

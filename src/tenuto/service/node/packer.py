@@ -7,12 +7,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, NamedTuple
 
-from tenuto.service.archive import ArchiveSource, Packed, PackingStopped, ResultBounds, write_zip
+from tenuto.service.archive import ArchiveSource, Packed, PackingStopped, write_zip
 from tenuto.service.data_paths import private, remove_quietly, synced
 from tenuto.service.names import OWN_DIRECTORY
 from tenuto.service.node.payloads import PayloadRow
@@ -56,19 +56,6 @@ class Place(NamedTuple):
     def logs(self) -> dict[str, str]:
         points = f"{self.work}/{OWN_DIRECTORY}/{POINTS}"
         return {**dict(zip(STREAMS, (self.paths.out, self.paths.err), strict=True)), POINTS: points}
-
-
-def source(
-    place: Place,
-    facts: Mapping[str, Any],
-    uid: int | None,
-    moment: float,
-    log_bytes: int,
-    bounds: ResultBounds,
-) -> ArchiveSource:
-    """The packed files of a payload."""
-    owners = None if uid is None else frozenset({uid})
-    return ArchiveSource(place.work, place.logs, facts, moment, owners, log_bytes, bounds, expected=STREAMS)
 
 
 def facts_of(row: PayloadRow, status: str, message: str, exit_code: int | None) -> dict[str, Any]:

@@ -41,11 +41,11 @@ from tenuto.service.log import log
 from tenuto.service.names import OWN_DIRECTORY
 from tenuto.service.node.packer import (
     SMALL_BYTES,
+    STREAMS,
     PackingOrder,
     Place,
     facts_of,
     pack,
-    source,
 )
 from tenuto.service.node.payloads import PayloadRow, Payloads, Sender
 from tenuto.service.node.work import Terms, encoded_command, payload_work
@@ -289,11 +289,9 @@ class PayloadRunner:
             await self._settle_at_last(row, job, place, terms)
             scheduler.forget(job, self._owner)
         finally:
-            self._jobs.pop(row.id, None)
-            self._open.pop(row.id, None)
+            for known in (self._jobs, self._open, self._failed, self._cuts):
+                known.pop(row.id, None)
             self._ids.pop(job.job_id, None)
-            self._failed.pop(row.id, None)
-            self._cuts.pop(row.id, None)
             self._large.discard(row.id)
 
     async def _run(self, row: PayloadRow, job: Job, terms: Terms, place: Place) -> Job:
@@ -415,7 +413,9 @@ class PayloadRunner:
         facts = facts_of(row, end[0].value, *end[1:])
         moment = self.workshop.machine.clock.now().timestamp()
         uid = self.workshop.sandbox.uid_of(row.id)
-        return source(place, facts, uid, moment, terms.limits.log_bytes, ResultBounds(terms.max_result_bytes))
+        owners, bounds = None if uid is None else frozenset({uid}), ResultBounds(terms.max_result_bytes)
+        logs, log_bytes = place.logs, terms.limits.log_bytes
+        return ArchiveSource(place.work, logs, facts, moment, owners, log_bytes, bounds, expected=STREAMS)
 
     def partial(self, row: PayloadRow) -> ArchiveSource:
         """The packed files of a payload as it is now."""

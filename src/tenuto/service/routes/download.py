@@ -119,6 +119,7 @@ _ZIP: dict[str, Any] = {"application/zip": {"schema": {"type": "string", "format
 _BYTES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 PIECE = 1 << 18
 _RESPONSES: dict[int | str, dict[str, Any]] = {
+    **errors(*OF_JOB),
     200: {
         "description": "The result, or with `compat = v2` the status",
         "content": _ZIP,
@@ -133,14 +134,10 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _documented() -> dict[int | str, dict[str, Any]]:
-    return {**errors(*OF_JOB), **_RESPONSES}
-
-
 @router.get(
     "/download/{id}",
     summary="The result of a job as a ZIP, or where it stands",
-    responses=_documented(),
+    responses=_RESPONSES,
     response_class=Response,
 )
 async def download(
@@ -156,7 +153,7 @@ async def download(
 @router.head(
     "/download/{id}",
     summary="The headers of the same, at once",
-    responses=_documented(),
+    responses=_RESPONSES,
     response_class=Response,
 )
 async def download_head(request: Request, id: JobId, front: FrontOf, principal: MayRead) -> Response:
