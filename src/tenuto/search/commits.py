@@ -458,7 +458,7 @@ class _Change:
         if isinstance(report, dict):
             self._is_reported = True
             cost = report.get("cost")
-            self._cost = cost if is_finite(cost) else 0.0
+            self._cost = float(cost or 0.0) if is_finite(cost) else 0.0
             notes = str(report.get("notes") or "")[:_ARTIFACT]
             # What no commit can say: NUL, and half a character.
             self._notes = (
