@@ -308,11 +308,7 @@ class Grid:
 
     def to_ribs(self, elites: list[Elite], offset: float, sign: float) -> Any:
         archive = ribs_archives.GridArchive(
-            solution_dim=1,
-            dims=self.shape,
-            ranges=self.ranges,
-            epsilon=self._epsilon,
-            qd_score_offset=offset,
+            solution_dim=1, dims=self.shape, ranges=self.ranges, epsilon=self._epsilon, qd_score_offset=offset
         )
         return _filled(archive, elites, sign)
 

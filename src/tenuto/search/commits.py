@@ -574,10 +574,7 @@ class Evaluation:
             cost = next(cost for cost in costs if cost not in sound)
             outcome = outcome._replace(failure=f"the cost is {cost!r:.60}, not {_COST}")
         return outcome._replace(
-            cost=math.fsum(sound),
-            metrics={**computed, **metrics},
-            artifacts=artifacts,
-            measures=measures,
+            cost=math.fsum(sound), metrics={**computed, **metrics}, artifacts=artifacts, measures=measures
         )
 
     def _stage(self, commit: str, words: list[str], stage: int) -> Outcome:
