@@ -287,11 +287,6 @@ class Workplace:
             with contextlib.suppress(OSError, ProgramFailed):
                 self.remove(path)
 
-    @property
-    def objects(self) -> str:
-        """Where git keeps the objects of the repository, which commands may read."""
-        return self.repository.objects
-
     def make(self, directory: Path) -> None:
         """Makes a directory of the job anew, whatever a candidate put there."""
         self.remove(directory)
@@ -435,7 +430,7 @@ class _Change:
             task.confined,
             tuple(task.pass_variables.split()),
             task.workspace,
-            shown=(self._place.objects, prompt),
+            shown=(self._place.repository.objects, prompt),
             writable=(str(self._report.parent),),
             network=True,
             home=task.agent_home,
@@ -583,7 +578,7 @@ class Evaluation:
             self._task.confined,
             tuple(self._task.pass_variables.split()),
             self._task.workspace,
-            shown=(self._place.objects, str(self._metrics)),
+            shown=(self._place.repository.objects, str(self._metrics)),
         )
         known = {"{python}": sys.executable, "{commit}": commit, "{directory}": str(self._place.checkout)}
         filled = _filled(words, known)

@@ -61,10 +61,7 @@ class Recovery:
 
     def is_due(self) -> bool:
         """Whether a row may have to be taken back; a look, which changes nothing."""
-        return self._store.database.read(self._is_due)
-
-    def _is_due(self, connection: Connection) -> bool:
-        return has_lost_rows(connection) or bool(self._dead(connection))
+        return self._store.database.read(lambda c: has_lost_rows(c) or bool(self._dead(c)))
 
     def _dead(self, connection: Connection) -> list[str]:
         """The workers of this workspace that are known to be dead."""
@@ -712,19 +709,12 @@ class SearchLoop:
             self._forgiven = count
         return count - self._forgiven
 
-    def _pause(self) -> None:
-        tally = self._maker.replica.tally
-        name = self._name
-        self._store.set_state(
-            name,
-            SearchState.PAUSED,
-            f"{tally.surroundings} candidates in a row could not be tried: {tally.last_failure}; fix that, "
-            f"then run the search again, or: tenuto resume {name}",
-        )
-
     def _stop(self, view: SearchView, decided: DispatchPlan) -> None:
         if decided.pauses:
-            self._pause()
+            tally = self._maker.replica.tally
+            words = f"{tally.surroundings} candidates in a row could not be tried: {tally.last_failure}"
+            remedy = f"fix that, then run the search again, or: tenuto resume {self._name}"
+            self._store.set_state(self._name, SearchState.PAUSED, f"{words}; {remedy}")
         elif decided.stop in (SearchEnd.TOTAL, SearchEnd.EXHAUSTED):
             self._store.end(self._name, decided.stop)
         elif decided.stop is not None:
