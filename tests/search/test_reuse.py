@@ -147,7 +147,7 @@ def test_a_search_that_continues_with_other_values_is_refused(tmp_path: Path) ->
     assert "s: its first outcomes were made by other code" in mixed.stderr
 
 
-def test_what_failed_or_was_stopped_in_another_search_is_evaluated(tmp_path: Path) -> None:
+def test_a_candidate_that_another_search_failed_at_is_evaluated(tmp_path: Path) -> None:
     log = tmp_path / "log"
     for name in ("a", "b"):
         evolution = Evolution(
