@@ -214,3 +214,12 @@ def test_results_of_a_search_are_ordered_by_its_direction(tmp_path: Path, direct
 
 def test_each_objective_has_a_direction() -> None:
     assert minimized((True, False, False)) == ("objective 1", "objective 2")
+
+
+def test_equal_candidates_are_all_on_the_front_and_are_no_news() -> None:
+    front = ParetoFront([True, False])
+    verdicts = [front.add(number, {}, pair) for number, pair in enumerate([(1, 2), (0, 3), (1, 2), (2, 2)])]
+    assert verdicts == [Verdict.NEW, Verdict.WORSE, Verdict.WORSE, Verdict.BETTER]
+    assert [elite.number for elite in front.elites()] == [3]
+    assert front.add(4, {}, (2, 2)) is Verdict.WORSE
+    assert [elite.number for elite in front.elites()] == [3, 4]

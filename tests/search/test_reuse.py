@@ -13,7 +13,7 @@ from tenuto.settings import Settings
 from tenuto.settings.search import DatabaseSettings
 from tenuto.settings.urls import Url
 from tests.experiments.scripts import python, run
-from tests.search.tasks_for_search import Judged
+from tests.search.tasks_for_search import Judged, Whole
 
 
 @pytest.fixture
@@ -145,3 +145,19 @@ def test_a_search_that_continues_with_other_values_is_refused(tmp_path: Path) ->
     mixed = run([*python(script), "3"], tmp_path)
     assert mixed.stdout == "[10.0, 20.0, 60.0]\n"
     assert "s: its first outcomes were made by other code" in mixed.stderr
+
+
+def test_a_candidate_that_another_search_failed_at_is_evaluated(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for name in ("a", "b"):
+        evolution = Evolution(
+            name,
+            Whole.C(log=str(log)),
+            space={"n": Integer(-2, 2)},
+            sampler=GridSearch(),
+            workdir=tmp_path / "w",
+        )
+        result = evolution.run(slots=2)
+        assert (result.reason, result.succeeded, result.failed) == ("EXHAUSTED", 3, 2)
+    started = log.read_text().splitlines()
+    assert [started.count(f"start {n}") for n in range(-2, 3)] == [2, 2, 1, 1, 1]

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import UsageError
 
+from tenuto.cli.commands import evolve
 from tenuto.search import Repository
 from tenuto.search.commits import EvolveCommit
 from tenuto.search.opening import open_database
@@ -233,3 +235,14 @@ def test_a_search_says_what_it_leaves_out(tmp_path: Path, capfd: pytest.CaptureF
 def test_a_script_that_runs_no_search_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "nothing.py").write_text("x = 1\n")
     assert "ran no search: call run()" in tenuto(tmp_path, "evolve", "nothing.py").stderr
+
+
+@pytest.mark.parametrize("text", ["0:true", "-1:true", "nan:true", "inf:true", "2:", "", "1e999:true"])
+def test_a_weight_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="give a command, or a weight above 0"):
+        evolve._weighted(text)
+
+
+def test_a_command_may_have_a_weight_or_a_colon() -> None:
+    assert evolve._weighted("0.5:sh -c 'a:b'") == (["sh", "-c", "a:b"], 0.5)
+    assert evolve._weighted("/opt/a:b --x") == (["/opt/a:b", "--x"], 1.0)

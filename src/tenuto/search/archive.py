@@ -47,23 +47,29 @@ class ParetoFront:
     def __init__(self, directions: Sequence[bool]) -> None:
         """`directions`: of each objective, whether larger is better."""
         self._signs = [1.0 if is_larger else -1.0 for is_larger in directions]
-        self._elites: dict[tuple[float, ...], Elite] = {}
+        self._elites: dict[tuple[float, ...], list[Elite]] = {}
 
     def elites(self) -> list[Elite]:
-        """The candidates on the front, by number; of equal ones the first."""
-        return sorted(self._elites.values(), key=lambda elite: elite.number)
+        """The candidates on the front, by number; all of those that are equal."""
+        return sorted(
+            (elite for equal in self._elites.values() for elite in equal), key=lambda one: one.number
+        )
 
     def add(
         self, number: int, values: Any, objectives: Sequence[float], measures: Sequence[float] = ()
     ) -> Verdict:
-        """Add a candidate unless a member of the front is as good; the front drops members that it beats."""
+        """Add a candidate unless a member of the front is better; the front drops members that it beats."""
         mine = tuple(sign * one for sign, one in zip(self._signs, objectives, strict=True))
+        elite = Elite(0, objectives[0], tuple(measures), number, values, tuple(objectives))
+        if mine in self._elites:
+            self._elites[mine].append(elite)
+            return Verdict.WORSE  # the front is what it was
         if any(all(a >= b for a, b in zip(other, mine, strict=True)) for other in self._elites):
             return Verdict.WORSE
         beaten = [other for other in self._elites if all(a <= b for a, b in zip(other, mine, strict=True))]
         for other in beaten:
             del self._elites[other]
-        self._elites[mine] = Elite(0, objectives[0], tuple(measures), number, values, tuple(objectives))
+        self._elites[mine] = [elite]
         return Verdict.BETTER if beaten else Verdict.NEW
 
 
@@ -302,11 +308,7 @@ class Grid:
 
     def to_ribs(self, elites: list[Elite], offset: float, sign: float) -> Any:
         archive = ribs_archives.GridArchive(
-            solution_dim=1,
-            dims=self.shape,
-            ranges=self.ranges,
-            epsilon=self._epsilon,
-            qd_score_offset=offset,
+            solution_dim=1, dims=self.shape, ranges=self.ranges, epsilon=self._epsilon, qd_score_offset=offset
         )
         return _filled(archive, elites, sign)
 

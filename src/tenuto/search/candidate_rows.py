@@ -211,18 +211,8 @@ def view_of(connection: Connection, name: str) -> SearchView | None:
     )
 
 
-_LOCKED = (
-    select(
-        searches.c.state,
-        searches.c.scheduled,
-        searches.c.told,
-        searches.c.best_number,
-        searches.c.best_objective,
-        searches.c.cost,
-    )
-    .where(searches.c.id == bindparam("name"))
-    .with_for_update()
-)
+_STANDING = [searches.c[name] for name in "state scheduled told best_number best_objective cost".split()]
+_LOCKED = select(*_STANDING).where(searches.c.id == bindparam("name")).with_for_update()
 
 
 def locked(connection: Connection, name: str) -> Any:
@@ -250,13 +240,7 @@ def cancel_rows(
         conditions.append(jobs.number.in_(numbers))
     statement = (
         ROWS.movable(S.CANCELLED, *conditions)
-        .values(
-            completed_at=now_ms(),
-            lease_until=None,
-            failure=S.CANCELLED.value,
-            message=message,
-            cost=0.0,
-        )
+        .values(completed_at=now_ms(), lease_until=None, failure=S.CANCELLED.value, message=message, cost=0.0)
         .returning(jobs.number, jobs.attempt)
     )
     return move_rows(connection, name, statement, S.CANCELLED, message)
@@ -500,24 +484,9 @@ def power_of_two() -> Any:
     return literal_column("1").op("<<")(capped)
 
 
-LOG_COLUMNS = (
-    jobs.number,
-    jobs.status,
-    jobs.proposal,
-    jobs.island,
-    jobs.parent,
-    jobs.outcome,
-    jobs.told,
-    jobs.completed_at,
-    jobs.id,
-    jobs.cost,
-    jobs.task_id,
-    jobs.job_id,
-    jobs.reused,
-    jobs.objective,
-    jobs.message,
-    jobs.failure,
-)
+_TOLD_COLUMNS = [jobs[name] for name in LogRow._fields]
+LOG_COLUMNS = _TOLD_COLUMNS[: -len(LogRow._field_defaults)]
+"""What a restart reads of each row."""
 _STATUSES = {status.value: status for status in EvolutionStatus}
 
 
@@ -533,7 +502,7 @@ def when_told(row: LogRow) -> int:
 
 
 ENDED_ROWS = (
-    select(*LOG_COLUMNS)
+    select(*_TOLD_COLUMNS)
     .where(jobs.search_id == bindparam("name"), TO_TELL)
     .order_by(jobs.completed_at, jobs.number)
     .limit(bindparam("most", type_=Integer))

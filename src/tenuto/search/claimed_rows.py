@@ -51,20 +51,10 @@ _CLAIM = ROWS.claim(
 _RUNNING_SEARCHES = select(searches.c.id, searches.c.definition).where(
     searches.c.state == SearchState.RUNNING.value
 )
+_CLAIMED = "id search_id number attempt priority task_id job_id job_attempt params".split()
+"""The columns of a row that `Claimed` has, in its order."""
 _BEST_OF_ONE = (
-    select(
-        jobs.id,
-        jobs.search_id,
-        jobs.number,
-        jobs.attempt,
-        jobs.priority,
-        jobs.task_id,
-        jobs.job_id,
-        jobs.job_attempt,
-        jobs.params,
-        jobs.scheduled_at,
-        jobs.created_at,
-    )
+    select(*(jobs[name] for name in _CLAIMED), jobs.scheduled_at, jobs.created_at)
     .where(jobs.search_id == bindparam("name"), is_status(S.QUEUED))
     .order_by(*DISPATCH_ORDER)
     .limit(bindparam("most", type_=Integer))
@@ -118,18 +108,7 @@ def claim_rows(connection: Connection, request: ClaimRequest) -> list[Claimed]:
         ids = [row.id for row in rows]
         connection.execute(_CLAIM, {"ids": ids, "new_worker": request.worker, "lease_ms": request.lease_ms})
     return [
-        Claimed(
-            row.id,
-            row.search_id,
-            row.number,
-            row.attempt + 1,
-            row.priority,
-            row.task_id,
-            row.job_id,
-            row.job_attempt,
-            row.params,
-            definitions[row.search_id],
-        )
+        Claimed(*[*row[:3], row.attempt + 1, *row[4 : len(_CLAIMED)], definitions[row.search_id]])
         for row in rows
     ]
 

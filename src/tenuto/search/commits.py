@@ -287,11 +287,6 @@ class Workplace:
             with contextlib.suppress(OSError, ProgramFailed):
                 self.remove(path)
 
-    @property
-    def objects(self) -> str:
-        """Where git keeps the objects of the repository, which commands may read."""
-        return self.repository.objects
-
     def make(self, directory: Path) -> None:
         """Makes a directory of the job anew, whatever a candidate put there."""
         self.remove(directory)
@@ -435,7 +430,7 @@ class _Change:
             task.confined,
             tuple(task.pass_variables.split()),
             task.workspace,
-            shown=(self._place.objects, prompt),
+            shown=(self._place.repository.objects, prompt),
             writable=(str(self._report.parent),),
             network=True,
             home=task.agent_home,
@@ -458,7 +453,7 @@ class _Change:
         if isinstance(report, dict):
             self._is_reported = True
             cost = report.get("cost")
-            self._cost = cost if is_finite(cost) else 0.0
+            self._cost = float(cost or 0.0) if is_finite(cost) else 0.0
             notes = str(report.get("notes") or "")[:_ARTIFACT]
             # What no commit can say: NUL, and half a character.
             self._notes = (
@@ -574,10 +569,7 @@ class Evaluation:
             cost = next(cost for cost in costs if cost not in sound)
             outcome = outcome._replace(failure=f"the cost is {cost!r:.60}, not {_COST}")
         return outcome._replace(
-            cost=math.fsum(sound),
-            metrics={**computed, **metrics},
-            artifacts=artifacts,
-            measures=measures,
+            cost=math.fsum(sound), metrics={**computed, **metrics}, artifacts=artifacts, measures=measures
         )
 
     def _stage(self, commit: str, words: list[str], stage: int) -> Outcome:
@@ -586,7 +578,7 @@ class Evaluation:
             self._task.confined,
             tuple(self._task.pass_variables.split()),
             self._task.workspace,
-            shown=(self._place.objects, str(self._metrics)),
+            shown=(self._place.repository.objects, str(self._metrics)),
         )
         known = {"{python}": sys.executable, "{commit}": commit, "{directory}": str(self._place.checkout)}
         filled = _filled(words, known)

@@ -26,12 +26,15 @@ from tenuto.search.tables import evolution_jobs, is_status, jobs, searches
 from tenuto.tasks.serialization import FORMAT
 
 _CAUSE = 100
-_TIMES = {
-    "created": "created_at",
-    "scheduled": "scheduled_at",
-    "started": "started_at",
-    "completed": "completed_at",
+_PLACES = {"island": "island", "cell": "cell", "order": "told"}
+_WHERE = {
+    "message": "message",
+    "task": "task_id",
+    "job": "job_id",
+    "directory": "directory",
+    "worker": "worker",
 }
+_TIMES = ("created", "scheduled", "started", "completed")
 
 
 def candidate_rows(store: Store, name: str) -> list[dict[str, Any]]:
@@ -200,7 +203,7 @@ def change_of(before: Mapping[str, Any] | None, row: Mapping[str, Any]) -> str |
     commits = [before["solution"], row["solution"]]
     if not all(isinstance(one, str) for one in commits):
         return None
-    return Git(row["repository"]).ask("diff", "--no-color", "--no-ext-diff", *commits)
+    return Git(row["repository"]).ask("diff", "--no-color", "--no-ext-diff", "--no-textconv", *commits)
 
 
 def _repository(params: str) -> str | None:
@@ -241,17 +244,11 @@ def candidate_of(row: Any) -> dict[str, Any]:
         "solution": outcome.get("solution"),
         "parent": row["parent"],
         "inspirations": proposal["inspirations"],
-        "island": row["island"],
-        "cell": row["cell"],
-        "order": row["told"],
+        **{name: row[column] for name, column in _PLACES.items()},
         "reused": bool(row["reused"]),
         "failure": None if row["status"] == EvolutionStatus.SUCCEEDED.value else row["failure"],
-        "message": row["message"],
-        "task": row["task_id"],
-        "job": row["job_id"],
-        "directory": row["directory"],
-        "worker": row["worker"],
-        **{name: None if row[column] is None else row[column] / 1000 for name, column in _TIMES.items()},
+        **{name: row[column] for name, column in _WHERE.items()},
+        **{name: None if row[f"{name}_at"] is None else row[f"{name}_at"] / 1000 for name in _TIMES},
         **{key: outcome[key] for key in MORE if key in outcome},
     }
 

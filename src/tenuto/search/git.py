@@ -14,7 +14,6 @@ import os
 import shutil
 import stat
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -341,14 +340,9 @@ def _is_pointer(file: Path) -> bool:
 def _keep(file: Path, target: Path) -> None:
     """Copies a file to its place among those of git LFS, where a reader finds all of it or none."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, copy = tempfile.mkstemp(dir=target.parent)
-    os.close(handle)
-    try:
-        shutil.copy(file, copy)
-        os.replace(copy, target)
-    except OSError:
-        os.unlink(copy)
-        raise
+    copy = target.with_name(f"{target.name}.{os.getpid()}")
+    shutil.copy(file, copy)
+    os.replace(copy, target)
 
 
 def _environment(path: str) -> dict[str, str]:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tenuto.search.evolution import Evolution
 
 _REPEATS = ("repeats", "repeat_best")
+_BOUNDS = ("max_seconds", "max_cost", "target", "stall", "maximize")
 
 
 def settings_of(evolution: Evolution) -> Settings:
@@ -228,12 +229,8 @@ class OpenSearch:
             self.max_unfinished,
             max_total=search.max_total_jobs,
             batch=search.schedule_batch_size,
-            max_seconds=evolution.max_seconds,
-            max_cost=evolution.max_cost,
-            target=evolution.target,
-            stall=evolution.stall,
             seed_population=self._seed_population,
-            maximize=evolution.maximize,
+            **{name: getattr(evolution, name) for name in _BOUNDS},
         )
 
     def scheduler(

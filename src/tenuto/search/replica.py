@@ -123,13 +123,7 @@ class Replica:
         outcome, archive = outcome_of(row), self.archive
         is_clipped = outcome is not None and archive is not None and archive.clips(point(outcome))
         told = Told(
-            row.id,
-            row.number,
-            verdict.value,
-            cell,
-            row.cost or 0.0,
-            row.objective,
-            is_clipped=is_clipped,
+            row.id, row.number, verdict.value, cell, row.cost or 0.0, row.objective, is_clipped=is_clipped
         )
         self._applied[row.number] = told
         return told

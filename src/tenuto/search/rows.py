@@ -166,15 +166,13 @@ class LogRow(NamedTuple):
     parent: int | None
     outcome: str | None
     told: int | None
-    completed_at: int | None
+    reused: bool
+    message: str | None
+    failure: str | None
     id: str = ""
+    """This and what follows: only of a row that is to be told."""
     cost: float | None = None
-    task_id: str = ""
-    job_id: str = ""
-    reused: bool = False
     objective: float | None = None
-    message: str | None = None
-    failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

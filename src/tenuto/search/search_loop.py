@@ -61,10 +61,7 @@ class Recovery:
 
     def is_due(self) -> bool:
         """Whether a row may have to be taken back; a look, which changes nothing."""
-        return self._store.database.read(self._is_due)
-
-    def _is_due(self, connection: Connection) -> bool:
-        return has_lost_rows(connection) or bool(self._dead(connection))
+        return self._store.database.read(lambda c: has_lost_rows(c) or bool(self._dead(c)))
 
     def _dead(self, connection: Connection) -> list[str]:
         """The workers of this workspace that are known to be dead."""
@@ -332,14 +329,8 @@ class CandidateMaker:
             result = self._store.add(replica.name, new, self.caps)
             if isinstance(result, Added):
                 replica.added(result.number, proposal)
-                return ScheduledJob(
-                    result.id,
-                    result.number,
-                    proposal.values,
-                    proposal.parent,
-                    proposal.inspirations,
-                    result.reused,
-                )
+                of = (proposal.values, proposal.parent, proposal.inspirations)
+                return ScheduledJob(result.id, result.number, *of, result.reused)
             if result is not Refusal.DUPLICATE:
                 self.refusal = result
                 return None
@@ -470,7 +461,7 @@ class Dispatcher:
         try:
             job = self._maker.make()
         except Exception as error:  # noqa: BLE001  a sampler is the user's code: told, logged, tried again later
-            self._trouble("the sampler failed", error)
+            self.tell_trouble("the sampler failed", error)
             self.sampler_failures += 1
             self.sampler_error = without_secrets(f"{type(error).__name__}: {error}")
             return None
@@ -512,12 +503,13 @@ class Dispatcher:
             numbers = [row.number for row in rows if row.id in failed]
             more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
             if self._failed_at is None:  # told once, not every time that a broker which is down is tried
-                self._trouble(f"candidate {numbers[0]}{more} could not be sent", trouble)
+                self.tell_trouble(f"candidate {numbers[0]}{more} could not be sent", trouble)
             self._failed_at = self._clock.monotonic()
             self._store.send_failed(self._name, failed, _BACKOFF_MS)
         return len(rows) - len(failed)
 
-    def _trouble(self, what: str, error: Exception) -> None:
+    def tell_trouble(self, what: str, error: Exception) -> None:
+        """Logs an error, and shows it to the person who watches."""
         words = without_secrets(f"{type(error).__name__}: {error}")
         log_trouble(f"{self._name}: {what}", error)
         self._console.print(f"[red]{_escaped(f'{self._name}: {what}: {words}')}[/]")
@@ -561,17 +553,12 @@ class SearchLoop:
         workspace = workspace or default_workspace(settings)
         store = store or Store(open_database(settings, workspace))
         self._settings = settings
-        self._console = console
         self._maker = maker
         self._name = search_name
         self._store = store
         self._bounds = bounds_of(settings, maker.bounds, maker.maximize)
         self._ingestion = Ingestion(
-            store,
-            maker.replica,
-            search_name,
-            maximize=maker.maximize,
-            window=maker.window,
+            store, maker.replica, search_name, maximize=maker.maximize, window=maker.window
         )
         self._recovery = Recovery(store, machine.processes, str(workspace), settings.search.max_attempts)
         self._pruning: Pruning | None = None
@@ -655,10 +642,7 @@ class SearchLoop:
         try:
             return work()
         except Exception as error:  # noqa: BLE001  told and logged; the other stages continue
-            log_trouble(f"{self._name}: {name} failed", error)
-            words = without_secrets(f"{self._name}: {name} failed: {type(error).__name__}: {error}")
-            escaped = words.replace("[", "\\[")
-            self._console.print(f"[red]{escaped}[/]")
+            self.dispatcher.tell_trouble(f"{name} failed", error)
             return None
 
     def _recover(self) -> int:
@@ -725,19 +709,12 @@ class SearchLoop:
             self._forgiven = count
         return count - self._forgiven
 
-    def _pause(self) -> None:
-        tally = self._maker.replica.tally
-        name = self._name
-        self._store.set_state(
-            name,
-            SearchState.PAUSED,
-            f"{tally.surroundings} candidates in a row could not be tried: {tally.last_failure}; fix that, "
-            f"then run the search again, or: tenuto resume {name}",
-        )
-
     def _stop(self, view: SearchView, decided: DispatchPlan) -> None:
         if decided.pauses:
-            self._pause()
+            tally = self._maker.replica.tally
+            words = f"{tally.surroundings} candidates in a row could not be tried: {tally.last_failure}"
+            remedy = f"fix that, then run the search again, or: tenuto resume {self._name}"
+            self._store.set_state(self._name, SearchState.PAUSED, f"{words}; {remedy}")
         elif decided.stop in (SearchEnd.TOTAL, SearchEnd.EXHAUSTED):
             self._store.end(self._name, decided.stop)
         elif decided.stop is not None:

@@ -83,11 +83,7 @@ def told_cells(
     is_scaled = sampler.get("ranges") == AUTO
     query = (
         select(
-            jobs.number,
-            jobs.cell,
-            jobs.objective,
-            jobs.completed_at,
-            *([jobs.outcome] if is_scaled else []),
+            jobs.number, jobs.cell, jobs.objective, jobs.completed_at, *([jobs.outcome] if is_scaled else [])
         )
         .where(jobs.search_id == name, jobs.status == EvolutionStatus.SUCCEEDED.value, jobs.cell.is_not(None))
         .order_by(jobs.told, jobs.number)

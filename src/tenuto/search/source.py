@@ -507,11 +507,7 @@ def _is_attended(connection: Connection, name: str) -> bool:
 
 
 def _moves(
-    connection: Connection,
-    after: int,
-    name: str | None,
-    limit: int = CHUNK_ROWS,
-    late: Sequence[int] = (),
+    connection: Connection, after: int, name: str | None, limit: int = CHUNK_ROWS, late: Sequence[int] = ()
 ) -> Sequence[Any]:
     """The moves after one, of a search or of all; `late`: ids before it that were not seen yet."""
     is_new = evolution_moves.c.id > after

@@ -102,21 +102,20 @@ _OPENED = (
     .where(searches.c.id == bindparam("name"), searches.c.state.in_(["ENDED", "DRAINING"]))
     .values(state=SearchState.RUNNING.value, reason=None, message=None, ended_at=None)
 )
-_COMPARED = (
-    "task",
-    "space",
-    "sampler",
-    "seed",
-    "direction",
-    "reproducible",
-    "evaluators",
-    "reuse",
-    "repeats",
-    "repeat_best",
-)
+_COMPARED = "task space sampler seed direction reproducible evaluators reuse repeats repeat_best".split()
 """What of a definition makes another search of it."""
 _DRIVER = ("command", "directory")
 """What a definition has of the process that last ran the search."""
+_OF_AN_END = "not_before completed_at worker told verdict cell failure message outcome".split()
+"""What a row has no more that is tried again."""
+
+
+def _steered(connection: Connection, name: str, changed: int) -> bool:
+    """Lets the schedulers look at a search of which a person changed so many rows; whether any."""
+    if changed:
+        bump(connection, name)
+        wake_search(connection, name)
+    return bool(changed)
 
 
 class Store:
@@ -208,8 +207,7 @@ class Store:
             update(searches)
             .where(searches.c.id == name)
             .values(
-                active_ms=searches.c.active_ms + case((uncounted > 0, uncounted), else_=0),
-                active_at=now_ms(),
+                active_ms=searches.c.active_ms + case((uncounted > 0, uncounted), else_=0), active_at=now_ms()
             )
         )
         self.database.write(lambda connection: connection.execute(statement))
@@ -282,10 +280,7 @@ class Store:
                 .where(searches.c.id == name, searches.c.state.in_(allowed))
                 .values(state=state.value, message=message)
             ).rowcount
-            if changed:
-                bump(connection, name)
-                wake_search(connection, name)
-            return bool(changed)
+            return _steered(connection, name, changed)
 
         return self.database.write(work)
 
@@ -311,19 +306,7 @@ class Store:
             statement = (
                 ROWS.movable(S.PENDING, *conditions)
                 .values(
-                    attempt=0,
-                    deaths=0,
-                    sends=0,
-                    scheduled_at=jobs.created_at,
-                    not_before=None,
-                    completed_at=None,
-                    worker=None,
-                    told=None,
-                    verdict=None,
-                    cell=None,
-                    failure=None,
-                    message=None,
-                    outcome=None,
+                    attempt=0, deaths=0, sends=0, scheduled_at=jobs.created_at, **dict.fromkeys(_OF_AN_END)
                 )
                 .returning(jobs.number, jobs.attempt)
             )
@@ -334,8 +317,7 @@ class Store:
                 connection.execute(logged)
                 record(connection, name, rows, S.PENDING, "retried by a person")
                 connection.execute(_OPENED, {"name": name})
-                bump(connection, name)
-                wake_search(connection, name)
+            _steered(connection, name, len(rows))
             return len(rows)
 
         return self.database.write(work)
@@ -354,10 +336,7 @@ class Store:
                 )
                 .values(priority=priority)
             ).rowcount
-            if changed:
-                bump(connection, name)
-                wake_search(connection, name)
-            return bool(changed)
+            return _steered(connection, name, changed)
 
         return self.database.write(work)
 

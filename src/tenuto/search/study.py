@@ -39,9 +39,7 @@ else:
 
 
 def domain_of(
-    space: Mapping[str, Dimension] | None,
-    start: Callable[..., Any] | None,
-    vary: Callable[..., Any] | None,
+    space: Mapping[str, Dimension] | None, start: Callable[..., Any] | None, vary: Callable[..., Any] | None
 ) -> Domain:
     """The variables: a space, or objects that two functions make."""
     if space is not None and start is None and vary is None:

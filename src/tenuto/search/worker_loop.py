@@ -56,11 +56,6 @@ _SURROUNDINGS = f"{SurroundingsFailed.__name__}: "
 _REPEATED = (JobFailureStatus.LOST, JobFailureStatus.DELETED)
 
 
-def is_answer(job: Job, row: Claimed) -> bool:
-    """Whether the end that a job shows is news to the row, and not that of a try it knows already."""
-    return job.state is JobState.DONE or job.attempt > row.job_attempt
-
-
 def changed(files: Files, job: Job) -> AgentChange | None:
     """What the agent of a job changed; None if it failed."""
     return change_of(_returned(files, job)) if job.state is JobState.DONE else None
@@ -487,9 +482,16 @@ class WorkerLoop:
         )
 
     async def _answered(self, held: Held, change: AgentChange | None = None, repeat: int = 0) -> Job:
-        """A job of a candidate, once it shows an end that the row does not know."""
+        """A job of a candidate, once it shows an end that the row does not know.
+
+        At its first claim only DONE may be older: another search found the rest, and may have pruned the job.
+        """
+        is_first = held.row.attempt == 1 and change is None
+        began = self._machine.clock.now()
         job, owner = await self._submitted(held, change, repeat, once=True)
-        if not is_answer(job, held.row):
+        ended = None if job.marker is None else job.marker.endtime
+        is_old = is_first and ended is not None and ended < began
+        if job.state is not JobState.DONE and (is_old or job.attempt <= held.row.job_attempt):
             self._scheduler.forget(job, owner)
             job, owner = await self._submitted(held, change, repeat, once=False)
         self._scheduler.forget(job, owner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os.path
 import re
 import shlex
@@ -262,11 +263,14 @@ def _words(option: str, command: str) -> list[str]:
 def _weighted(text: str) -> tuple[list[str], float]:
     """An agent and its weight: `2:CMD` is drawn twice as often as `CMD`."""
     weight, sign, command = text.partition(":")
-    is_weighted = bool(sign) and re.fullmatch(r"\d+(\.\d+)?", weight) is not None
-    words = _words("--agent", command if is_weighted else text)
-    if not words or (is_weighted and not float(weight) > 0):
+    try:
+        drawn = float(weight if sign else "")
+    except ValueError:
+        drawn, command = 1.0, text
+    words = _words("--agent", command)
+    if not words or not 0 < drawn < math.inf:
         raise click.UsageError(f"--agent {text!r}: give a command, or a weight above 0 and a command: 2:CMD")
-    return words, float(weight) if is_weighted else 1.0
+    return words, drawn
 
 
 def _sampler(options: ProgramOptions, config: OpenEvolveConfig, names: tuple[str, ...]) -> MapElites:
@@ -446,24 +450,13 @@ def summary(result: Any) -> dict[str, Any]:
     """A result for programs."""
     best = result.best
     archive = result.archive
+    counted = "name state reason message scheduled succeeded failed reused cost".split()
+    shown = {name: getattr(best, name, None) for name in ("number", "objective", "measures", "values")}
+    if not isinstance(shown["values"], dict):
+        shown["values"] = None
     return {
-        "name": result.name,
-        "state": result.state,
-        "reason": result.reason,
-        "message": result.message,
-        "scheduled": result.scheduled,
-        "succeeded": result.succeeded,
-        "failed": result.failed,
-        "reused": result.reused,
-        "cost": result.cost,
-        "best": None
-        if best is None
-        else {
-            "number": best.number,
-            "objective": best.objective,
-            "measures": list(best.measures),
-            "values": best.values if isinstance(best.values, dict) else None,
-        },
+        **{name: getattr(result, name) for name in counted},
+        "best": None if best is None else shown,
         "cells": archive.cells if archive is not None else None,
         "filled": len(archive) if archive is not None else None,
         "qd_score": archive.qd_score if archive is not None else None,

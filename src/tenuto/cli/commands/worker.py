@@ -146,13 +146,7 @@ def command(
     settings = load_settings(foreign=SEARCH_SECTIONS)
     path = Path(os.path.abspath(settings.workspace(workspace))) if workspace else default_workspace(settings)
     worker = WorkerProcess(
-        settings,
-        path,
-        lambda text: tell(safe(text)),
-        slots=slots,
-        only=searches,
-        once=once,
-        with_gpus=gpus,
+        settings, path, lambda text: tell(safe(text)), slots=slots, only=searches, once=once, with_gpus=gpus
     )
     code = worker.run()
     if as_json:
