@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +13,10 @@ from tenuto.jobs.row import plain_row
 from tenuto.jobs.text import safe, width
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.tui.cells import bar, cells, fitted, rule, shares, span, spread, wrapped
-from tenuto.monitor.tui.help import KEYS, keys_table
+from tenuto.monitor.tui.help import KEYS
 from tenuto.monitor.tui.log import LogPane, settled
 from tenuto.monitor.tui.table import Listing
+from tenuto.monitor.tui.text import group_glyph
 from tenuto.testing.fake_source import fake_row
 from tests.monitor.hostile import HOSTILE
 
@@ -102,7 +104,8 @@ def test_a_long_log_and_a_long_line_are_bounded() -> None:
 
 def test_every_key_is_in_the_documentation() -> None:
     page = Path(__file__).parents[3] / "docs" / "monitor.md"
-    assert keys_table() in page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert all(f"| `{key.label}` | {key.meaning} |" in text for key in KEYS)
     named = [key for one in KEYS for key in one.keys]
     assert len(named) == len(set(named))
 
@@ -120,3 +123,10 @@ def test_a_log_of_a_failed_job_begins_with_its_errors_or_with_what_there_is() ->
     assert pane.stream == "err"  # a person wants to see that it is empty
     pane.begin({**job, "key": "other", "state": "done"})
     assert pane.stream == "out"
+
+
+def test_candidates_that_failed_make_no_failure_of_a_search() -> None:
+    ended: Any = {"live": False, "take_up": None, "state": "ENDED (TOTAL)", "counts": {"done": 9, "error": 3}}
+    assert group_glyph({**ended, "kind": "search"}) == "✓"
+    assert group_glyph({**ended, "kind": "experiment"}) == "✗"
+    assert group_glyph({**ended, "kind": "search", "state": "ENDED (FAILING)"}) == "✗"

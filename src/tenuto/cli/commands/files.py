@@ -6,7 +6,7 @@ import click
 
 from tenuto.cli.chosen_jobs import job_argument, kind_option, one_job
 from tenuto.cli.console import note, print_json, say, table
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import common_options, open_catalogue
 from tenuto.cli.program import hint
 from tenuto.errors import NotFound
 from tenuto.jobs.directories import JobFile, job_files
@@ -22,8 +22,7 @@ from tenuto.workspace.ports import FileKind
 @job_argument
 @click.option("-a", "--all", "every", is_flag=True, help="Also the files that Tenuto keeps there.")
 @kind_option
-@workspace_option
-@json_option
+@common_options
 def command(
     words: tuple[str, ...], every: bool, kind: str | None, workspace: str | None, as_json: bool
 ) -> None:

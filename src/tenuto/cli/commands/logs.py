@@ -14,7 +14,7 @@ from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
 from tenuto.cli.chosen_jobs import job_argument, kind_option, one_job
 from tenuto.cli.console import note, print_json
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import common_options, exclusive, open_catalogue
 from tenuto.cli.program import hint
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
@@ -110,8 +110,7 @@ TAIL_LIMIT = 1 << 20
 @click.option("--err", is_flag=True, help="Its standard error.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=200, show_default=True, help="Last lines.")
 @kind_option
-@workspace_option
-@json_option
+@common_options
 def command(
     words: tuple[str, ...],
     follow: bool,
@@ -127,8 +126,7 @@ def command(
     filter that one job matches.
     With --follow the exit code is 1 if the job failed.
     """
-    if follow and as_json:
-        raise click.UsageError("--follow and --json exclude each other")
+    exclusive({"--follow": follow, "--json": as_json})
     catalogue = open_catalogue(workspace)
     wanted = one_job(catalogue, words, kind)
     detail = catalogue.source(wanted).detail(wanted)
