@@ -415,7 +415,7 @@ class Attempt:
                 carbon=self.job.carbon_plan,
                 tokens=recorded(self.job.tokens),
                 slots=self.job.slots,
-                record=self.job.record(),
+                record=self.job.record(self._continued(found)),
                 asked=getattr(self.job.launcher, "asked", self.job.asked),
                 keeps_logs=getattr(self.job.work, "keeps_logs", False),
             ).encode(),
@@ -426,6 +426,14 @@ class Attempt:
         self.job.answered = launch.attempt - 1
         self.job.is_found = False
         return launch
+
+    def _continued(self, found: Settled) -> Mapping[str, object] | None:
+        """The record of the attempt from whose checkpoint the next one goes on."""
+        launch = launch_of(found)
+        if launch is None or self.job.empties or not self.job.retry.resumable:
+            return None
+        record = launch.instructions.get("record")
+        return record if isinstance(record, dict) else None
 
     async def _write_files(self, launch: LaunchRecord) -> bytes:
         """What the runner and its monitors read; the parameters as they are written."""
