@@ -1,5 +1,5 @@
 """Owns what the record of results costs: ``python -m bench.record [--jobs N] [--pairs N]``.
-W1 and W3 with the record and without it, in turn: without it, a copy of `src` neither writes it nor compares it.
+W1 and W3 with it and without it, in turn; without it, a copy of `src` neither writes nor compares the record.
 """
 
 from __future__ import annotations
