@@ -789,7 +789,11 @@ def test_shared_files_made_from_an_older_job_are_doubted(
     assert noted.stdout == f"{half}\n"
     assert kind in noted.stderr
     assert "was made again since" in noted.stderr
+    assert "was made again since" in run(tenuto("run", "-c", "n=2", script), place.directory).stderr
     assert out(place, "--rerun-changed", "-c", "n=3") == "u2\n"
+    assert "was made again since" in run(tenuto("run", "-c", "n=2", script), place.directory).stderr
+    assert out(place, "--rerun-changed", "-c", "n=2") == ("u2u2\n" if which == "shared" else "u2\n")
+    assert "note" not in run(tenuto("run", "-c", "n=2", script), place.directory).stderr
 
 
 EMPTY = """

@@ -77,7 +77,7 @@ class MadeFrom(NamedTuple):
     """Names the content of its directory: another name after it was made again. Empty: it is not there."""
     code: str = ""
     result: str = ""
-    """The digest of its result; empty where that is not known."""
+    """The digest of its result, or of what jobs gave from which shared files were made; empty if unknown."""
 
     def is_same(self, other: MadeFrom) -> bool:
         """True for the same thing, and for one made again by the same code with the same result.
@@ -85,6 +85,8 @@ class MadeFrom(NamedTuple):
         Of prepared and cached files no result is known, and missing ones would be made again, if
         need be: then the code tells.
         """
+        if self.key.startswith(_SHARED) and self.result and other.result and self.result != other.result:
+            return False
         if not other.life or self.key.startswith(_SHARED):
             return self.life == other.life or not self.code or self.code == other.code
         return self.life == other.life or bool(
@@ -379,7 +381,8 @@ class Validity:
                     if self.set_aside(folder):
                         self.renew(config, key, f"{folder}.json")
         for config in inside(job.work.task):
-            self._note_sources(config, job)
+            if is_shared(live_class(type(config))):
+                self._note_sources(config, job)
         made = self.wanted(job)
         known = dict(made.sources)
         for needed in job.dependencies:
@@ -416,6 +419,8 @@ class Validity:
             for key in shared_keys(config):
                 if key in self._shared:
                     sources[key] = self._shared[key]
+                    if defaults:  # as it would be made now
+                        sources[key] = self._shared[key]._replace(result=_gave(upstream_sources(config)))
         return MadeOf(
             code.digest,
             code.files,
@@ -476,11 +481,14 @@ class Validity:
                 )
                 if not self.rerun_changed or not self._cleared(key, folder):
                     self.older.setdefault(key, found)
+                    older = {one: made.sources.get(one) or now for one, now in sources.items()}
+                    self.note_shared(key, known.life, str(known.fields.get("code") or ""), _gave(older))
                     continue
                 self.renew(config, key, path)
-                known, made = SharedRecord.read(self._files, path), MadeOf()
+                known, made = SharedRecord.read(self._files, path) or known, MadeOf()
+            self.note_shared(key, known.life, str(known.fields.get("code") or ""), _gave(sources))
             told = [list(one) for one in {**made.sources, **sources}.values() if one is not None]
-            if known is not None and told != known.fields.get("made_from"):
+            if told != known.fields.get("made_from"):
                 self._files.replace(
                     path, json.dumps({**known.fields, "made_from": told}).encode(), durable=False
                 )
@@ -490,9 +498,12 @@ class Validity:
             return self.set_aside(folder)
         return _clear(self._files, folder, _held(self._files, folder))
 
-    def note_shared(self, key: str, life: str, code: str) -> None:
-        """Have the jobs that use something shared be made from it, as this code made it."""
-        self._shared[key] = MadeFrom(key, life, code)
+    def note_shared(self, key: str, life: str, code: str, gave: str = "") -> None:
+        """Have the jobs that use something shared be made from it, as this code made it.
+
+        `gave`: the digest of what the jobs gave that it was made from.
+        """
+        self._shared[key] = MadeFrom(key, life, code, gave)
 
     def _present(self, job: Job, key: str) -> str:
         """The key that a job which this one was made from has now, if it was moved or its class renamed."""
@@ -1139,6 +1150,13 @@ def upstream_sources(config: Any) -> dict[str, MadeFrom | None]:
     """The jobs that a config uses, as sources."""
     jobs = (one._state.job for one in config._state.upstream or ())
     return {_key(job): _source(job) for job in jobs if isinstance(job, Job)}
+
+
+def _gave(sources: Mapping[str, MadeFrom | None]) -> str:
+    """The digest of what jobs gave; empty while one of them is not done, or its result not known."""
+    known = [(one.key, one.code, one.result) for one in sources.values() if one is not None and one.result]
+    is_known = bool(known) and len(known) == len(sources)
+    return sha256(repr(sorted(known)).encode("utf-8", "surrogatepass")).hexdigest()[:16] if is_known else ""
 
 
 def shared_paths(config: Any, layout: Layout) -> Iterator[tuple[str, str]]:
