@@ -89,8 +89,6 @@ def state_html(state: JobState, reason: JobFailureStatus | None) -> Html:
 
 
 _LARGEST_PARAMS = 4 << 20
-_MOST_EARLIER = 20
-"""Attempts of which a record tells what was made of something else."""
 
 
 class Reuse(Protocol):
@@ -417,21 +415,9 @@ class Job(Entry):
         self.watched_outputs += other.watched_outputs
         self.completion_callbacks += other.completion_callbacks
 
-    def record(self, earlier: Mapping[str, object] | None = None) -> Mapping[str, Any]:
-        """What the result of the attempt that is about to begin will be made of.
-
-        `earlier`: the record of the attempt that it continues; what differs in it is kept.
-        """
-        made = self.kept_record() if self.reuse is None else self.reuse.record(self)
-        if not earlier:
-            return made
-        told = earlier.get("earlier")
-        known = [*told] if isinstance(told, list) else []
-        part = {name: earlier[name] for name in ("code", "files", "made_from") if name in earlier}
-        is_same = all(part.get(name) == made.get(name) for name in ("code", "made_from"))
-        if part not in known and (self.reuse is None or not is_same):  # a retry sees no code before it runs
-            known.append(part)
-        return {**made, "earlier": known[-_MOST_EARLIER:]} if known else made
+    def record(self) -> Mapping[str, Any]:
+        """What the result of the attempt that is about to begin will be made of."""
+        return self.kept_record() if self.reuse is None else self.reuse.record(self)
 
     def grow(self) -> None:
         """Have the next attempt ask for what the rules of the job say after so many tries."""
