@@ -692,6 +692,110 @@ def test_a_retried_job_is_made_from_what_is_there_then(place: Place) -> None:
     assert "nothing had to run" in last.stderr
 
 
+CONTINUED = """
+from up import Up, word
+EPOCHS = param_group("epochs")
+class Held(Config):
+    up: Param[Up]
+    @cache("c")
+    def read(self, path):
+        if not path.exists():
+            path.write_text(self.up.result())
+        return path.read_text()
+class Steps(ResumableTask):
+    up: Param[Up]
+    n: Param[int] = field(groups=[EPOCHS])
+    held: Param[Held | None] = None
+    own: Meta[Path] = Output("own")
+    shared: Meta[Path] = Output("shared", partial=partial(exclude_groups=[EPOCHS]))
+    def execute(self):
+        path = getattr(self, WHICH)
+        if WHICH == "held":
+            return path.read()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        log = path.read_text() if path.exists() else ""
+        path.write_text(log + self.up.result() + word())
+        if not (HERE / "release").exists():
+            raise RuntimeError("half")
+        return path.read_text()
+given = options(n=1, all=True)
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        up = Up.C().submit()
+        if given.all:
+            held = Held.C(up=up) if WHICH == "held" else None
+            print(Steps.C(up=up, n=given.n, held=held).submit().result())
+"""
+MADE_AGAIN = """
+class Up(Task):
+    def execute(self):
+        return "u1"
+def word():
+    return ""
+"""
+
+
+def continued(place: Place, which: str) -> Path:
+    files = {"up.py": MADE_AGAIN, "script.py": CONTINUED.replace("WHICH", repr(which))}
+    return write(place, files)
+
+
+@pytest.mark.parametrize("how", ["run", "retry"])
+@pytest.mark.parametrize("what", ["code", "upstream"])
+def test_a_job_that_continues_what_is_older_is_doubted_and_run_again(
+    place: Place, what: str, how: str
+) -> None:
+    """Half of its result was of older code, or of an older upstream, and nothing ever said so."""
+    script = continued(place, "own")
+    out(place, code=1)
+    if what == "code":
+        edit(place, "script.py", "+ word()", "+ 'w' + word()")
+        half, whole, why = "u1u1w", "u1w", "script.py has changed since"
+    else:
+        edit(place, "up.py", "u1", "u2")
+        out(place, "--rerun", "task~Up", "-c", "all=false")
+        half, whole, why = "u1u2", "u2", "was made again since"
+    planned = run(tenuto("plan", script), place.directory)
+    assert f"failed before (FAILED); {'up.Up' if what == 'upstream' else ''}" in planned.stdout
+    assert why in planned.stdout
+    place.release.touch()
+    if how == "retry":
+        assert run(tenuto("retry", "Steps", "-w", "ws"), place.directory).returncode == 0
+    for _ in ("continued, or found", "found again"):
+        noted = run(tenuto("run", script), place.directory)
+        assert noted.stdout == f"{half}\n"
+        assert "though it continued an earlier attempt, and" in noted.stderr
+        assert why in noted.stderr
+    assert "it continued an attempt" in run(tenuto("why", "Steps", "-w", "ws"), place.directory).stdout
+    assert out(place, "--rerun-changed") == f"{whole}\n"
+    assert "note" not in run(tenuto("run", script), place.directory).stderr
+
+
+@pytest.mark.parametrize(
+    ("which", "half", "kind"), [("shared", "u1u2", "partials"), ("held", "u1", "cache data")]
+)
+def test_shared_files_made_from_an_older_job_are_doubted(
+    place: Place, which: str, half: str, kind: str
+) -> None:
+    """Their record told the code alone: made from a job that ran again, they were used without a word."""
+    script = continued(place, which)
+    place.release.touch()
+    assert out(place) == "u1\n"
+    edit(place, "up.py", "u1", "u2")
+    out(place, "--rerun", "task~Up", "-c", "all=false")
+    planned = run(tenuto("plan", "-c", "n=2", script), place.directory)
+    assert "was made again since" in planned.stdout
+    noted = run(tenuto("run", "-c", "n=2", script), place.directory)
+    assert noted.stdout == f"{half}\n"
+    assert kind in noted.stderr
+    assert "was made again since" in noted.stderr
+    assert "was made again since" in run(tenuto("run", "-c", "n=2", script), place.directory).stderr
+    assert out(place, "--rerun-changed", "-c", "n=3") == "u2\n"
+    assert "was made again since" in run(tenuto("run", "-c", "n=2", script), place.directory).stderr
+    assert out(place, "--rerun-changed", "-c", "n=2") == ("u2u2\n" if which == "shared" else "u2\n")
+    assert "note" not in run(tenuto("run", "-c", "n=2", script), place.directory).stderr
+
+
 EMPTY = """
 class Keep(ResumableTask):
     def execute(self):

@@ -146,6 +146,14 @@ async def later(lr: float) -> float:
     return lr
 
 
+@task
+def best(one: Task, others: list[Task]) -> float:
+    return max(float(each.result()) for each in (one, *others))
+
+
+best.C(one=named.C(lr=0.1), others=[later.C(lr=0.1), named.C(lr=0.2)])
+
+
 class Saves(ResumableTask):
     model: Meta[Path] = Output("model.pt")
     plain: Path = Output("plain.pt")

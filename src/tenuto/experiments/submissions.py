@@ -371,23 +371,26 @@ def plan_job(machine: Machine, job: Job, validity: Validity, inquiry: Inquiry) -
         if not is_valid:
             assert marker is not None
             job.rerun_of = marker.nonce
-            usual = "what it depends on is run again" if job.is_doubtful else "asked for by --rerun"
+            again = "what it depends on is run again; reused if that has the same result"
+            usual = again if job.is_doubtful else "asked for by --rerun"
             return PlannedJob(job, Intent.RERUN, usual if is_sure else f"{doubt}")
         job.marker = marker
         job.state = JobState.DONE
         return PlannedJob(job, Intent.REUSE, "done before" if is_sure else f"done before; {doubt}")
     launch = settled.evidence.launch
+    doubt_text = ""
     if isinstance(launch, LaunchRecord):
         job.life = launch.life
         try:
-            validity.begins_anew(job, launch, runs=arrival is Arrival.ADOPT)
+            is_anew = validity.begins_anew(job, launch, runs=arrival is Arrival.ADOPT)
         except DefaultChanged as refusal:
             return PlannedJob(job, Intent.REFUSE, str(refusal))
+        doubt_text = "; begins anew" if is_anew and job.retry.resumable else validity.doubt(job)
     if arrival is Arrival.ADOPT:
-        return PlannedJob(job, Intent.WAIT, "another run has started it")
+        return PlannedJob(job, Intent.WAIT, f"another run has started it{doubt_text}")
     if found.state is JobState.ERROR:
         reason = found.reason.name if found.reason else "FAILED"
-        return PlannedJob(job, Intent.RETRY, f"failed before ({reason})")
+        return PlannedJob(job, Intent.RETRY, f"failed before ({reason}){doubt_text}")
     return PlannedJob(job, Intent.RUN, "never run")
 
 

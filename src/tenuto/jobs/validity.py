@@ -80,7 +80,7 @@ class MadeFrom(NamedTuple):
     """Names the content of its directory: another name after it was made again. Empty: it is not there."""
     code: str = ""
     result: str = ""
-    """The digest of its result; empty where that is not known."""
+    """The digest of its result, or of what jobs gave from which shared files were made; empty if unknown."""
 
     def is_same(self, other: MadeFrom) -> bool:
         """True for the same thing, and for one made again by the same code with the same result.
@@ -88,6 +88,8 @@ class MadeFrom(NamedTuple):
         Of prepared and cached files no result is known, and missing ones would be made again, if
         need be: then the code tells.
         """
+        if self.key.startswith(_SHARED) and self.result and other.result and self.result != other.result:
+            return False
         if not other.life or self.key.startswith(_SHARED):
             return self.life == other.life or not self.code or self.code == other.code
         return self.life == other.life or bool(
@@ -114,6 +116,8 @@ class MadeOf(NamedTuple):
     """The values at defaults of the tasks that it was made from, by class."""
     present: Callable[[str], str] = str
     """The key that a source has now, by a key that it had before its class was renamed."""
+    earlier: tuple[MadeOf, ...] = ()
+    """What the attempts were made of that it continued, as far as that was something else."""
 
     @classmethod
     def of(cls, record: Mapping[str, Any], values: Callable[[], Mapping[str, Any] | None]) -> MadeOf:
@@ -124,6 +128,7 @@ class MadeOf(NamedTuple):
         for one in record.get("made_from") or ():
             if isinstance(one, list) and len(one) == 4 and all(isinstance(part, str) for part in one):
                 sources[one[0]] = MadeFrom(*one)
+        earlier = record.get("earlier")
         return cls(
             code if isinstance(code, str) else "",
             files if isinstance(files, dict) else {},
@@ -131,6 +136,11 @@ class MadeOf(NamedTuple):
             defaults if isinstance(defaults, str) else None,
             values,
             above=above if isinstance(above, dict) else {},
+            earlier=tuple(
+                cls.of(one, dict)
+                for one in (earlier if isinstance(earlier, list) else ())
+                if isinstance(one, dict)
+            ),
         )
 
 
@@ -143,8 +153,12 @@ class CheckedReuse(NamedTuple):
     changed: tuple[ChangedValue, ...] = ()
     newer: frozenset[str] = frozenset()
     """The keys of all things made again since, whatever else was found."""
+    is_earlier: bool = False
+    """It was found of an attempt that was continued, not of the last."""
 
     def __str__(self) -> str:
+        if self.is_earlier:
+            return f"it continued an earlier attempt, and {self._replace(is_earlier=False)}"
         if self.finding is Validness.CODE:
             verb = "have" if len(self.what) > 1 else "has"
             return f"{', '.join(map(_near, self.what)) or 'its code'} {verb} changed since"
@@ -180,7 +194,11 @@ def check(stored: MadeOf, wanted: MadeOf) -> CheckedReuse:
         return CheckedReuse(Validness.CODE, tuple(files), newer=frozenset(newer))
     if newer:
         return CheckedReuse(Validness.NEWER, tuple(newer), newer=frozenset(newer))
-    return CheckedReuse(Validness.CODE, tuple(map(_task_of, other_code))) if other_code else _VALID
+    if other_code:
+        return CheckedReuse(Validness.CODE, tuple(map(_task_of, other_code)))
+    parts = (check(one, wanted) for one in stored.earlier)
+    found = next((one for one in parts if one.finding is not Validness.VALID), _VALID)
+    return found._replace(is_earlier=bool(stored.earlier))
 
 
 def _task_of(key: str) -> str:
@@ -196,14 +214,16 @@ class ChangedCode(NamedTuple):
     why: str
     reused: int
     ran: int
+    continued: int = 0
+    """How many of them ran on from an earlier attempt, which has the doubt."""
 
     def __str__(self) -> str:
-        parts = []
-        if self.reused:
-            parts.append(
-                f"{_jobs(self.reused)} reused, though {self.why} (--rerun-changed, or rerun_changed=True, "
-                f"runs such jobs again)"
-            )
+        parts = [
+            f"{_jobs(number)} {verb}, though {self.why} (--rerun-changed, or rerun_changed=True, runs such "
+            f"jobs again)"
+            for verb, number in (("reused", self.reused), ("run", self.continued))
+            if number
+        ]
         if self.ran:
             parts.append(f"{_jobs(self.ran)} run before: {self.why}")
         return "; ".join(parts)
@@ -323,14 +343,18 @@ class Validity:
             if job.retry.resumable and not self._is_asked(job):
                 self._refuse(job, "was begun, and would continue,", found)
             return True
-        if runs:
-            if found.finding is not Validness.VALID:
-                self._doubts[job.key] = found
-            return False
-        if self._is_asked(job):
+        if not runs and self._is_asked(job):
             self._anew.add(job.key)
             return True
-        return self.rerun_changed and found.finding is not Validness.VALID
+        if found.finding is Validness.VALID or (not runs and self.rerun_changed):
+            return found.finding is not Validness.VALID
+        if runs or job.retry.resumable:
+            self._doubts[job.key] = found
+        return False
+
+    def doubt(self, job: Job) -> str:
+        """What speaks against the attempt that a job continues, or waits for; nothing for most."""
+        return f"; {self._doubts[job.key]}" if job.key in self._doubts else ""
 
     def refuse_other(self, job: Job, known: Job) -> None:
         """Raises `DefaultChanged` if a job that is under way in this process has other values."""
@@ -373,6 +397,9 @@ class Validity:
                 for folder, key in own_partials(config, job.layout).items():
                     if self.set_aside(folder):
                         self.renew(config, key, f"{folder}.json")
+        for config in inside(job.work.task):
+            if is_shared(live_class(type(config))):
+                self._note_sources(config, job)
         made = self.wanted(job)
         known = dict(made.sources)
         for needed in job.dependencies:
@@ -409,6 +436,8 @@ class Validity:
             for key in shared_keys(config):
                 if key in self._shared:
                     sources[key] = self._shared[key]
+                    if defaults:  # as it would be made now
+                        sources[key] = self._shared[key]._replace(result=_gave(upstream_sources(config)))
         return MadeOf(
             code.digest,
             code.files,
@@ -452,9 +481,46 @@ class Validity:
             self._files.make_directory(path.rpartition("/")[0])
             self._files.replace(path, json.dumps(made).encode(), durable=False)
 
-    def note_shared(self, key: str, life: str, code: str) -> None:
-        """Have the jobs that use something shared be made from it, as this code made it."""
-        self._shared[key] = MadeFrom(key, life, code)
+    def _note_sources(self, config: Any, job: Job) -> None:
+        """Has the record of what a config shares tell which jobs it is made from, which are done by now."""
+        sources = upstream_sources(config)
+        for key, path in shared_paths(config, job.layout) if sources else ():
+            known = SharedRecord.read(self._files, path)
+            if known is None:
+                continue
+            made = MadeOf.of(known.fields, dict)
+            found = check(
+                MadeOf(sources=made.sources), MadeOf(sources=sources, present=partial(self._present, job))
+            )
+            if found.finding is not Validness.VALID:
+                folder = (
+                    path.removesuffix(".json") if key.startswith(PARTIAL) else path.removesuffix(f"/{_MADE}")
+                )
+                if not self.rerun_changed or not self._cleared(key, folder):
+                    self.older.setdefault(key, found)
+                    older = {one: made.sources.get(one) or now for one, now in sources.items()}
+                    self.note_shared(key, known.life, str(known.fields.get("code") or ""), _gave(older))
+                    continue
+                self.renew(config, key, path)
+                known, made = SharedRecord.read(self._files, path) or known, MadeOf()
+            self.note_shared(key, known.life, str(known.fields.get("code") or ""), _gave(sources))
+            told = [list(one) for one in {**made.sources, **sources}.values() if one is not None]
+            if told != known.fields.get("made_from"):
+                self._files.replace(
+                    path, json.dumps({**known.fields, "made_from": told}).encode(), durable=False
+                )
+
+    def _cleared(self, key: str, folder: str) -> bool:
+        if key.startswith(PARTIAL):
+            return self.set_aside(folder)
+        return _clear(self._files, folder, _held(self._files, folder))
+
+    def note_shared(self, key: str, life: str, code: str, gave: str = "") -> None:
+        """Have the jobs that use something shared be made from it, as this code made it.
+
+        `gave`: the digest of what the jobs gave that it was made from.
+        """
+        self._shared[key] = MadeFrom(key, life, code, gave)
 
     def _present(self, job: Job, key: str) -> str:
         """The key that a job which this one was made from has now, if it was moved or its class renamed."""
@@ -513,14 +579,15 @@ class Validity:
 
     def changed_code(self, jobs: Iterable[Job], reused: set[str]) -> Iterator[ChangedCode]:
         """Why jobs of a run are not what running them now would give, looked at anew."""
-        found: dict[str, Counter[bool]] = {}
+        found: dict[str, Counter[str]] = {}
         code = cache(file_digests.code)
         for job in jobs:
-            why = self._doubt(job, job.key in reused, code)
-            if why is not None:
-                found.setdefault(why, Counter())[job.key in reused] += 1
+            doubt = self._doubt(job, job.key in reused, code)
+            if doubt is not None:
+                how = "reused" if job.key in reused else "continued" if doubt.is_earlier else "ran"
+                found.setdefault(str(doubt), Counter())[how] += 1
         for why, counted in sorted(found.items()):
-            yield ChangedCode(why, counted[True], counted[False])
+            yield ChangedCode(why, counted["reused"], counted["ran"], counted["continued"])
 
     def older_shared(self, jobs: Iterable[Job], reused: set[str]) -> Iterator[str]:
         """Why jobs are not what they would be with shared files that are made now."""
@@ -549,18 +616,19 @@ class Validity:
             )
             yield f"{made}, though {self.older[key]}"
 
-    def _doubt(self, job: Job, reused: bool, code_of: Callable[[frozenset[type]], Code]) -> str | None:
+    def _doubt(self, job: Job, reused: bool, code_of: Callable[[frozenset[type]], Code]) -> CheckedReuse | None:
         marker = job.marker
         if marker is None or job.state is not JobState.DONE or not isinstance(job.work, TaskWork):
             return None
-        if job.key in self._doubts and reused:
+        continued = job.retry.resumable and job.attempt > 1 and not reused
+        if job.key in self._doubts or continued:
             found = self.judged(job, self._whole(job))
-            return None if found.finding is Validness.VALID else str(found)
+            return None if found.finding is Validness.VALID else found
         code = code_of(classes_of(job.work.task))
         if marker.record.get("code") in (None, code.digest):
             return None
         then = MadeOf.of(read_made_of(self._files, job.paths, self._whole(job)), dict)
-        return str(CheckedReuse(Validness.CODE, tuple(changed_files(then.files, code.files))))
+        return CheckedReuse(Validness.CODE, tuple(changed_files(then.files, code.files)))
 
     def _whole(self, job: Job) -> Marker:
         """The marker of a job, of which the scheduler keeps the gist."""
@@ -1002,8 +1070,8 @@ class SharedThings:
         self, config: Any, known: SharedRecord, excluded: frozenset[str] = frozenset()
     ) -> CheckedReuse:
         """What the check says of something shared; `DefaultChanged` if it was made of other values."""
-        code = file_digests.code(classes_of(config))
-        wanted = MadeOf(code.digest, code.files, {}, defaults_digest(config), dict, config, excluded)
+        code, sources = file_digests.code(classes_of(config)), upstream_sources(config)
+        wanted = MadeOf(code.digest, code.files, sources, defaults_digest(config), dict, config, excluded)
         found = check(MadeOf.of(known.fields, lambda: known.fields.get("config")), wanted)
         if found.finding is Validness.VALUE:
             refuse(class_name(config), "was made with another value", found.changed)
@@ -1020,12 +1088,12 @@ class SharedThings:
             self._validity.older[key] = found
 
     def _check_cache(self, config: Any, layout: Layout, *, really: bool) -> None:
-        folder = f"{layout.config}/{schema_of(type(config)).id}/{identity(config)}"
-        path = f"{folder}/made.json"
+        folder = _cache_folder(config, layout)
+        path = f"{folder}/{_MADE}"
         if path in self._seen:
             return
         known = SharedRecord.read(self._files, path)
-        held = self._held(folder)
+        held = _held(self._files, folder)
         found = self.judged(config, known) if known is not None and held else None
         self._seen.add(path)
         key = self.key(config, CACHED)
@@ -1034,29 +1102,10 @@ class SharedThings:
                 self.use(config, key, known, found)
                 return
             if really:
-                self._clear(folder, held)
+                _clear(self._files, folder, held)
         elif held:
             return  # a cache from before there were records: nothing speaks against it
         self._validity.renew(config, key, path if really else None)
-
-    def _held(self, folder: str) -> list[str]:
-        """The files that cached methods left in a folder."""
-        try:
-            names = self._files.list(folder)
-        except OSError:
-            return []
-        own = (".lock", ".unfinished", ".json")
-        return [name for name in names if not name.endswith(own) or f"{name}.lock" in names]
-
-    def _clear(self, folder: str, names: list[str]) -> None:
-        """Remove what cached methods left, but for what one of them uses at this moment."""
-        for name in names:
-            with open(f"{folder}/{name}.lock", "a") as lock:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    continue
-                remove_path(self._files, f"{folder}/{name}")
 
     def _check_partials(self, config: Any, layout: Layout, *, really: bool) -> None:
         own = own_partials(config, layout)
@@ -1082,6 +1131,59 @@ class SharedThings:
             elif is_there:
                 continue  # from before there were records: nothing speaks against it
             self._validity.renew(config, own[folder], path if really else None)
+
+
+_MADE = "made.json"
+
+
+def _cache_folder(config: Any, layout: Layout) -> str:
+    return f"{layout.config}/{schema_of(type(config)).id}/{identity(config)}"
+
+
+def _held(files: Files, folder: str) -> list[str]:
+    """The files that cached methods left in a folder."""
+    try:
+        names = files.list(folder)
+    except OSError:
+        return []
+    own = (".lock", ".unfinished", ".json")
+    return [name for name in names if not name.endswith(own) or f"{name}.lock" in names]
+
+
+def _clear(files: Files, folder: str, names: list[str]) -> bool:
+    """Remove what cached methods left, but for what one of them uses at this moment; True if all of it."""
+    is_all = True
+    for name in names:
+        with open(f"{folder}/{name}.lock", "a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                is_all = False
+                continue
+            remove_path(files, f"{folder}/{name}")
+    return is_all
+
+
+def upstream_sources(config: Any) -> dict[str, MadeFrom | None]:
+    """The jobs that a config uses, as sources."""
+    jobs = (one._state.job for one in config._state.upstream or ())
+    return {_key(job): _source(job) for job in jobs if isinstance(job, Job)}
+
+
+def _gave(sources: Mapping[str, MadeFrom | None]) -> str:
+    """The digest of what jobs gave; empty while one of them is not done, or its result not known."""
+    known = [(one.key, one.code, one.result) for one in sources.values() if one is not None and one.result]
+    is_known = bool(known) and len(known) == len(sources)
+    return sha256(repr(sorted(known)).encode("utf-8", "surrogatepass")).hexdigest()[:16] if is_known else ""
+
+
+def shared_paths(config: Any, layout: Layout) -> Iterator[tuple[str, str]]:
+    """What jobs share by a config: the keys, and where the records lie."""
+    for folder, key in own_partials(config, layout).items():
+        yield key, f"{folder}.json"
+    for key in shared_keys(config):
+        if key.startswith(CACHED):
+            yield key, f"{_cache_folder(config, layout)}/{_MADE}"
 
 
 def shared_record(config: Any, life: str) -> dict[str, Any]:

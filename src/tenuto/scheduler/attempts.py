@@ -67,6 +67,10 @@ STALE_LOCK_S = 60.0
 """How long a process may hold the lock of a job whose runner is dead before the job counts as lost."""
 
 
+_MOST_EARLIER = 20
+"""Attempts of which a record tells that they were made of something else."""
+
+
 class Attempts:
     """What all attempts of one scheduler share."""
 
@@ -415,7 +419,7 @@ class Attempt:
                 carbon=self.job.carbon_plan,
                 tokens=recorded(self.job.tokens),
                 slots=self.job.slots,
-                record=self.job.record(),
+                record=self._record(found),
                 asked=getattr(self.job.launcher, "asked", self.job.asked),
                 keeps_logs=getattr(self.job.work, "keeps_logs", False),
             ).encode(),
@@ -426,6 +430,20 @@ class Attempt:
         self.job.answered = launch.attempt - 1
         self.job.is_found = False
         return launch
+
+    def _record(self, found: Settled) -> Mapping[str, object]:
+        """What the result will be made of, and what the attempts were made of that it continues."""
+        made, launch = self.job.record(), launch_of(found)
+        earlier = None if launch is None else launch.instructions.get("record")
+        if self.job.empties or not self.job.retry.resumable or not isinstance(earlier, dict) or not earlier:
+            return made
+        told = earlier.get("earlier")
+        known = [*told] if isinstance(told, list) else []
+        part = {name: earlier[name] for name in ("code", "files", "made_from") if name in earlier}
+        is_same = all(part.get(name) == made.get(name) for name in ("code", "made_from"))
+        if part not in known and (self.job.reuse is None or not is_same):  # a retry sees code when it runs
+            known.append(part)
+        return {**made, "earlier": known[-_MOST_EARLIER:]} if known else made
 
     async def _write_files(self, launch: LaunchRecord) -> bytes:
         """What the runner and its monitors read; the parameters as they are written."""

@@ -88,7 +88,7 @@ def command(
     """
     _check(ctx)
     packs = pack or unpack
-    older_s, least = _amount(older, _AGES, "30d"), _amount(larger, _SIZES, "1G")
+    older_s, least = _amount("--older", older, _AGES, "30d"), _amount("--larger", larger, _SIZES, "1G")
     catalogue = open_catalogue(workspace)
     view = catalogue.view
     if renamed:
@@ -179,7 +179,7 @@ _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
-def _amount(given: str | None, units: Mapping[str, float], example: str) -> float | None:
+def _amount(option: str, given: str | None, units: Mapping[str, float], example: str) -> float | None:
     """A number with a unit, as its smallest unit; a word that is none is refused."""
     if given is None:
         return None
@@ -187,7 +187,7 @@ def _amount(given: str | None, units: Mapping[str, float], example: str) -> floa
     unit = found[2] if found is not None else "?"
     unit = unit.upper().removesuffix("B") if "G" in units else unit.lower()
     if found is None or unit not in units:
-        raise click.BadParameter(f"{given!r} is none; write it as in {example}")
+        raise click.UsageError(f"{option}: {given!r} cannot be read; write it as in {example}")
     return float(found[1]) * units[unit]
 
 

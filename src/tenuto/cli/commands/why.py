@@ -189,6 +189,8 @@ def _show_record(detail: StoredDetail) -> None:
     _bullet(", ".join(f"{name} {record[name]}" for name in named if record.get(name) is not None))
     for file in list(record.get("files") or ())[:MOST_PARAMETERS]:
         _bullet(f"file {file}")
+    for earlier in record.get("earlier") or ():
+        _bullet(f"it continued an attempt of other code or sources (code {earlier.get('code')})")
     for source in list(record.get("made_from") or ())[:MOST_PARAMETERS]:
         _bullet(f"made from {source[0][:-52] if len(source[0]) > 70 else source[0]} (life {source[1][:8]})")
 

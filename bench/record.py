@@ -1,0 +1,105 @@
+"""Owns what the record of results costs: ``python -m bench.record [--jobs N] [--pairs N]``.
+W1 and W3 with it and without it, in turn; without it, a copy of `src` neither writes nor compares the record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bench.measure import ENVIRONMENT, REPOSITORY
+from bench.ours import DRIVERS
+from bench.places import ROOT, fresh
+from bench.table import markdown
+
+CUTS = (
+    (
+        "jobs/validity.py",
+        '        """What the result of an attempt that is about to begin will be made of."""\n',
+        "        return {}\n",
+    ),
+    (
+        "jobs/validity.py",
+        '        """The check\'s answer for a job that was found done, or that ended in this process."""\n',
+        "        return _VALID\n",
+    ),
+    (
+        "jobs/validity.py",
+        "    def _doubt(self, job: Job, reused: bool) -> CheckedReuse | None:\n",
+        "        return None\n",
+    ),
+    (
+        "launchers/payload/python_task.py",
+        '    """What the marker is to say of the process and of the code that it has loaded."""\n',
+        '    return {"seed": str(seed)}\n',
+    ),
+)
+"""File, a line of it, and what stands after that line where there is no record."""
+MOST = 1.05
+
+
+def copied(place: Path, *, with_record: bool) -> Path:
+    """A copy of the sources."""
+    source = place / ("with" if with_record else "without")
+    shutil.copytree(REPOSITORY / "src", source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name, line, cut in () if with_record else CUTS:
+        path = source / "tenuto" / name
+        text = path.read_text()
+        if text.count(line) != 1:
+            raise SystemExit(f"{name} has no such line: {line.strip()}")
+        path.write_text(text.replace(line, line + cut))
+    return source
+
+
+def run(source: Path, place: Path, name: str, *arguments: object) -> float:
+    """How long a driver takes with these sources: as it says, else the whole process."""
+    environment = {**ENVIRONMENT, "PYTHONPATH": str(source)}
+    begun = time.perf_counter()
+    argv = [sys.executable, str(DRIVERS / name), *map(str, arguments)]
+    done = subprocess.run(argv, cwd=place, env=environment, check=True, capture_output=True, text=True)
+    took = time.perf_counter() - begun
+    said = json.loads(done.stdout) if done.stdout.strip() else {}
+    return float(said.get("wall_s", took))
+
+
+def main() -> None:
+    """Prints the medians and the quotients; the exit code is 1 above the target."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1_000)
+    parser.add_argument("--pairs", type=int, default=7)
+    given = parser.parse_args()
+    rows: list[list[str]] = []
+    worst = 0.0
+    with fresh(ROOT) as place:
+        sources = [copied(place, with_record=one) for one in (True, False)]
+        for source in sources:
+            (place / f"{source.name}-done").mkdir()
+            run(source, place / f"{source.name}-done", "prepare.py", given.jobs)
+        for case in ("W1", "W3"):
+            took: dict[str, list[float]] = {source.name: [] for source in sources}
+            for number in range(given.pairs + 1):
+                for source in sources[:: 1 if number % 2 else -1]:
+                    if case == "W3":
+                        found = run(source, place / f"{source.name}-done", "again.py", given.jobs)
+                    else:
+                        with fresh(ROOT) as empty:
+                            found = run(source, empty, "throughput.py", "warm", "noop", given.jobs)
+                    if number:  # the first fills caches
+                        took[source.name].append(found)
+            with_it, without = (statistics.median(took[source.name]) for source in sources)
+            worst = max(worst, with_it / without)
+            pairs = [one / other for one, other in zip(*took.values(), strict=True)]
+            rows.append([case, f"{with_it:.3f} s", f"{without:.3f} s", f"{with_it / without:.3f}"])
+            rows[-1].append(f"{min(pairs):.3f} to {max(pairs):.3f}")
+    print(markdown([f"{given.jobs} jobs", "with", "without", "quotient", "of pairs"], rows))
+    sys.exit(worst > MOST)
+
+
+if __name__ == "__main__":
+    main()
