@@ -236,7 +236,9 @@ class TrackedAttempt:
             return ClusterEntry(Seen.PENDING, message=self.dialect.pending_text(self.row.reason))
         is_exit = meaning is EXITED
         if is_exit and (failed := self._failed_setup(self.row.exit_code, claimed)) is not None:
-            return ClusterEntry(Seen.ENDED, SETUP_FAILED, JobFailureStatus.FAILED, failed)
+            # With a code of its own a late disk may hide that the job began: that has its patience.
+            code = SETUP_FAILED if self.row.exit_code is None else self.row.exit_code
+            return ClusterEntry(Seen.ENDED, code, JobFailureStatus.FAILED, failed)
         if is_exit and self.row.exit_code == STARVED:
             message = f"its runner was killed for want of memory (job {self.shown_job} of {title})"
             return ClusterEntry(Seen.ENDED, STARVED, JobFailureStatus.MEMORY, message)
@@ -426,13 +428,13 @@ class ClusterProcess:
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._follower.let_go(self._attempt)
+            self._follower.tracked.let_go(self._attempt)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
         while not condition():
             changed: asyncio.Future[None] = loop.create_future()  # an Event would take 700 bytes a job
-            with self._follower.listening(self._attempt, partial(_wake, loop, changed)):
+            with self._follower.tracked.listening(self._attempt, partial(_wake, loop, changed)):
                 if not condition():  # or it came true before anything listened
                     await changed
 
