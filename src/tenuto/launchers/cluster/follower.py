@@ -228,9 +228,10 @@ class ClusterFollower:
         for attempt in attempts:
             attempt.report = ClusterReport(message=f"{self.dialect.title} did not take it yet: {problem}")
             attempt.tell_listeners()
-        logger.warning(
-            "%s takes no job: %s", self.dialect.title, problem, extra={"action": "cluster_refuses"}
-        )
+        if problem not in self._warned:  # it is tried again and again
+            self._warned.add(problem)
+            told = {"action": "cluster_refuses"}
+            logger.warning("%s takes no job: %s", self.dialect.title, problem, extra=told)
 
     def hurry(self) -> None:
         """Wakes the thread, which is started if there is none."""

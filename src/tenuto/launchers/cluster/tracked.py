@@ -236,9 +236,7 @@ class TrackedAttempt:
             return ClusterEntry(Seen.PENDING, message=self.dialect.pending_text(self.row.reason))
         is_exit = meaning is EXITED
         if is_exit and (failed := self._failed_setup(self.row.exit_code, claimed)) is not None:
-            # With a code of its own a late disk may hide that the job began: that has its patience.
-            code = SETUP_FAILED if self.row.exit_code is None else self.row.exit_code
-            return ClusterEntry(Seen.ENDED, code, JobFailureStatus.FAILED, failed)
+            return failed
         if is_exit and self.row.exit_code == STARVED:
             message = f"its runner was killed for want of memory (job {self.shown_job} of {title})"
             return ClusterEntry(Seen.ENDED, STARVED, JobFailureStatus.MEMORY, message)
@@ -261,15 +259,21 @@ class TrackedAttempt:
             None if self.row.ended is None else now - self.row.ended,
         )
 
-    def _failed_setup(self, exit_code: int | None, claimed: str | None) -> str | None:
+    def _failed_setup(self, exit_code: int | None, claimed: str | None) -> ClusterEntry | None:
         """How the setup before its runner failed; None if it did not."""
         if self.found is None:
             return None
         files, said = self.machine.files, setup_path(self.found.place.manifest, self.found.position)
+        message = None
         if exit_code == SETUP_FAILED:
-            return setup_failure(files, said).message
-        is_unbegun = claimed is None and exit_code not in NO_MARKER
-        return setup_cut_off(files, said, exit_code) if is_unbegun else None
+            message = setup_failure(files, said).message
+        elif claimed is None and exit_code not in NO_MARKER:
+            message = setup_cut_off(files, said, exit_code)
+        if message is None:
+            return None
+        # With a code of its own a late disk may hide that the job began: that has its patience.
+        code = SETUP_FAILED if exit_code is None else exit_code
+        return ClusterEntry(Seen.ENDED, code, JobFailureStatus.FAILED, message)
 
     def _text(self, row: QueueRow) -> str:
         if self.dialect.meaning(row.state) is not EXITED:
