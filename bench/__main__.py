@@ -93,6 +93,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--only", type=names(list(WORKLOADS)), action="extend", help="workloads, separated by commas"
     )
     parser.add_argument("--slots", type=numbers, default=SLOTS, help="of W13, separated by commas")
+    parser.add_argument("--cases", default="", help='of W12 alone, such as "warm beside,pilot,arrays"')
     parser.add_argument("--no-peers", action="store_true", help="measure Tenuto alone")
     parser.add_argument("--peers", type=names(peers.NAMES), help="these peers alone, separated by commas")
     parser.add_argument("--minutes", type=float, help="that the run may take; what does not fit is named")
@@ -111,7 +112,8 @@ def options_of(given: argparse.Namespace, slowness: float = 1.0) -> Options:
     if given.minutes is not None:
         limits = replace(limits, total_s=given.minutes * 60)
     budget = Budget(limits, slowness=slowness)
-    return Options(scale, given.repetitions, chosen, given.directory.absolute(), budget, given.slots)
+    cases = tuple(filter(None, given.cases.split(",")))
+    return Options(scale, given.repetitions, chosen, given.directory.absolute(), budget, given.slots, cases)
 
 
 def run(options: Options, only: Sequence[str]) -> list[Row]:

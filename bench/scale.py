@@ -142,6 +142,8 @@ class Options:
     directory: Path  # where the trees of the measured systems are made: on a real disk
     budget: Budget = field(compare=False)
     slots: tuple[int, ...] = SLOTS
+    cases: tuple[str, ...] = ()
+    """Of W12; empty: all."""
 
     @property
     def references(self) -> int:

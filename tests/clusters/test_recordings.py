@@ -259,6 +259,25 @@ def test_a_slot_whose_driver_was_killed_while_it_took_it_is_free_after_a_while(
     assert spoken.submit(job).outcome is SubmissionOutcome.TAKEN
 
 
+def test_a_system_that_gives_no_answer_is_not_offered(recorded: Recorded) -> None:
+    recorded("qstat", SGE)
+    assert dialect("sge").offers() == "Grid Engine, by qsub"
+    recorded("qstat", "", code=1, complaint="error: unable to contact qmaster")
+    with pytest.raises(ClusterError, match="unable to contact qmaster"):
+        dialect("sge").offers()
+
+
+def test_hosts_that_give_no_answer_are_named(recorded: Recorded, tmp_path: Path) -> None:
+    spoken = dialect("ssh", hosts=("a:4", "b:2"))
+    recorded("ssh", "")
+    program = (tmp_path / "ssh").read_text()
+    (tmp_path / "ssh").write_text(program.replace("exit 0", 'case "$*" in *" b "*) exit 255 ;; esac'))
+    assert spoken.offers() == "by ssh: a (4 slots), b (2 slots, gives no answer)"
+    recorded("ssh", "", code=255)
+    with pytest.raises(ClusterError, match="no answer by ssh from a, b"):
+        dialect("ssh", hosts=("a:4", "b:2")).offers()
+
+
 @pytest.mark.parametrize(
     ("told", "expected"),
     [

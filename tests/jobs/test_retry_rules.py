@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, cast
+
 import pytest
 
 from tenuto.errors import RequirementError
-from tenuto.jobs.retry_rules import EXAMPLE, begun_with, check_growth, read_rules, written
+from tenuto.jobs.retry_rules import EXAMPLE, begun_with, check_growth, held_rules, read_rules, written
+from tenuto.launchers.requirements import Alternative
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import (
     NO_TRIES,
@@ -129,6 +133,28 @@ def test_a_growth_needs_something_to_begin_with_and_somewhere_to_go() -> None:
     check_growth(rules, Allowance(3 * G), "retry")
     with pytest.raises(RequirementError, match="no limit of its duration yet"):
         check_growth(read_rules("failed: 2 duration*2 to 8h", "retry"), Allowance(4 * G), "retry")
+
+
+class Small:
+    """A launcher whose partitions have 6G."""
+
+    name = "small"
+
+    def held(self, asked: Alternative) -> Alternative:
+        return replace(asked, memory_bytes=6 * G)
+
+
+def test_a_growth_is_held_to_what_a_launcher_has_and_a_sweep_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rules = read_rules("memory: mem*2 to 32G", "retry")
+    for _ in range(3):
+        (growth,) = [one.growth for one in held_rules(rules, cast(Any, Small()), "Train") if one is not None]
+        assert growth is not None
+        assert growth.most == 6 * G
+    assert caplog.messages == [
+        "Train: memory: mem*2 to 32G is limited to 6G, the most that a partition of small has"
+    ]
 
 
 def test_memory_doubles_until_an_attempt_at_the_bound_has_failed() -> None:

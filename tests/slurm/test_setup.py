@@ -37,11 +37,6 @@ def setup(driver: Driver, text: str, more: str = "") -> None:
         ("echo bye; exit 0", "setup: it ended before the job began (exit code 0)"),
         ("kill -KILL $$", "setup: it was killed before the job began"),
         ("echo asks; kill -SEGV $$", "setup: it was killed before the job began, after it said: asks"),
-        ("exec false", "setup: it ended with exit code 1 before the job began"),
-        (
-            "trap 'echo gone' EXIT; exit 4",
-            "setup: it ended with exit code 4 before the job began, after it said: gone",
-        ),
         ("sh -c 'kill -KILL $$'", "setup: "),
         ('echo "never closed', "setup: "),
         ("if true; then", "setup: "),
@@ -57,6 +52,32 @@ def test_a_setup_that_fails_fails_the_job(driver: Driver, lines: str, message: s
     assert driver.ledger() == []
     assert len(driver.calls("sbatch")) == 1
     eventually(lambda: driver.in_state("FAILED"), "Slurm's own list")
+
+
+IMPATIENT = """
+from tenuto.launchers import observation
+
+observation.MARKER_PATIENCE_S = 5.0
+"""
+"""Has a driver wait for a late marker no longer than that."""
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("exec false", "setup: it ended with exit code 1 before the job began"),
+        (
+            "trap 'echo bye' EXIT; exit 4",
+            "setup: it ended with exit code 4 before the job began, after it said: bye",
+        ),
+    ],
+)
+def test_a_setup_that_leaves_its_shell_fails_the_job(driver: Driver, lines: str, message: str) -> None:
+    setup(driver, lines)
+    driver.run(IMPATIENT + ONE, code=1)
+    (job,) = driver.jobs()
+    assert (job["state"], job["reason"], job["message"]) == ("error", "failed", message)
+    assert driver.ledger() == []
 
 
 def test_what_a_setup_said_is_in_the_log_of_the_job(driver: Driver) -> None:

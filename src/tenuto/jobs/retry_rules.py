@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+from functools import cache
 from statistics import median
 from typing import Any
 
@@ -78,10 +79,16 @@ def held_rules(rules: RetryRules, launcher: Launcher, name: str) -> RetryRules:
         held_to = getattr(held(launcher, asked), need)
         if held_to < most:
             told = f"{name}: {cause.value}: {written(rule)} is limited to {amount(need, held_to)}"
-            logger.warning("%s, the most that a partition of %s has", told, launcher.name)
+            _warn_once(f"{told}, the most that a partition of {launcher.name} has")
             growth = rule.growth._replace(most=held_to)
             rules = rules._replace(**{cause.value: rule._replace(growth=growth)})
     return rules
+
+
+@cache
+def _warn_once(told: str) -> None:
+    """A sweep has a thousand jobs with the same rules."""
+    logger.warning("%s", told)
 
 
 def needs_used(files: Files, layout: Layout, task_id: str) -> Allowance:

@@ -266,12 +266,7 @@ class RequirementReader:
             self.refuse(f"expected {_TERM}")
 
     def argument(self, said: dict[str, Any]) -> None:
-        if self.next.text == "cores":
-            self.value(said, "cores", self.count)
-        elif self.next.text == "mem":
-            self.value(said, "memory_bytes", self.size)
-        else:
-            self.refuse("expected cores= or mem=")
+        self.one_of(said, cores=("cores", self.count), mem=("memory_bytes", self.size))
 
     def gpus(self, kind: str) -> Gpus:
         said: dict[str, Any] = {}
@@ -283,12 +278,12 @@ class RequirementReader:
         return Gpus(kind, **said)
 
     def each(self, said: dict[str, Any]) -> None:
-        if self.next.text == "mem":
-            self.value(said, "memory_bytes", self.size)
-        elif self.next.text == "type":
-            self.value(said, "type", self.name)
-        else:
-            self.refuse("expected mem= or type=")
+        self.one_of(said, mem=("memory_bytes", self.size), type=("type", self.name))
+
+    def one_of(self, said: dict[str, Any], **words: tuple[str, Callable[[], Any]]) -> None:
+        if self.next.text not in words:
+            self.refuse(f"expected {' or '.join(f'{word}=' for word in words)}")
+        self.value(said, *words[self.next.text])
 
     def inside(self, one: Callable[[dict[str, Any]], None], said: dict[str, Any]) -> None:
         """Reads what stands in parentheses, with commas between."""

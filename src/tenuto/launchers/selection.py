@@ -371,16 +371,11 @@ class Finder:
 
     def _say_passed_over(self, requirement: Requirement, tried: Iterable[Tried]) -> None:
         """Warns, once, of alternatives that were preferred, and whose memory of a GPU Slurm may well have."""
-        passed = []
-        for one in tried:
-            gpus = requirement.alternatives[(one.alternative or 1) - 1].gpus
-            if (
-                one.launcher in cluster_names(self._settings)
-                and not one.fits
-                and gpus
-                and gpus.memory_bytes is not None
-            ):
-                passed.append(str(one))
+        gpus = [
+            alternative.gpus and alternative.gpus.memory_bytes for alternative in requirement.alternatives
+        ]
+        named = [one for one in tried if one.launcher in cluster_names(self._settings) and not one.fits]
+        passed = [str(one) for one in named if gpus[(one.alternative or 1) - 1] is not None]
         if passed and requirement not in self._warned:
             self._warned.add(requirement)
             text = "; ".join(passed)
@@ -391,9 +386,8 @@ class Finder:
         for name in cluster_names(self._settings):
             if not cluster_dialect.dialect_of(name, self._settings.cluster(name)).is_installed():
                 continue
-            adapted: Any = self._launchers.named(name)
             try:
-                launcher = adapted.adapted(alternative)
+                launcher: Any = self._launchers.named(name).adapted(alternative)
                 why = launcher.why_refused()
             except LauncherNotFound as error:
                 why = str(error)

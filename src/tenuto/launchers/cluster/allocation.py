@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -47,15 +48,16 @@ class PilotProcess:
         """When something ran last."""
         self._vanished = manifest.rpartition("/")[0] + f"/{VANISHED}"
         self._changed = asyncio.Event()
-        """Set when a job has ended."""
+        """Set when a job has ended, or the kernel says that orders came."""
 
     async def run(self) -> None:
         """Returns when the allocation is to be given back."""
-        orders = Orders(self._machine.files, self._manifest, self._first)
+        orders = Orders(self._machine.files, self._manifest, self._first, self._changed.set)
         beats = asyncio.ensure_future(self._beat())
         try:
             while True:
                 now = self._machine.clock.monotonic()
+                self._changed.clear()
                 self._waiting += orders.take()
                 self._start_what_fits(now)
                 self._kill(orders.to_kill)
@@ -63,19 +65,13 @@ class PilotProcess:
                     self._busy = now
                 elif self._is_done(orders, now):
                     return
-                await self._news(orders)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(orders.pause_s()):
+                        await self._changed.wait()
         finally:
             beats.cancel()
             orders.close()
             self._launcher.close()
-
-    async def _news(self, orders: Orders) -> None:
-        """Returns when a job has ended, or orders may have come."""
-        self._changed.clear()
-        waits = [asyncio.ensure_future(orders.come()), asyncio.ensure_future(self._changed.wait())]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
 
     def _is_done(self, orders: Orders, now: float) -> bool:
         has_room = any(self._can_hold(order, now) for order in self._waiting)
@@ -277,15 +273,15 @@ def append(path: str, *lines: AllocationOrder | list[str]) -> None:
 class Orders:
     """The orders as a pilot reads them; in the thread of a loop."""
 
-    def __init__(self, files: Files, path: str, first: int) -> None:
-        """`first`: where they begin."""
+    def __init__(self, files: Files, path: str, first: int, tell: Callable[[], None]) -> None:
+        """`first`: where they begin. `tell`: called when the kernel says that there are more."""
         self._files = files
         self._path = path
         self._offset = first
         self._unfinished = b""
         self._look_s = _FIRST_LOOK_S
         self._watch = watch_directory(path.rpartition("/")[0])
-        self._came = asyncio.Event()
+        self._tell = tell
         self.is_over = False
         """True once the last line was read."""
         self.to_kill: set[str] = set()
@@ -295,7 +291,6 @@ class Orders:
 
     def take(self) -> list[AllocationOrder]:
         """The orders that came since the last call."""
-        self._came.clear()
         data = b""
         with suppress(OSError):
             data = self._files.read_range(self._path, self._offset, _CHUNK)
@@ -308,12 +303,10 @@ class Orders:
             self._look_s = _FIRST_LOOK_S
         return [AllocationOrder(*words) for words in found if words != END and words[0] != KILL]
 
-    async def come(self) -> None:
-        """Returns when there may be more: when the kernel says so, else soon, then later."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._look_s):
-                await self._came.wait()
-        self._look_s = min(2 * self._look_s, _LONGEST_LOOK_S)
+    def pause_s(self) -> float:
+        """How long to wait before the next look, if the kernel says nothing: short, then longer."""
+        pause_s, self._look_s = self._look_s, min(2 * self._look_s, _LONGEST_LOOK_S)
+        return pause_s
 
     def close(self) -> None:
         """Listens no more."""
@@ -325,7 +318,7 @@ class Orders:
     def _wake(self) -> None:
         if self._watch is not None:
             self._watch.drain()
-            self._came.set()
+            self._tell()
 
 
 def main(manifest: str, kept: str = "") -> None:

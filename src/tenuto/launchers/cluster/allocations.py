@@ -24,7 +24,7 @@ from tenuto.launchers.cluster.dialect import (
     SubmissionAnswer,
     SubmissionOutcome,
 )
-from tenuto.launchers.cluster.follower import ClusterFollower, make_signals_file, signals_path
+from tenuto.launchers.cluster.follower import ClusterFollower
 from tenuto.launchers.cluster.submission import Place, SubmittedAttempt
 from tenuto.launchers.cluster.tracked import Handed
 from tenuto.launchers.manifest import Header
@@ -176,7 +176,6 @@ class Pilots:
         self._calls = CommandThreads(1)
         self._lock = threading.Lock()
         self._is_due = False
-        self._signals_id = follower.new_id()
         follower.add_step(self.pump_soon)
 
     def add(self, handed: Handed) -> None:
@@ -328,19 +327,10 @@ class Pilots:
         return flight.began is None and says in (ClusterSays.NOTHING, ClusterSays.PENDING)
 
     def _submit(self) -> Pilot | SubmissionAnswer:
-        files, settings = self._follower.machine.files, self._settings
-        layout = Layout(self._root)
-        place = Place.of_pilot(layout.launchers, self._follower.new_id(), self._follower.name)
-        signals = signals_path(layout, self._signals_id)
-        make_signals_file(files, signals)
-        dialect = self._follower.dialect
-        header = Header(
-            settings.beat_s,
-            signals,
-            dialect.job_variables(is_array=False),
-            slots=settings.pilot_cpus,
-            time_s=settings.pilot_time_s,
-            idle_s=settings.pilot_idle_s,
+        files, settings, dialect = self._follower.machine.files, self._settings, self._follower.dialect
+        place = Place.of_pilot(Layout(self._root).launchers, self._follower.new_id(), self._follower.name)
+        header = self._follower.header(self._root, settings)._replace(
+            slots=settings.pilot_cpus, time_s=settings.pilot_time_s, idle_s=settings.pilot_idle_s
         )
         runner = [self._python, "-P", "-m", "tenuto.launchers.cluster.allocation", place.manifest]
         runner += [KEPT] * dialect.keeps_shell

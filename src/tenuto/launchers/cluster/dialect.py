@@ -357,7 +357,9 @@ class Dialect:
         return shutil.which(self.submit_words[0], path=process_environment().get("PATH")) is not None
 
     def offers(self) -> str:
-        """What there is, for `tenuto launchers list`. Raises `ClusterError`."""
+        """What there is, for `tenuto launchers list`. Raises `ClusterError` if the system gives no answer."""
+        if self.has_list:
+            self.queue()
         return f"{self.title}, by {self.submit_words[0]}"
 
     def why_refused(self, arguments: Sequence[str]) -> str | None:

@@ -37,6 +37,7 @@ from tenuto.launchers.cluster.tracked import (
     TrackedAttempt,
 )
 from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.manifest import Header
 from tenuto.launchers.observation import AWAITED
 from tenuto.settings import load_settings
 from tenuto.settings.clusters import ClusterSettings
@@ -73,9 +74,10 @@ class ClusterFollower:
         self.machine = machine or this_machine()
         clock, calls = self.machine.clock, CommandThreads(ASKING)
         self.limit = QueueLimit(clock, self.dialect)
-        self._tracked = Tracked(self.machine, self.dialect)
-        self._poller = Poller(self._tracked, self.dialect, calls, clock, self.settings.poll_s, self.hurry)
-        self._cancellations = Cancellations(self._tracked, self.dialect, calls, clock, self.hurry)
+        self.tracked = Tracked(self.machine, self.dialect)
+        self._poller = Poller(self.tracked, self.dialect, calls, clock, self.settings.poll_s, self.hurry)
+        self._cancellations = Cancellations(self.tracked, self.dialect, calls, clock, self.hurry)
+        self._signals_id = self.new_id()
         self._listening: list[str] = []
         self._thread: threading.Thread | None = None
         self._wake_end, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -96,7 +98,7 @@ class ClusterFollower:
         return report
 
     def process(self, paths: JobPaths, launch: LaunchRecord) -> ClusterProcess | None:
-        with self._tracked.lock:
+        with self.tracked.lock:
             attempt = self._known(paths, launch)
             if attempt.is_ended:
                 return None
@@ -110,7 +112,7 @@ class ClusterFollower:
         deadline = self.machine.clock.monotonic() + timeout_s
         attempt = self._known(paths, launch)
         told = threading.Event()
-        with self.listening(attempt, told.set):
+        with self.tracked.listening(attempt, told.set):
             while attempt.report.says is ClusterSays.NOTHING and attempt.is_active:
                 rest_s = deadline - self.machine.clock.monotonic()
                 if rest_s <= 0 or not told.wait(rest_s):
@@ -125,17 +127,17 @@ class ClusterFollower:
 
         One that nothing is known of is about to be submitted: the system is not asked for it before.
         """
-        with self._tracked.lock:
-            is_known = launch.nonce in self._tracked
-            attempt = self._tracked.known(paths, launch, self.settings.beat_s)
+        with self.tracked.lock:
+            is_known = launch.nonce in self.tracked
+            attempt = self.tracked.known(paths, launch, self.settings.beat_s)
             attempt.is_submitting = attempt.is_submitting or not is_known
-        return self.listening(attempt, tell)
+        return self.tracked.listening(attempt, tell)
 
     # What the launcher and its processes ask
 
     def expect(self, paths: JobPaths, launch: LaunchRecord) -> TrackedAttempt:
         """An attempt that this process is about to submit."""
-        with self._tracked.lock:
+        with self.tracked.lock:
             attempt = self._known(paths, launch)
             attempt.is_submitting = True
             return attempt
@@ -147,7 +149,7 @@ class ClusterFollower:
 
         `doubtful`: the name of the submission's jobs, if the system may have them twice.
         """
-        with self._tracked.lock:
+        with self.tracked.lock:
             attempt.is_submitting = False
             attempt.since = self.machine.clock.monotonic()
             attempt.report = ClusterReport()  # it waits to be submitted no longer
@@ -170,22 +172,14 @@ class ClusterFollower:
             handed.answer(error)
 
     def process_of(self, attempt: TrackedAttempt) -> ClusterProcess:
-        with self._tracked.lock:
+        with self.tracked.lock:
             attempt.processes += 1
             return ClusterProcess(self, attempt)
 
-    def let_go(self, attempt: TrackedAttempt) -> None:
-        """A process of the attempt was closed."""
-        self._tracked.let_go(attempt)
-
     def end(self, attempt: TrackedAttempt, ending: EndRequest) -> None:
         """Has the system end a job, as soon as its id is known."""
-        self._tracked.end(attempt, ending)
+        self.tracked.end(attempt, ending)
         self.hurry()
-
-    def listening(self, attempt: TrackedAttempt, tell: Callable[[], None]) -> AbstractContextManager[None]:
-        """Calls `tell`, in another thread, whenever something new is known of the attempt."""
-        return self._tracked.listening(attempt, tell)
 
     def use(self, settings: ClusterSettings) -> None:
         """Follows jobs as the settings of a launcher say."""
@@ -200,35 +194,48 @@ class ClusterFollower:
         """The jobs that the system has; of one without a list, the jobs that this process follows."""
         if self.dialect.has_list:
             return self.dialect.queue()
-        places = [one.found.place for one in self._tracked.all() if one.is_active and one.found is not None]
+        places = [one.found.place for one in self.tracked.all() if one.is_active and one.found is not None]
         return [QueueRow("", "", "", None, None, place.suffix) for place in places]
 
     def add_step(self, step: Callable[[], None]) -> None:
         """Calls a function, in the thread, each time that something may have changed."""
-        with self._tracked.lock:
+        with self.tracked.lock:
             self._steps = [*self._steps, step]
 
     def remove_step(self, step: Callable[[], None]) -> None:
         """Calls it no more."""
-        with self._tracked.lock:
+        with self.tracked.lock:
             self._steps = [known for known in self._steps if known != step]
 
     def new_id(self) -> str:
         """A fresh name of 16 hexadecimal digits."""
         return self.machine.randomness.nonce()[:16]
 
+    def header(self, root: str, settings: ClusterSettings, *, is_array: bool = False) -> Header:
+        """What a submission of this process says to its runners; they write into a file that they never make.
+
+        `root`: of the workspace.
+        """
+        signals = f"{Layout(root).launchers}/signals/{self._signals_id}"
+        self.machine.files.make_directory(signals.rpartition("/")[0])
+        with suppress(FileExistsError):
+            self.machine.files.create_exclusive(signals)
+        variables = self.dialect.job_variables(is_array=is_array)
+        return Header(settings.beat_s, signals, variables, task=self.dialect.task_template)
+
     def explain(self, attempts: list[TrackedAttempt], problem: str) -> None:
         """Attempts wait for the system to take them: their jobs say why."""
         for attempt in attempts:
             attempt.report = ClusterReport(message=f"{self.dialect.title} did not take it yet: {problem}")
             attempt.tell_listeners()
-        logger.warning(
-            "%s takes no job: %s", self.dialect.title, problem, extra={"action": "cluster_refuses"}
-        )
+        if problem not in self._warned:  # it is tried again and again
+            self._warned.add(problem)
+            told = {"action": "cluster_refuses"}
+            logger.warning("%s takes no job: %s", self.dialect.title, problem, extra=told)
 
     def hurry(self) -> None:
         """Wakes the thread, which is started if there is none."""
-        with self._tracked.lock:
+        with self.tracked.lock:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="tenuto-cluster", daemon=True)
                 self._thread.start()
@@ -241,9 +248,9 @@ class ClusterFollower:
         signals = RunnerSignals(self.machine.files)
         try:
             while True:
-                with self._tracked.lock:
+                with self.tracked.lock:
                     if (
-                        not len(self._tracked)
+                        not len(self.tracked)
                         and not self._poller.is_asking
                         and not self._cancellations.are_open
                     ):
@@ -261,9 +268,9 @@ class ClusterFollower:
         self._poller.take_answers()
         self._open_submissions.sweep(self._poller.rows.values(), self._poller.heard)
         now = self.machine.clock.monotonic()
-        self._tracked.drop_unasked(now)
-        with self._tracked.lock:
-            attempts = self._tracked.all()
+        self.tracked.drop_unasked(now)
+        with self.tracked.lock:
+            attempts = self.tracked.all()
             heard, self._listening = self._listening, []
         for path in heard:
             signals.listen(path)
@@ -283,7 +290,7 @@ class ClusterFollower:
             self._poller.ask_if_due(now)
 
     def _look_again(self, attempt: TrackedAttempt, *, is_signalled: bool) -> None:
-        with self._tracked.lock:
+        with self.tracked.lock:
             before = attempt.has_begun, attempt.is_active
             needless = attempt.needless
             # An attempt that waits to be submitted is looked at when a runner signals, not at every step.
@@ -311,7 +318,7 @@ class ClusterFollower:
             logger.warning("a job is in trouble: %s", message, extra={"action": "cluster_trouble"})
 
     def _wait(self, signals: RunnerSignals) -> None:
-        closely = [min(CLOSELY_S, a.beat_s / 2) for a in self._tracked.all() if a.is_watched_closely]
+        closely = [min(CLOSELY_S, a.beat_s / 2) for a in self.tracked.all() if a.is_watched_closely]
         rest_s = self._poller.interval.due - self.machine.clock.monotonic()
         timeout_s = min([LISTEN_S, max(rest_s, 0.0) or LISTEN_S, *closely])
         with suppress(OSError, ValueError):  # a watch of a directory that is gone
@@ -324,9 +331,9 @@ class ClusterFollower:
     # Finding submissions
 
     def _known(self, paths: JobPaths, launch: LaunchRecord) -> TrackedAttempt:
-        with self._tracked.lock:
-            is_known = launch.nonce in self._tracked
-            attempt = self._tracked.known(paths, launch, self.settings.beat_s)
+        with self.tracked.lock:
+            is_known = launch.nonce in self.tracked
+            attempt = self.tracked.known(paths, launch, self.settings.beat_s)
         if not is_known:
             self._poller.interval.soon(self.machine.clock.monotonic(), 0.0)
             self.hurry()
@@ -345,7 +352,7 @@ class ClusterFollower:
                     self._open_submissions.review(place, [order for order, _ in named])
                 for order, found in named:
                     if order.nonce in wanted:
-                        with self._tracked.lock:
+                        with self.tracked.lock:
                             self._take_found(wanted[order.nonce], found)
 
     def _take_found(self, attempt: TrackedAttempt, found: SubmittedAttempt) -> None:
@@ -549,17 +556,6 @@ class PollInterval:
 
 
 _CHUNK = 1 << 20
-
-
-def signals_path(layout: Layout, id_: str) -> str:
-    return f"{layout.launchers}/signals/{id_}"
-
-
-def make_signals_file(files: Files, path: str) -> None:
-    """Makes the file into which runners write; they never make it."""
-    files.make_directory(path.rpartition("/")[0])
-    with suppress(FileExistsError):
-        files.create_exclusive(path)
 
 
 class RunnerSignals:

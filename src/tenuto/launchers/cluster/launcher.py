@@ -32,7 +32,7 @@ from tenuto.launchers.cluster.dialect import (
     JobScript,
     SubmissionOutcome,
 )
-from tenuto.launchers.cluster.follower import ClusterFollower, make_signals_file, signals_path, this_follower
+from tenuto.launchers.cluster.follower import ClusterFollower, this_follower
 from tenuto.launchers.cluster.submission import Place, SubmittedAttempt
 from tenuto.launchers.cluster.tracked import ClusterProcess, Handed
 from tenuto.launchers.instructions import Instructions, Limits
@@ -340,7 +340,6 @@ class ClusterSubmitter:
         self._grace_s = grace_s
         self._dialect = follower.dialect
         self._calls = CommandThreads(AT_ONCE)
-        self._signals_id = follower.new_id()
         self._pause = threading.Event()
 
     def submit(self, orders: list[Handed]) -> None:
@@ -386,11 +385,12 @@ class ClusterSubmitter:
     def _submit(self, orders: list[Handed]) -> None:
         """One submission, until it is answered; where the queue is full, two of half the size."""
         files = self._follower.machine.files
-        layout = Layout(orders[0].root)
-        place = Place(layout.launchers, self._follower.new_id(), self._follower.name)
-        header, options = self._header(orders), orders[0].options
+        root, is_array, options = orders[0].root, len(orders) > 1, orders[0].options
+        place = Place(Layout(root).launchers, self._follower.new_id(), self._follower.name)
+        header = self._follower.header(root, self._settings, is_array=is_array)
+        header = header._replace(reuse_s=self._settings.reuse_s)
         lines = [handed.order for handed in orders]
-        index = self._dialect.index_expression(is_array=len(orders) > 1)
+        index = self._dialect.index_expression(is_array=is_array)
         script = submission.script_of(self._dialect, self._python, place, options.time_s, index)
         submission.write(files, place, header, lines, script)
         name = submission.job_name(self._dialect, lines, place)
@@ -424,13 +424,6 @@ class ClusterSubmitter:
             if all(self._is_claimed(handed) for handed in orders):
                 take(None, name)  # all of them were given up meanwhile
                 return
-
-    def _header(self, orders: Sequence[Handed]) -> Header:
-        signals = signals_path(Layout(orders[0].root), self._signals_id)
-        make_signals_file(self._follower.machine.files, signals)
-        variables = self._dialect.job_variables(is_array=len(orders) > 1)
-        terms = Header(self._settings.beat_s, signals, variables, self._settings.reuse_s)
-        return terms._replace(task=self._dialect.task_template)
 
     def _queued(self, place: Place) -> str | None:
         """The id of a job whose answer was lost, if the queue shows it."""

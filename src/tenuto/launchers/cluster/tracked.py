@@ -236,7 +236,7 @@ class TrackedAttempt:
             return ClusterEntry(Seen.PENDING, message=self.dialect.pending_text(self.row.reason))
         is_exit = meaning is EXITED
         if is_exit and (failed := self._failed_setup(self.row.exit_code, claimed)) is not None:
-            return ClusterEntry(Seen.ENDED, SETUP_FAILED, JobFailureStatus.FAILED, failed)
+            return failed
         if is_exit and self.row.exit_code == STARVED:
             message = f"its runner was killed for want of memory (job {self.shown_job} of {title})"
             return ClusterEntry(Seen.ENDED, STARVED, JobFailureStatus.MEMORY, message)
@@ -259,15 +259,21 @@ class TrackedAttempt:
             None if self.row.ended is None else now - self.row.ended,
         )
 
-    def _failed_setup(self, exit_code: int | None, claimed: str | None) -> str | None:
+    def _failed_setup(self, exit_code: int | None, claimed: str | None) -> ClusterEntry | None:
         """How the setup before its runner failed; None if it did not."""
         if self.found is None:
             return None
         files, said = self.machine.files, setup_path(self.found.place.manifest, self.found.position)
+        message = None
         if exit_code == SETUP_FAILED:
-            return setup_failure(files, said).message
-        is_unbegun = claimed is None and exit_code not in NO_MARKER
-        return setup_cut_off(files, said, exit_code) if is_unbegun else None
+            message = setup_failure(files, said).message
+        elif claimed is None and exit_code not in NO_MARKER:
+            message = setup_cut_off(files, said, exit_code)
+        if message is None:
+            return None
+        # With a code of its own a late disk may hide that the job began: that has its patience.
+        code = SETUP_FAILED if exit_code is None else exit_code
+        return ClusterEntry(Seen.ENDED, code, JobFailureStatus.FAILED, message)
 
     def _text(self, row: QueueRow) -> str:
         if self.dialect.meaning(row.state) is not EXITED:
@@ -426,13 +432,13 @@ class ClusterProcess:
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._follower.let_go(self._attempt)
+            self._follower.tracked.let_go(self._attempt)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
         while not condition():
             changed: asyncio.Future[None] = loop.create_future()  # an Event would take 700 bytes a job
-            with self._follower.listening(self._attempt, partial(_wake, loop, changed)):
+            with self._follower.tracked.listening(self._attempt, partial(_wake, loop, changed)):
                 if not condition():  # or it came true before anything listened
                     await changed
 

@@ -101,7 +101,13 @@ class SshDialect(Dialect):
         return sum(host.slots for host in self.hosts)
 
     def offers(self) -> str:
-        return "by ssh: " + ", ".join(f"{host.name} ({host.slots} slots)" for host in self.hosts)
+        self.queue()
+        silent = [host.name for host in self.hosts if host.name not in self._listed]
+        if len(silent) == len(self.hosts):
+            raise ClusterError(f"no answer by ssh from {', '.join(silent)}")
+        answers = dict.fromkeys(silent, ", gives no answer")
+        told = (f"{name} ({slots} slots{answers.get(name, '')})" for name, slots in self.hosts)
+        return f"by ssh: {', '.join(told)}"
 
     def native(self, job: str) -> str:
         return job
