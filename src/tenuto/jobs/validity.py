@@ -269,9 +269,8 @@ class Validity:
         """By key, what speaks against jobs that were reused all the same."""
         self._moved: dict[str, MovedJobs] = {}
         """By workspace."""
-        self._plain: dict[type, tuple[tuple[Any, ...], float]] = {}
-        """By class, what was said of a valid job that was made from no other, and until when: a job of which
-        the same is said is valid, too."""
+        self._plain: dict[type, tuple[Any, float]] = {}
+        """By class, the code of a valid job of which the code alone decides, and until when."""
         self._shared: dict[str, MadeFrom] = {}
         """Prepared resources and caches that were looked at, by key."""
 
@@ -310,18 +309,19 @@ class Validity:
             return _VALID
         record = read_made_of(self._files, job.paths, marker)
         task, found = job.work.task, _VALID
-        is_plain = not job.dependencies and not record.get("made_from") and is_alone(task)
-        key = record.get("code"), record.get("defaults"), defaults_digest(task), record.get("above")
-        now = self._machine.clock.monotonic()
-        if (
-            not is_plain
-            or self._plain.get(type(task), ((), 0.0))[0] != key
-            or now > self._plain[type(task)][1]
-        ):
+        code, now = record.get("code"), self._machine.clock.monotonic()
+        is_plain = (
+            is_alone(task)
+            and not job.dependencies
+            and record.get("defaults") in (None, defaults_digest(task))
+            and not any(map(record.get, ("made_from", "above", "earlier")))
+        )
+        known, until = self._plain.get(type(task), (None, 0.0))
+        if not is_plain or code != known or now > until:
             wanted = self.wanted(job, defaults=True)
             found = check(MadeOf.of(record, lambda: self._values_once(job, record)), wanted)
             if is_plain and found.finding is Validness.VALID:
-                self._plain[type(task)] = key, now + _LOOKS_EACH_S
+                self._plain[type(task)] = code, now + _LOOKS_EACH_S
         if found.finding is Validness.VALID and self._checks_outputs:
             gone = tuple(gone_outputs(self._files, job.paths, job.marker, record))
             return CheckedReuse(Validness.OUTPUTS, gone) if gone else found
@@ -616,7 +616,9 @@ class Validity:
             )
             yield f"{made}, though {self.older[key]}"
 
-    def _doubt(self, job: Job, reused: bool, code_of: Callable[[frozenset[type]], Code]) -> CheckedReuse | None:
+    def _doubt(
+        self, job: Job, reused: bool, code_of: Callable[[frozenset[type]], Code]
+    ) -> CheckedReuse | None:
         marker = job.marker
         if marker is None or job.state is not JobState.DONE or not isinstance(job.work, TaskWork):
             return None
