@@ -191,7 +191,7 @@ def test_a_claim_asks_for_no_queue_of_a_user_who_is_not_next(requests: Requests,
     assert asked[1] <= asked[0], "one read of turns, and the queues of eight users"
 
 
-def test_of_users_who_were_never_served_the_one_with_the_oldest_queued_job_is_next(
+def test_the_never_served_user_with_the_oldest_queued_job_is_next(
     requests: Requests,
 ) -> None:
     """By what is queued now: a job that was ended, or that was put back, is not what was noted first."""
