@@ -575,19 +575,21 @@ def test_a_group_beside_a_filter_is_awaited_as_a_group(folder: Path) -> None:
     assert "no job matches" in said(folder, "wait", "packing", "state=running", code=3)
 
 
-def test_a_retried_candidate_of_an_ended_search_needs_a_driver(folder: Path) -> None:
+def test_a_retried_candidate_of_an_ended_search_needs_a_driver(made: Path, folder: Path) -> None:
+    command = f"cd {made} && tenuto evolve --slots 2 doors.py"
     database = next(folder.glob("workspace/search.db"))
     with sqlite3.connect(database) as connection:  # the scheduler was at work a moment ago
         connection.execute("UPDATE searches SET active_at = 0")
-    assert "start tenuto evolve SCRIPT or tenuto worker" in said(folder, "retry", "packing#2")
+    assert f"start {command}, or tenuto worker" in said(folder, "retry", "packing#2")
     left = plain(folder, "wait", "packing", "--timeout", "20", code=1)
-    assert (left["state"], left["take_up"]) == ("unattended", ["tenuto evolve SCRIPT"])
+    assert (left["state"], left["take_up"]) == ("unattended", [command])
     (group,) = [one for one in plain(folder, "status")["groups"] if one["kind"] == "search"]
-    assert group["take_up"] == "tenuto evolve SCRIPT"
+    assert group["take_up"] == command
     assert "its driver is gone" in said(folder, "status")
 
 
-def test_a_search_whose_driver_was_killed_is_not_awaited_for_ever(folder: Path) -> None:
+def test_a_search_whose_driver_was_killed_is_not_awaited_for_ever(made: Path, folder: Path) -> None:
+    command = f"cd {made} && tenuto evolve --slots 2 doors.py"
     with sqlite3.connect(next(folder.glob("workspace/search.db"))) as connection:
         connection.execute(
             "UPDATE searches SET active_at = 0, state = 'RUNNING', reason = NULL, ended_at = NULL"
@@ -596,8 +598,8 @@ def test_a_search_whose_driver_was_killed_is_not_awaited_for_ever(folder: Path) 
         connection.execute("UPDATE evolution_jobs SET status = 'QUEUED' WHERE number = 3")
     for name in ("packing", "packing#1", "packing#3"):
         left = plain(folder, "wait", name, "--timeout", "20", code=1)
-        assert (left["state"], left["take_up"]) == ("unattended", ["tenuto evolve SCRIPT"])
-    assert "no driver is at work for packing: tenuto evolve SCRIPT" in said(folder, "wait")
+        assert (left["state"], left["take_up"]) == ("unattended", [command])
+    assert f"no driver is at work for packing: {command}" in said(folder, "wait")
 
 
 def test_a_service_whose_server_was_killed_is_not_awaited_for_ever(folder: Path) -> None:

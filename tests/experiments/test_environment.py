@@ -23,12 +23,11 @@ from tenuto.experiments.environment import (
     check_dirty_git,
     dirty_paths,
     git_state,
-    imposed_command,
     installed_packages,
     recorded_variables,
-    running_command,
     without_credentials,
 )
+from tenuto.jobs.driver_command import imposed_command, running_command
 
 PLAIN = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 

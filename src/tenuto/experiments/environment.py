@@ -15,14 +15,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextvars import ContextVar
 from enum import Enum, unique
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tenuto.errors import DirtyGitError
+from tenuto.jobs.driver_command import running_script
 from tenuto.light import pattern
-from tenuto.settings.urls import HIDDEN, without_secrets
+from tenuto.settings.urls import HIDDEN
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Files
 
@@ -42,14 +42,6 @@ class GitState(NamedTuple):
     problem: str | None = None
 
 
-imposed_command: ContextVar[tuple[str, ...] | None] = ContextVar("tenuto_command", default=None)
-"""What a person typed, where the command line runs the script."""
-_LONGEST_COMMAND = 16_384
-_SECRETS = frozenset(
-    "apikey auth credential credentials key pass passphrase passwd password pwd secret token".split()
-)
-"""Words in the name of an option whose value is written nowhere."""
-_BETWEEN_WORDS = pattern(r"[-_.]+")
 TIMEOUT_S = 5.0
 _LONGEST_OUTPUT = 1_000_000
 
@@ -83,35 +75,6 @@ def git_state(path: str | Path, environ: Mapping[str, str]) -> GitState:
     if os.path.isfile(folder):  # such as the YAML file that describes an experiment
         return _git_state(top, kept, folder)._replace(path=os.path.dirname(shown))
     return _git_state(top, kept, running_script())._replace(path=shown)
-
-
-def running_script() -> str:
-    """The file of the program that runs; empty at a prompt."""
-    file = getattr(sys.modules.get("__main__"), "__file__", None)
-    return os.path.realpath(file) if file else ""
-
-
-def running_command() -> tuple[str, ...]:
-    """The command that starts again what runs here; empty at a prompt, and of one that nobody would type."""
-    words = imposed_command.get()
-    script, spec = running_script(), getattr(sys.modules.get("__main__"), "__spec__", None)
-    if words is None and script.endswith(".py"):
-        file = ("-m", spec.name.removesuffix(".__main__")) if spec is not None else (script,)
-        words = ("tenuto", "run", *file, *sys.argv[1:])
-    return tuple(_typed(words)) if words and sum(map(len, words)) < _LONGEST_COMMAND else ()
-
-
-def _typed(words: Iterable[str]) -> Iterator[str]:
-    """The words of a command, without the values of options that are called as secrets are."""
-    is_secret = False
-    for word in words:
-        name, sign, _ = word.partition("=")
-        names = set(_BETWEEN_WORDS.split(name.lower())) & _SECRETS
-        if is_secret and not word.startswith("-"):
-            yield HIDDEN
-        else:
-            yield f"{name}={HIDDEN}" if names and sign else without_secrets(word)
-        is_secret = bool(names) and not sign and word.startswith("-")
 
 
 def forget_git() -> None:

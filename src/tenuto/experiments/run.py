@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.errors import WorkspaceError
-from tenuto.experiments.environment import running_command
 from tenuto.experiments.process_service import MONITOR, Service, ServiceState
 from tenuto.experiments.run_record import (
     RunState,
@@ -23,6 +22,7 @@ from tenuto.experiments.run_record import (
     write_run_status,
     writer_name,
 )
+from tenuto.jobs.driver_command import running_command
 from tenuto.jobs.text import counted
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
@@ -97,7 +97,7 @@ class Run:
         self._writer = OwnerJournal(EventWriter(self._machine.files, self._journal, writer), scheduler.tell)
         self._events = StateListener(self._writer)
         self._services: list[Service] = []
-        self._command = running_command()
+        self._command = running_command("tenuto", "run")
         self._directory = os.getcwd() if self._command else ""
         self._ended = 0
         """How often a job ended."""

@@ -5,8 +5,6 @@ Reads only, and survives whatever lies on the disk; jobs are not looked at.
 from __future__ import annotations
 
 import json
-import os
-import shlex
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import chain
@@ -23,6 +21,7 @@ from tenuto.experiments.run_record import (
     read_tags,
 )
 from tenuto.jobs.directories import entries, subdirectories
+from tenuto.jobs.driver_command import take_up_by
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.row import group_key
 from tenuto.lifecycle.events import CarbonMetricsData
@@ -262,10 +261,7 @@ def take_up(run: RunView) -> str:
     """The command that takes a run up again: done jobs are reused."""
     if not run.command:
         return f"tenuto run FILE (the script or file of {run.experiment_id})"
-    command = shlex.join(run.command)
-    if run.directory in ("", os.getcwd()):
-        return command
-    return f"cd {shlex.quote(run.directory)} && {command}"
+    return take_up_by(run.command, run.directory)
 
 
 def run_group(run: RunView) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from tenuto.errors import SearchError, WorkerDied
+from tenuto.jobs.driver_command import running_command
 from tenuto.jobs.notify import Notice, Notifier
 from tenuto.search.export import failures, kept_outcome
 from tenuto.search.git import Git
@@ -264,6 +265,7 @@ class SearchRun:
         opened = self._opened
         opened.maker.replica.read_on()
         opened.reopen()
+        opened.store.driven_by(opened.name, running_command("tenuto", "evolve"), os.getcwd())
         started = self._progress()
         self._best_told, self._failed_told = started.best_number, started.failed  # told by an earlier driver
         if self._options.on_started is not None:

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, select
 
 from tenuto.database import Database, LateIds, MemberKind, listed, now_ms
 from tenuto.errors import NotFound
+from tenuto.jobs.driver_command import take_up_by
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import JobLog
 from tenuto.jobs.metrics import MetricsReader
@@ -171,7 +172,6 @@ def row_of(row: Any, names: Sequence[str] = ()) -> Row:
     )
 
 
-TAKE_UP = "tenuto evolve SCRIPT"
 UNTICKED_MS = 15_000
 """A scheduler that is at work says so more often."""
 UNSEEN_MS = 60_000
@@ -215,12 +215,23 @@ class SearchSource:
         """The group, with the command that takes it up if no process works for it."""
         if not group.live or self.driver(group.group).is_at_work:
             return group
-        return group._replace(take_up=TAKE_UP)
+        return group._replace(take_up=self._take_up(name_of(group.group)))
 
     def driver(self, group: str) -> Driver:
-        if self._database.read(lambda c: _is_attended(c, name_of(group))):
-            return Driver(is_at_work=True, take_up=TAKE_UP)
-        return Driver(is_at_work=False, take_up=TAKE_UP, has_payloads=self._has_payloads(name_of(group)))
+        name = name_of(group)
+        take_up = self._take_up(name)
+        if self._database.read(lambda c: _is_attended(c, name)):
+            return Driver(is_at_work=True, take_up=take_up)
+        return Driver(is_at_work=False, take_up=take_up, has_payloads=self._has_payloads(name))
+
+    def _take_up(self, name: str) -> str:
+        """The command that runs the search again."""
+        search = self._store.search(name)
+        definition = search.definition if search is not None else {}
+        command = definition.get("command")
+        if not command:
+            return f"tenuto evolve SCRIPT (the script of {name})"
+        return take_up_by(command, definition.get("directory", ""))
 
     def _has_payloads(self, name: str) -> bool:
         """Whether a candidate is evaluated in this workspace, whatever rows say that no process keeps."""
@@ -400,9 +411,8 @@ class SearchSource:
             return Acted(target.key, ActedAs.ASKED, attempt=row.attempt)
         self._store.retry(row.search_id, [row.number])
         is_attended = self.driver(target.key.rpartition("/")[0]).is_at_work
-        detail = (
-            "" if is_attended else f"no process works for {row.search_id}: start {TAKE_UP} or tenuto worker"
-        )
+        take_up = f"start {self._take_up(row.search_id)}, or tenuto worker"
+        detail = "" if is_attended else f"no process works for {row.search_id}: {take_up}"
         return Acted(target.key, ActedAs.RETRIED, detail, row.attempt)
 
     def _end_payload(self, row: Any, message: str) -> None:

@@ -115,6 +115,8 @@ _COMPARED = (
     "repeat_best",
 )
 """What of a definition makes another search of it."""
+_DRIVER = ("command", "directory")
+"""What a definition has of the process that last ran the search."""
 
 
 class Store:
@@ -158,9 +160,17 @@ class Store:
                     f"the stored search {name!r} was declared otherwise: {place}. Put that back, give the "
                     f"search another name, or discard it: tenuto search remove {name} --yes{where}"
                 )
+        definition = {key: row.definition[key] for key in _DRIVER if key in row.definition} | definition
         if row.definition != definition:
             self.redefine(name, definition)
         return row
+
+    def driven_by(self, name: str, command: Sequence[str], directory: str) -> None:
+        """Keeps the command that started the driver, and where; an empty one tells nothing new."""
+        row = self.search(name)
+        if row is not None and command:
+            kept = dict(zip(_DRIVER, (list(command), directory), strict=True))
+            self.redefine(name, row.definition | kept)
 
     def first_params(self, name: str) -> str | None:
         """The stored parameters of the first candidate that was evaluated; None without one."""

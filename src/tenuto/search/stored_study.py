@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.database import Database, migrate
 from tenuto.errors import SearchError
+from tenuto.jobs.driver_command import running_command
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.archive import Elite, Verdict
 from tenuto.search.candidates import decoded, encoded
@@ -85,6 +86,7 @@ class StoredStudy:
             migrate(self._database, MIGRATIONS)
             self._store = Store(self._database)
             row = self._store.declare(name, self._definition, definition["seed"])
+            self._store.driven_by(name, running_command(), os.getcwd())
         except BaseException:
             self._database.close()
             raise

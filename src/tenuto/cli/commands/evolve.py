@@ -19,12 +19,13 @@ from tenuto.cli import exit_codes
 from tenuto.cli.console import print_json
 from tenuto.cli.detach import Handshake, detach_option, handshake_option, start_detached
 from tenuto.cli.main_module import main_file, run_script
-from tenuto.cli.options import impose_notify, notify_option
+from tenuto.cli.options import given_without, impose_notify, notify_option
 from tenuto.cli.program import called_as, short_path
 from tenuto.cli.search_screen import LiveReporter
 from tenuto.cli.session import let_go_of_closed_streams, output_for_json, script_stopped, tell
 from tenuto.errors import TenutoError
 from tenuto.experiments.display import steers_terminal
+from tenuto.jobs.driver_command import imposed_command
 from tenuto.jobs.screen import Screen
 from tenuto.jobs.text import safe
 from tenuto.search.archive import AUTO
@@ -377,6 +378,7 @@ def command(
         script = str(write_demo(demo))
         tell(f"the script is {short_path(script)}, yours to change; again: {again(script)}")
     begun = Handshake(handshake)
+    imposed_command.set(("tenuto", *given_without(arguments, options=("--notify", "--handshake"))))
     options = RunOptions(slots, not no_workers, once, not no_reuse, on_started=begun.search_begun)
     reporter = open_reporter(is_quiet=as_json)
     with output_for_json(as_json):

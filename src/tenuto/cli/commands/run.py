@@ -30,9 +30,9 @@ from tenuto.cli.session import (
 from tenuto.errors import TenutoError
 from tenuto.experiments.checked_arguments import RunMode
 from tenuto.experiments.display import tag_text
-from tenuto.experiments.environment import imposed_command
 from tenuto.experiments.overview import Durations, ForecastJob, makespan
 from tenuto.experiments.submissions import Intent, PlannedJob
+from tenuto.jobs.driver_command import imposed_command
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import Nearest, nearest_earlier
 from tenuto.jobs.parameters import plain_side
