@@ -21,6 +21,7 @@ from tenuto.jobs.query import KINDS, Arranged, Chunks, Question, Sifted, group_n
 from tenuto.jobs.result_table import ResultReader, ResultRow, by_tags, result_of
 from tenuto.jobs.row import Detail, Group, Row, Why, group_key
 from tenuto.jobs.source import Acted, Action, Source, Target, newest_first, newest_listed
+from tenuto.jobs.text import there_are
 from tenuto.lifecycle.owner_names import Door, OwnerName
 from tenuto.lifecycle.states import JobState
 from tenuto.light import late
@@ -142,8 +143,8 @@ class Catalogue:
             group for group in groups if name in group_names(group.group) or (name and name == group.run)
         ]
         if not found:
-            known = ", ".join(group.group.partition(":")[2] for group in groups[:_SHOWN]) or "none"
-            raise NotFound(f"no run, search or service is called {name!r}; there are: {known}")
+            known = there_are(name, (group.group.partition(":")[2] for group in groups))
+            raise NotFound(f"no run, search or service is called {name!r}; {known}")
         kinds = sorted({group.door.kind for group in found})
         if len(kinds) > 1:
             raise Ambiguous(f"{name!r} is a {' and a '.join(kinds)}: add --kind {' or --kind '.join(kinds)}")

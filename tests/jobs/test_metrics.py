@@ -331,6 +331,12 @@ def test_a_reader_reads_on_and_sees_a_file_that_was_written_anew(tmp_path: Path)
     with path.open("a") as file:
         file.write('ss", "value": 2}\n')
     assert [point.value for point in reader.read(str(path))["loss"]] == [1.0, 2.0]
+    with path.open("a") as file:  # a program may leave out the end of its last line
+        file.write('{"name": "loss", "value": 4}')
+    assert [point.value for point in reader.read(str(path))["loss"]] == [1.0, 2.0, 4.0]
+    with path.open("a") as file:
+        file.write('\n{"name": "loss", "value": 5}\n')
+    assert [point.value for point in reader.read(str(path))["loss"]] == [1.0, 2.0, 4.0, 5.0]
     path.with_suffix(".new").write_text('{"name": "loss", "value": 3}\n')
     path.with_suffix(".new").rename(path)
     assert [point.value for point in reader.read(str(path))["loss"]] == [3.0]

@@ -18,7 +18,7 @@ from tenuto.launchers.requirements import Requirement, about_size
 from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.markers import Marker, read_markers
-from tenuto.workspace.points import SYSTEM, Curves, MetricPoint, Points
+from tenuto.workspace.points import SYSTEM, Curves, MetricPoint, Points, is_record
 from tenuto.workspace.ports import FileKind, Files
 
 _CHUNK = 8 << 20
@@ -136,8 +136,9 @@ class MetricsReader:
             end = seen.end
             while data := self._files.read_range(path, end, _CHUNK):
                 cut = data.rfind(b"\n") + 1
-                if not cut:  # a line that is being written
+                if not cut and not is_record(data):  # a line that is being written
                     break
+                cut = cut or len(data)
                 seen.curves.add(data[:cut])
                 end += cut
             seen = seen._replace(end=end, sorted=seen.curves.sorted())

@@ -7,7 +7,10 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from tenuto.light import difflib
 
 if TYPE_CHECKING:
     from tenuto.lifecycle.events import CarbonMetricsData
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 # bidirectional controls that reorder it. All of them need a control or a format character, so each of those
 # is shown by its code instead. The two joiners stay: Persian and emoji need them, and they move nothing.
 
+MOST_NAMES = 20
+"""How many names a message lists."""
 _JOINERS = "\u200c\u200d"
 _HARMFUL = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _STYLE = re.compile("(?:\x1b\\[|\x9b)[0-9;:]*m")
@@ -137,6 +142,15 @@ def energy(used: CarbonMetricsData) -> str:
 def counted(number: int, noun: str) -> str:
     """``1 job``, ``2 jobs``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def there_are(name: str, known: Iterable[str]) -> str:
+    """``there are: loss, lr and 3 more``: the names that are known where `name` is not, the nearest first."""
+    names = list(dict.fromkeys(known))
+    if len(names) > MOST_NAMES:
+        names = list(dict.fromkeys((*difflib.get_close_matches(name, names, MOST_NAMES), *names)))
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"there are: {', '.join(names[:MOST_NAMES]) or 'none'}{more}"
 
 
 def size_text(size: int) -> str:

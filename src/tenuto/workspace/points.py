@@ -146,6 +146,11 @@ def line_of(name: str, point: MetricPoint) -> bytes:
     return head + to_json(name) + f',"value":{said},"attempt":{attempt}}}\n'.encode()
 
 
+def is_record(line: bytes) -> bool:
+    """True if the line is complete, whether or not its end was written."""
+    return type(_record(line)) is dict
+
+
 def _record(line: bytes) -> Any:
     try:
         return from_json(line)

@@ -17,9 +17,12 @@ from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Cell, Column, PlotPoint, scatter, spark_line
 from tenuto.jobs.metrics import is_wanted, last_point, metric_rows
 from tenuto.jobs.row import Row
+from tenuto.jobs.text import counted, safe, there_are
 from tenuto.workspace.points import Points
 
 PLOT_COLUMNS = 80
+MOST_PLOTS = 6
+"""Of so many metrics of a job plots are drawn; more are a table."""
 SPARK_COLUMNS = 24
 
 Logged = list[tuple[Row, Points]]
@@ -69,17 +72,19 @@ def command(
         click.echo(_csv(logged, names), nl=False)
     elif not logged:
         note(f"none of {len(rows)} jobs logged a metric: log_metrics() in execute() keeps them")
-    elif len(logged) == 1 and len(rows) == 1:
+    elif len(rows) == 1 and len(logged[0][1]) <= max(MOST_PLOTS, len(names)):
         _plot(logged[0][1])
     else:
         _show(logged)
+        if len(rows) == 1:
+            note("-m NAME draws a metric as a plot")
 
 
 def _check(names: Sequence[str], logged: Logged, jobs: int) -> None:
     there = dict.fromkeys(name for _, points in logged for name in points)
     for name in names:
         if name not in there:
-            raise NotFound(f"none of {jobs} jobs logged {name!r}; there are: {', '.join(there) or 'none'}")
+            raise NotFound(f"none of {jobs} jobs logged {name!r}; {there_are(name, there)}")
 
 
 def _wanted(points: Points, names: Sequence[str]) -> Points:
@@ -98,11 +103,13 @@ def _csv(logged: Logged, names: Sequence[str]) -> str:
 def _plot(points: Points) -> None:
     for name, curve in points.items():
         drawn = [PlotPoint(one.step, one.value) for one in curve if math.isfinite(one.value)]
-        if drawn:
+        if len(drawn) > 1:
             for line in scatter(drawn, "step", name, window_width() or PLOT_COLUMNS):
                 say(line)
+        elif drawn:
+            say(f"{safe(name)}  {drawn[0].y:.4g} at step {drawn[0].x:g}")
         if len(drawn) < len(curve):
-            note(f"{len(curve) - len(drawn)} points of {name} are no finite numbers and are left out")
+            note(f"{name}: {counted(len(curve) - len(drawn), 'point')} without a finite number left out")
 
 
 def _show(logged: Logged) -> None:

@@ -40,7 +40,7 @@ from tenuto.jobs.result_table import (
     varying_parameters,
 )
 from tenuto.jobs.row import Row
-from tenuto.jobs.text import duration, safe
+from tenuto.jobs.text import duration, safe, there_are
 from tenuto.launchers.requirements import about_size
 from tenuto.lifecycle.owner_names import Door
 
@@ -253,7 +253,7 @@ def _show_groups(
         lines.append(line)
     key = (sort or by[0]).removeprefix("-")
     if key not in (*by, "jobs", *names):
-        raise NotFound(f"no group has a column {key!r}; there are: {', '.join((*by, 'jobs', *names))}")
+        raise NotFound(f"no group has a column {key!r}; {there_are(key, (*by, 'jobs', *names))}")
     lines.sort(key=lambda line: order_key(line[key]) or (2, ""), reverse=(sort or "").startswith("-"))
     lines = lines[:limit]
     heads = [*by, "jobs", *names]
@@ -284,7 +284,7 @@ def _nothing(jobs: int, found: Sequence[Row], read: Sequence[ResultRow]) -> str:
 
 def _no_metric(catalogue: Catalogue, jobs: Sequence[Row], name: str) -> str:
     there = dict.fromkeys(name for row in jobs for name in catalogue.points(row.key))
-    return f"none of {len(jobs)} jobs logged {name!r}; there are: {', '.join(there) or 'none'}"
+    return f"none of {len(jobs)} jobs logged {name!r}; {there_are(name, there)}"
 
 
 def _ordered(
@@ -320,7 +320,7 @@ def _known(name: str, rows: Sequence[ResultRow]) -> None:
     if not rows or any(row.get(name) is not None for row in rows):
         return
     there = [*tag_columns(rows), *varying_parameters(rows), *result_columns(rows)]
-    raise NotFound(f"no result here has a column {name!r}; there are: {', '.join(dict.fromkeys(there))}")
+    raise NotFound(f"no result here has a column {name!r}; {there_are(name, there)}")
 
 
 def _show(rows: Sequence[ResultRow], chosen: list[str] | None) -> None:

@@ -18,7 +18,7 @@ from tenuto.experiments.runs import RunView, plain_run
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.row import plain_row
-from tenuto.jobs.text import duration, energy, safe, size_text
+from tenuto.jobs.text import duration, energy, safe, size_text, there_are
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import load_settings
 
@@ -175,7 +175,7 @@ def _experiments(view: WorkspaceView, experiment: str | None) -> list[str]:
     if experiment is None:
         return known
     if experiment not in known:
-        raise NotFound(f"no experiment is called {experiment!r}; there are: {', '.join(known) or 'none'}")
+        raise NotFound(f"no experiment is called {experiment!r}; {there_are(experiment, known)}")
     return [experiment]
 
 

@@ -19,7 +19,7 @@ from tenuto.cli.main import CommandGroup
 from tenuto.cli.options import json_option, looks_like_workspace, workspace_option
 from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SearchError, SettingsError
-from tenuto.jobs.text import safe, truncate
+from tenuto.jobs.text import safe, there_are, truncate
 from tenuto.lifecycle.evolution import SearchEnd
 from tenuto.search.export import artifacts_of, best_rows, candidate_rows, change_of, flat_rows, lineage
 from tenuto.search.manual_candidate import add_candidate, add_table
@@ -72,8 +72,8 @@ def opened(workspace: str | None, name: str | None = None) -> Iterator[Store]:
     try:
         store = Store(database)
         if name is not None and store.search(name) is None:
-            known = ", ".join(store.names()) or "none"
-            raise NotFound(f"there is no search {name!r} in {database.shown_url}; there are: {known}")
+            known = there_are(name, store.names())
+            raise NotFound(f"there is no search {name!r} in {database.shown_url}; {known}")
         yield store
     finally:
         database.close()

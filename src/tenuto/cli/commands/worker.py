@@ -15,7 +15,7 @@ from tenuto.cli.console import print_json
 from tenuto.cli.options import json_option
 from tenuto.cli.session import let_go_of_closed_streams, tell
 from tenuto.errors import NotFound
-from tenuto.jobs.text import safe
+from tenuto.jobs.text import safe, there_are
 from tenuto.search.candidate_jobs import gpus_of
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.queues import open_listener
@@ -75,7 +75,7 @@ class WorkerProcess:
             words = f"there is no search {name!r} in {self._database.shown_url}"
             if once:
                 self._database.close()
-                raise NotFound(f"{words}; there are: {', '.join(known) or 'none'}")
+                raise NotFound(f"{words}; {there_are(name, known)}")
             self._say(f"{words} yet: waiting for it")
 
     def run(self) -> int:
