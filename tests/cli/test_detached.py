@@ -111,7 +111,7 @@ def test_a_detached_run_tells_how_to_follow_it_and_goes_on(tmp_path: Path, addre
     assert {row["value"] for row in rows if row["metric"] == "odd"} == {"nan"}
     shown = run(tenuto("metrics", "script.Curve"), tmp_path)
     assert "loss" in shown.stdout
-    assert "no finite numbers" in shown.stderr
+    assert "without a finite number left out" in shown.stderr
     table = run(tenuto("metrics", "-m", "loss"), tmp_path)
     assert re.search(r"loss +4 +0\.2 +0\.2 +1", table.stdout)
     assert run(tenuto("metrics", "--csv", "-m", "loss"), tmp_path).stdout.count("\n") == 6

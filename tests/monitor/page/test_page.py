@@ -559,6 +559,25 @@ def test_23_a_bar_of_the_timeline_opens_its_job(demo: Served, visitor: Visitor) 
     expect(page.locator("[data-field=id]")).to_be_visible()
 
 
+def test_a_bar_tells_its_tags_and_a_double_click_on_it_fits_the_timeline(
+    demo: Served, visitor: Visitor
+) -> None:
+    page = visitor.enter(demo, f"#/timeline?group={SWEEP}")
+    canvas, span = page.locator("canvas"), page.locator(".span")
+    box = canvas.bounding_box()
+    assert box is not None
+    page.get_by_role("button", name="zoom in").click()
+    bar = {"x": box["width"] - 20, "y": 20 + 32 + 5 * 22 + 11}
+    canvas.hover(position=bar)
+    expect(page.locator(".trail")).to_contain_text("seed=")
+    expect(page.locator(".tip").first).to_contain_text("waited")
+    zoomed = span.inner_text()
+    canvas.dblclick(position=bar)
+    expect(span).not_to_have_text(zoomed)
+    page.wait_for_timeout(400)
+    expect(canvas).to_be_visible()
+
+
 def test_23_the_timeline_zooms_at_every_click(demo: Served, visitor: Visitor) -> None:
     """The API takes whole milliseconds; half of an odd span is none."""
     page = visitor.enter(demo, f"#/timeline?group={SWEEP}")

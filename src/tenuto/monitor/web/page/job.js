@@ -234,7 +234,7 @@ function more(job, open) {
   return [
     job.result !== null && job.result !== undefined && part("result", "Result", isFlat ? values(Object.entries(/** @type {object} */ (job.result))) : h("pre", {}, lines(JSON.stringify(job.result, null, 2))), true),
     parameters.length > 0 && part("parameters", `Parameters (${parameters.length})`, values(parameters), true),
-    job.attempts.length > 0 && part("attempts", `Attempts (${job.attempts.length})`, plainTable("Attempts", ["", "state", "started", "took", "CPU", "memory", "why", "host"], job.attempts.map(attemptRow)), job.attempts.length > 1),
+    job.attempts.length > 0 && part("attempts", `Attempts (${job.attempts.length})`, plainTable("Attempts", ["", "state", "why", "started", "took", "host", "CPU", "memory"], job.attempts.map(attemptRow)), job.attempts.length > 1),
     made.length > 0 && part("provenance", "Made of", values(made)),
     job.events.length > 0 && part("events", `Events (${job.events.length})`, h("ol", { class: "plain events" }, job.events.map((event) => h("li", {}, JSON.stringify(event))))),
     job.commands.length > 0 && part("commands", "Commands", h("div", {}, job.commands.map((one) => h("div", {}, copyable(one))))),
@@ -248,10 +248,11 @@ const values = (entries) => h("dl", { class: "tight" }, entries.map(([name, valu
 
 /** @param {Attempt} one @returns {Child[]} */
 const attemptRow = (one) => [
-  String(one.attempt), stateMark(one.state), when(one.started),
+  String(one.attempt), stateMark(one.state),
+  [one.reason?.toUpperCase(), one.message, one.exit_code ? `exit ${one.exit_code}` : "", one.signal ? `signal ${one.signal}` : ""].filter(Boolean).join(" · "),
+  when(one.started),
   one.started && one.ended ? duration((Date.parse(one.ended) - Date.parse(one.started)) / 1000) : "",
+  one.host ?? "",
   typeof one.usage.user_s === "number" ? duration(one.usage.user_s + (one.usage.system_s ?? 0)) : "",
   typeof one.usage.max_rss_bytes === "number" ? size(one.usage.max_rss_bytes) : "",
-  [one.reason?.toUpperCase(), one.message, one.exit_code ? `exit ${one.exit_code}` : "", one.signal ? `signal ${one.signal}` : ""].filter(Boolean).join(" · "),
-  one.host ?? "",
 ];

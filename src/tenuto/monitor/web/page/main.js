@@ -183,7 +183,7 @@ function failed(place, error) {
     place,
     h("h1", {}, gone ? "Not here" : "This did not work"),
     h("p", { class: "trouble" }, error instanceof Error ? error.message : String(error)),
-    h("p", {}, h("button", { type: "button", onclick: () => void show() }, "Try again")),
+    h("p", { class: "bar" }, h("button", { type: "button", onclick: () => void show() }, "Try again"), h("a", { href: "#/" }, "To the overview")),
   );
 }
 

@@ -106,17 +106,20 @@ export const shortCounts = (counts) =>
 export const groupTitle = (group) => [h("span", { "aria-hidden": "true" }, groupGlyph(group)), " ", groupName(group)];
 
 /**
- * A table with headings; numbers stand to the right.
+ * A table with headings; numbers stand to the right, and a column without a value is left out.
  * @param {string} caption @param {string[]} heads @param {Child[][]} rows @param {Set<number>} [numbers]
  */
 export function plainTable(caption, heads, rows, numbers = new Set()) {
   /** @param {number} place */
   const kind = (place) => (numbers.has(place) ? "number" : undefined);
+  const filled = heads.map((_, place) => !rows.length || rows.some((row) => row[place] !== ""));
+  /** @template T @param {T[]} cells */
+  const kept = (cells) => cells.map((cell, place) => ({ cell, place })).filter(({ place }) => filled[place]);
   return h(
     "div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
     h("table", {},
-      h("thead", {}, h("tr", {}, heads.map((head, place) => h("th", { scope: "col", class: kind(place) }, head)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, place) => h("td", { class: kind(place), "data-head": heads[place] }, cell)))))));
+      h("thead", {}, h("tr", {}, kept(heads).map(({ cell, place }) => h("th", { scope: "col", class: kind(place) }, cell)))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, kept(row).map(({ cell, place }) => h("td", { class: kind(place), "data-head": heads[place] }, cell)))))));
 }
 
 /**

@@ -16,6 +16,7 @@ import { address, attemptWords, clock, duration, glyph, nameOfKey, short, STATES
 const MOST_LISTED = 200;
 const MOST_BRUSHED = 20;
 const LEAST_BRUSH = 5;
+const DOUBLE_MS = 250; // a click that is not the first of two
 const LINE = 22;
 const HEAD = 20;
 const GAP = 10;
@@ -60,6 +61,7 @@ export async function timeline({ main, query }) {
     drawList(list, found, select);
   };
   let asked = 0;
+  const more = h("div", {});
   const load = async () => {
     const mine = ++asked;
     const answer = /** @type {Timeline} */ (await get("timeline", { group: chosen, from, to, width: 400, by }));
@@ -82,6 +84,7 @@ export async function timeline({ main, query }) {
   async function select(key) {
     if (selected === key) return;
     selected = key;
+    put(more);
     lit = new Set([key]);
     redraw();
     put(trail, key && [keyLink(key), " …"]);
@@ -91,7 +94,9 @@ export async function timeline({ main, query }) {
     if (selected !== key) return;
     lit = new Set([key, ...job.dependencies.map((one) => one.key), ...job.dependents.map((one) => one.key)]);
     redraw();
-    put(trail, stateMark(job.state, keyLink(key)), ` ${story(job)} `, h("span", { class: "soft" }, why.because.join(" ← ")));
+    const told = () => [` ${Object.entries(job.tags).map(([name, value]) => `${name}=${value}`).join(" ")} `, h("span", {}, story(job)), " ", h("span", { class: "soft" }, why.because.join(" ← "))];
+    put(trail, stateMark(job.state, keyLink(key)), told());
+    put(more, told());
   }
 
   /** @param {MouseEvent} event @returns {[x: number, y: number]} */
@@ -127,6 +132,7 @@ export async function timeline({ main, query }) {
   }, { passive: false });
   /** @type {{x: number, isBrush: boolean, visible: Span} | null} */
   let drag = null;
+  let opening = 0;
   canvas.addEventListener("pointerdown", (event) => {
     const [x, y] = place(event);
     drag = { x, isBrush: y < HEAD || event.shiftKey, visible: [...visible] };
@@ -148,7 +154,7 @@ export async function timeline({ main, query }) {
     const wait = one ? undefined : drawing.waits.find((some) => x >= some.x && x <= some.x + some.width && Math.abs(y - some.y) < LINE / 2);
     canvas.classList.toggle("pointing", one !== undefined);
     tip.hidden = !one && !wait;
-    if (one) put(tip, stateMark(one.bar[3], nameOfKey(one.bar[4])), h("div", {}, `${clock(one.bar[1])}, ${duration((one.bar[2] - one.bar[1]) / 1000)}${one.bar[5] > 1 ? `, attempt ${one.bar[5]}` : ""}`));
+    if (one) put(tip, stateMark(one.bar[3], nameOfKey(one.bar[4])), h("div", {}, `${clock(one.bar[1])}, ${duration((one.bar[2] - one.bar[1]) / 1000)}${one.bar[5] > 1 ? `, attempt ${one.bar[5]}` : ""}`), more);
     else if (wait) put(tip, h("b", {}, nameOfKey(wait.wait[4])), h("div", {}, `waited ${duration((wait.wait[2] - wait.wait[1]) / 1000)} ${wait.wait[3]}`));
     tip.style.left = `${Math.min(x + 14, box.clientWidth - 240)}px`;
     tip.style.top = `${y + 16}px`;
@@ -162,10 +168,11 @@ export async function timeline({ main, query }) {
     if (!done) return;
     if (Math.abs(x - done.x) > LEAST_BRUSH) return done.isBrush ? void see().catch(() => undefined) : undefined;
     const one = barAt(drawing.hits, x, y);
-    if (one) location.hash = address("job", { key: one.bar[4] });
+    clearTimeout(opening);
+    if (one) opening = setTimeout(() => { location.hash = address("job", { key: one.bar[4] }); }, DOUBLE_MS);
   });
   canvas.addEventListener("pointercancel", () => { drag = null; });
-  const fit = () => { from = to = undefined; brush = null; void Promise.all([load(), see()]).catch(() => undefined); };
+  const fit = () => { clearTimeout(opening); from = to = undefined; brush = null; void Promise.all([load(), see()]).catch(() => undefined); };
   canvas.addEventListener("dblclick", fit);
   /** @param {number} factor */
   const zoom = (factor) => {
@@ -198,7 +205,7 @@ export async function timeline({ main, query }) {
   const resized = new ResizeObserver(redraw);
   resized.observe(box);
   const again = throttled(() => Promise.all([load(), count()]).catch(() => undefined), 1000);
-  return { delta: again, reset: again, tick: () => { if (from === undefined && found.lanes.some((lane) => lane.bars.some((bar) => bar[3] === "running"))) again(); }, close: () => resized.disconnect() };
+  return { delta: again, reset: again, tick: () => { if (from === undefined && found.lanes.some((lane) => lane.bars.some((bar) => bar[3] === "running"))) again(); }, close: () => { clearTimeout(opening); resized.disconnect(); } };
 }
 
 /**
@@ -282,7 +289,7 @@ function drawn(canvas, box, found, selected, lit, brush) {
     const size = tall[number] ?? LINE;
     pen.fillStyle = colour("ink");
     pen.fillText(clipped(pen, lane.label, names - 12), 4, top + LINE / 2);
-    clippedTo(() => hits.push(...(lane.bins.length ? bins(pen, lane, x, top, size, colour) : bars(pen, lane, x, top, selected, lit, colour))));
+    clippedTo(() => hits.push(...(lane.bins.length ? bins(pen, lane, x, top, size, colour) : bars(pen, lane, x, [names, width], top, selected, lit, colour))));
     for (const wait of lane.bins.length ? [] : lane.waits) waits.push({ x: x(wait[1]), width: x(wait[2]) - x(wait[1]), y: top + Math.min(wait[0], Math.max(lane.lines - 1, 0)) * LINE + LINE / 2, wait });
     top += size + GAP;
   });
@@ -337,8 +344,8 @@ function clipped(pen, text, room) {
   return `${text.slice(0, end)}…`;
 }
 
-/** @param {CanvasRenderingContext2D} pen @param {Lane} lane @param {(instant: number) => number} x @param {number} top @param {string} selected @param {Set<string>} lit @param {(name: string) => string} colour */
-function bars(pen, lane, x, top, selected, lit, colour) {
+/** @param {CanvasRenderingContext2D} pen @param {Lane} lane @param {(instant: number) => number} x @param {Span} edges @param {number} top @param {string} selected @param {Set<string>} lit @param {(name: string) => string} colour */
+function bars(pen, lane, x, edges, top, selected, lit, colour) {
   pen.setLineDash([3, 3]);
   pen.strokeStyle = colour("soft-ink");
   for (const [line, start, end, , key] of lane.waits) {
@@ -372,9 +379,11 @@ function bars(pen, lane, x, top, selected, lit, colour) {
       pen.stroke();
       pen.lineWidth = 1;
     }
-    if (width > 64) {
+    const begin = Math.max(left, edges[0]);
+    const room = Math.min(left + width, edges[1]) - begin;
+    if (room > 64) {
       pen.fillStyle = colour("on-state");
-      pen.fillText(clipped(pen, `${glyph(state)} ${nameOfKey(key)}${attempt > 1 ? ` (${attempt})` : ""}`, width - 8), left + 4, y + (LINE - 4) / 2);
+      pen.fillText(clipped(pen, `${glyph(state)} ${nameOfKey(key)}${attempt > 1 ? ` (${attempt})` : ""}`, room - 8), begin + 4, y + (LINE - 4) / 2);
     }
     pen.globalAlpha = 1;
     return { x: left, y, width: Math.max(width, 6), bar };
