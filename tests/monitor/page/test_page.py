@@ -778,3 +778,12 @@ def test_a_search_shows_its_course_importance_and_slices(
     page.get_by_label("Slices").locator("svg").last.click()
     expect(page.get_by_label("Scatter").locator("svg")).to_have_attribute("aria-label", re.compile("over y"))
     evolution.close()
+
+
+def test_the_ticks_of_the_archive_lie_at_its_cells_on_a_phone(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, "#/archive")
+    page.set_viewport_size({"width": 390, "height": 780})
+    cells, ticks = (page.locator(one).bounding_box() for one in (".mapbox .map", ".ticks.horizontal"))
+    assert cells is not None
+    assert ticks is not None
+    assert (cells["x"], cells["width"]) == (ticks["x"], ticks["width"])
