@@ -165,7 +165,8 @@ def test_a_run_that_a_shell_began_in_the_background_is_stopped_as_it_is_told(tmp
 
 LATE = """
 import time
-(HERE / "began").write_text(str(os.getpid()))
+(HERE / "begins").write_text(str(os.getpid()))
+(HERE / "begins").rename(HERE / "began")  # with all that is written in it
 while not (HERE / "go").exists():
     time.sleep(0.01)
 with experiment("ws", "late"):
