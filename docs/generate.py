@@ -11,10 +11,33 @@ from tenuto.jobs.row import PlainService
 from tenuto.lifecycle.service import PAYLOAD_TRANSITIONS, SERVICE_TRANSITIONS, PayloadState, ServiceState
 from tenuto.lifecycle.states import TRANSITIONS, JobFailureStatus, JobState, TransientMode
 from tenuto.monitor import shapes
-from tenuto.monitor.tui.help import keys_table
+from tenuto.monitor.tui.help import KEYS
 from tenuto.workspace.derive_table import ROWS, TableRow
 
 Vocabulary = TypeVar("Vocabulary", bound=Enum)
+
+ANSWERS: dict[str, Any] = {
+    "/api/about": shapes.About,
+    "/api/overview": shapes.OverviewJson,
+    "/api/groups": shapes.Groups,
+    "/api/jobs": shapes.Jobs,
+    "/api/job": shapes.JobDetail,
+    "/api/why": shapes.WhyJson,
+    "/api/log": shapes.LogPart,
+    "/api/graph": shapes.Graph,
+    "/api/timeline": shapes.Timeline,
+    "/api/history": shapes.HistoryJson,
+    "/api/results": shapes.Results,
+    "/api/metrics": shapes.MetricsJson,
+    "/api/tokens": shapes.TokensJson,
+    "/api/queue": shapes.QueueJson,
+    "/api/nodes": shapes.Nodes,
+    "/api/archive": shapes.ArchiveJson,
+    "/api/carbon": shapes.Carbon,
+    "/api/cleanup": shapes.Cleanup,
+    "/api/actions": shapes.Outcomes,
+}
+"""Route -> the shape of its answer; what monitor.md lists."""
 
 
 def states_table() -> str:
@@ -154,9 +177,15 @@ _SHARED = (
 _NAMES: dict[Any, str] = {shapes.Job: "job", shapes.Group: "group", PlainService: "service"}
 
 
+def keys_table() -> str:
+    """The keys as a table for the documentation."""
+    rows = [f"| `{key.label}` | {key.meaning} |" for key in KEYS]
+    return "\n".join(["| Key | What it does |", "|---|---|", *rows])
+
+
 def answers_table() -> str:
     """Route -> the fields of its answer."""
-    rows = [f"| `{route}` | {_fields(shape)} |" for route, shape in shapes.ANSWERS.items()]
+    rows = [f"| `{route}` | {_fields(shape)} |" for route, shape in ANSWERS.items()]
     return "\n".join(["| Route | Fields |", "|---|---|", *rows])
 
 

@@ -4,13 +4,15 @@ The one place that imports Rich, when it is first asked for; tables do without i
 
 from __future__ import annotations
 
+import csv
 import getpass
+import io
 import json
 import math
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,6 +51,13 @@ def say(text: str) -> None:
 def note(text: str) -> None:
     """A remark for a person, beside the output."""
     click.echo(f"tenuto: {safe_lines(text)}", err=True)
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Rows as lines of CSV."""
+    written = io.StringIO()
+    csv.writer(written).writerows(rows)
+    return written.getvalue()
 
 
 def print_json(value: Any, indent: int | None = 1) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -88,6 +88,18 @@ def given_without(
         elif one not in flags and one.partition("=")[0] not in options:
             kept.append(one)
     return [*kept, *given[end:]]
+
+
+def exclusive(given: Mapping[str, object]) -> None:
+    """Refuses options of which one at most may be given; `given`: name -> its value."""
+    if sum(map(bool, given.values())) > 1:
+        *names, last = given
+        raise click.UsageError(f"{', '.join(names)} and {last} exclude each other")
+
+
+def common_options(command: F) -> F:
+    """`-w`, `--workspace` and `--json`, which nearly all commands have."""
+    return workspace_option(json_option(command))
 
 
 def yes_option(command: F) -> F:

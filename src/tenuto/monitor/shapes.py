@@ -410,27 +410,3 @@ class ResetJson(Stamp):
     """Everything is to be asked for again."""
 
     reset: bool
-
-
-ANSWERS: dict[str, type | Any] = {
-    "/api/about": About,
-    "/api/overview": OverviewJson,
-    "/api/groups": Groups,
-    "/api/jobs": Jobs,
-    "/api/job": JobDetail,
-    "/api/why": WhyJson,
-    "/api/log": LogPart,
-    "/api/graph": Graph,
-    "/api/timeline": Timeline,
-    "/api/history": HistoryJson,
-    "/api/results": Results,
-    "/api/metrics": MetricsJson,
-    "/api/tokens": TokensJson,
-    "/api/queue": QueueJson,
-    "/api/nodes": Nodes,
-    "/api/archive": ArchiveJson,
-    "/api/carbon": Carbon,
-    "/api/cleanup": Cleanup,
-    "/api/actions": Outcomes,
-}
-"""Route -> the shape of its answer; what docs/monitor.md lists."""

@@ -9,7 +9,7 @@ import click
 
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import print_json, say
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import common_options, open_catalogue
 from tenuto.experiments.runs import RunView, by_age
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.parameters import ABSENT, Changed, changed, plain_side, read_stored
@@ -34,8 +34,7 @@ class Pair(NamedTuple):
 @click.command()
 @click.argument("first", metavar="RUN", shell_complete=complete_runs)
 @click.argument("second", metavar="RUN", shell_complete=complete_runs)
-@workspace_option
-@json_option
+@common_options
 def command(first: str, second: str, workspace: str | None, as_json: bool) -> None:
     """Compare two runs: which jobs they share, and in which parameters, code and results the others differ.
 

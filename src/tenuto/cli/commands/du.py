@@ -7,7 +7,7 @@ from typing import NamedTuple
 import click
 
 from tenuto.cli.console import note, print_json, say, table
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import common_options, open_catalogue
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.directories import entries, job_keys, subdirectories
 from tenuto.jobs.drawing import Cell, Column
@@ -46,8 +46,7 @@ class DiskUsage(NamedTuple):
 
 
 @click.command()
-@workspace_option
-@json_option
+@common_options
 def command(workspace: str | None, as_json: bool) -> None:
     """Say what a workspace takes on the disk: by experiment and task; prepared and cached data; logs.
 

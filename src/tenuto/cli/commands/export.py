@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import json
 import os
 import tempfile
@@ -16,8 +14,8 @@ from typing import IO, Any
 import click
 
 from tenuto.cli.completions import complete_runs
-from tenuto.cli.console import json_text, note, print_json
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.console import csv_text, json_text, note, print_json
+from tenuto.cli.options import common_options, open_catalogue
 from tenuto.errors import NotFound, WorkspaceError
 from tenuto.experiments.runs import RunView, plain_run
 from tenuto.experiments.workspace_view import WorkspaceView
@@ -45,8 +43,7 @@ th{position:sticky;top:0;background:#fff}td{font-variant-numeric:tabular-nums}
 @click.command()
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.argument("target", metavar="[TARGET]", required=False)
-@workspace_option
-@json_option
+@common_options
 def command(run: str, target: str | None, workspace: str | None, as_json: bool) -> None:
     """Write the data of RUN to TARGET, a folder that does not exist yet, or a ZIP if it ends in .zip.
 
@@ -185,17 +182,11 @@ class _Table:
 
     def csv(self) -> Iterator[bytes]:
         """The whole table."""
-        yield _csv([["task", "id", "state", *self.names]])
+        yield csv_text([["task", "id", "state", *self.names]]).encode()
         self._file.seek(0)
         for line in self._file:
             task, job_id, state, cells = json.loads(line)
-            yield _csv([[task, job_id, state, *(cells.get(name, "") for name in self.names)]])
-
-
-def _csv(rows: Iterable[Sequence[str]]) -> bytes:
-    written = io.StringIO()
-    csv.writer(written).writerows(rows)
-    return written.getvalue().encode()
+            yield csv_text([[task, job_id, state, *(cells.get(name, "") for name in self.names)]]).encode()
 
 
 def _plain_job(view: WorkspaceView, job: Row, result: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tenuto.cli.chosen_jobs import (
 )
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, say
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import common_options, exclusive, open_catalogue
 from tenuto.jobs.drawing import graph_dot, graph_lines, graph_svg, job_nodes, task_nodes
 
 MOST_JOBS = 60
@@ -26,8 +26,7 @@ MOST_JOBS = 60
 @click.option("--dot", "as_dot", is_flag=True, help="Print DOT, for Graphviz.")
 @click.option("--svg", "as_svg", is_flag=True, help="Print SVG, a picture for a browser.")
 @kind_option
-@workspace_option
-@json_option
+@common_options
 def command(
     words: tuple[str, ...],
     run: str | None,
@@ -43,10 +42,8 @@ def command(
 
     With more than 60 jobs there is a node for each task, unless --all asks for all of them.
     """
-    if as_dot + as_svg + as_json > 1:
-        raise click.UsageError("--dot, --svg and --json exclude each other")
-    if tasks and every:
-        raise click.UsageError("--tasks and --all exclude each other")
+    exclusive({"--dot": as_dot, "--svg": as_svg, "--json": as_json})
+    exclusive({"--tasks": tasks, "--all": every})
     catalogue = open_catalogue(workspace)
     jobs = meant(catalogue, words, run=run, kind=kind).rows[::-1]
     by_task = tasks or (len(jobs) > MOST_JOBS and not every)

@@ -18,7 +18,7 @@ from tenuto.cli.chosen_jobs import (
 )
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import ago, note, print_json, state_cell, table
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import common_options, exclusive, open_catalogue
 from tenuto.jobs.drawing import Cell, Column
 from tenuto.jobs.result_table import ResultRow, cell_text, result_text, varying_parameters
 from tenuto.jobs.row import Row, plain_row
@@ -41,8 +41,7 @@ MOST_NAMED_JOBS = 1000
 )
 @limit_option
 @kind_option
-@workspace_option
-@json_option
+@common_options
 def command(
     words: tuple[str, ...],
     run: str | None,
@@ -59,8 +58,7 @@ def command(
     JOB and GROUP are names, such as NAME#N of a search or a service; FILTER is such as: state=running and
     lr<0.1 and task~train. Quote it, since shells know < and >.
     """
-    if run is not None and every:
-        raise click.UsageError("--run and --all exclude each other")
+    exclusive({"--run": run is not None, "--all": every})
     catalogue = open_catalogue(workspace)
     most = shown_limit(limit, as_json=as_json)
     if most is not None and run is None and not (every or words or sort or kind):

@@ -13,7 +13,7 @@ from tenuto.cli import exit_codes
 from tenuto.cli.chosen_jobs import kind_option, meant, need_one_of
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, person, print_json, table
-from tenuto.cli.options import json_option, open_catalogue, workspace_option, yes_option
+from tenuto.cli.options import common_options, open_catalogue, yes_option
 from tenuto.experiments.source import stop_job
 from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.removal import Killing, has_ended
@@ -56,8 +56,7 @@ class Killed(NamedTuple):
 @click.option("--no-wait", is_flag=True, help="Do not wait until they ended.")
 @yes_option
 @kind_option
-@workspace_option
-@json_option
+@common_options
 @click.pass_context
 def command(
     ctx: click.Context,

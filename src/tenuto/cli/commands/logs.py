@@ -15,7 +15,7 @@ from tenuto.cli import exit_codes
 from tenuto.cli.chosen_jobs import kind_option, one_job
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import common_options, exclusive, open_catalogue
 from tenuto.cli.program import hint
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
@@ -111,8 +111,7 @@ TAIL_LIMIT = 1 << 20
 @click.option("--err", is_flag=True, help="Its standard error.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=200, show_default=True, help="Last lines.")
 @kind_option
-@workspace_option
-@json_option
+@common_options
 def command(
     job: str, follow: bool, err: bool, lines: int, kind: str | None, workspace: str | None, as_json: bool
 ) -> int:
@@ -122,8 +121,7 @@ def command(
     filter that one job matches.
     With --follow the exit code is 1 if the job failed.
     """
-    if follow and as_json:
-        raise click.UsageError("--follow and --json exclude each other")
+    exclusive({"--follow": follow, "--json": as_json})
     catalogue = open_catalogue(workspace)
     wanted = one_job(catalogue, job, kind)
     detail = catalogue.source(wanted).detail(wanted)

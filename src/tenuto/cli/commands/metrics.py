@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 
@@ -11,8 +9,8 @@ import click
 
 from tenuto.cli.chosen_jobs import all_option, kind_option, meant, run_option
 from tenuto.cli.completions import complete_jobs
-from tenuto.cli.console import note, print_json, say, table, window_width
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.console import csv_text, note, print_json, say, table, window_width
+from tenuto.cli.options import common_options, exclusive, open_catalogue
 from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Cell, Column, PlotPoint, scatter, spark_line
 from tenuto.jobs.metrics import is_wanted, last_point, metric_rows
@@ -41,8 +39,7 @@ Logged = list[tuple[Row, Points]]
 @all_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: one line for each point.")
 @kind_option
-@workspace_option
-@json_option
+@common_options
 def command(
     words: tuple[str, ...],
     names: tuple[str, ...],
@@ -57,10 +54,8 @@ def command(
 
     JOB is as of `tenuto why`; FILTER such as: lr<0.1 and state=running.
     """
-    if as_json and as_csv:
-        raise click.UsageError("--json and --csv exclude each other")
-    if run is not None and every:
-        raise click.UsageError("--run and --all exclude each other")
+    exclusive({"--json": as_json, "--csv": as_csv})
+    exclusive({"--run": run is not None, "--all": every})
     catalogue = open_catalogue(workspace)
     rows = meant(catalogue, words, run=run, every=every, kind=kind).rows
     logged = [(row, points) for row in rows if (points := catalogue.points(row.key))]
@@ -92,12 +87,8 @@ def _wanted(points: Points, names: Sequence[str]) -> Points:
 
 
 def _csv(logged: Logged, names: Sequence[str]) -> str:
-    written = io.StringIO()
     rows = list(metric_rows(logged, names))
-    writer = csv.DictWriter(written, list(rows[0]) if rows else ["id", "metric", "step", "value"])
-    writer.writeheader()
-    writer.writerows(rows)
-    return written.getvalue()
+    return csv_text([rows[0] if rows else ("id", "metric", "step", "value"), *(row.values() for row in rows)])
 
 
 def _plot(points: Points) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -20,8 +18,8 @@ from tenuto.cli.chosen_jobs import (
     run_option,
 )
 from tenuto.cli.completions import complete_jobs
-from tenuto.cli.console import note, print_json, say, table, window_width
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.console import csv_text, note, print_json, say, table, window_width
+from tenuto.cli.options import common_options, exclusive, open_catalogue
 from tenuto.cli.program import hint
 from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Cell, Column, PlotPoint, bars, histogram, scatter
@@ -104,8 +102,7 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float | None]] = {
 @click.option("--usage", is_flag=True, help="Show the use of jobs beside their request, failed ones too.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with every column.")
 @kind_option
-@workspace_option
-@json_option
+@common_options
 def command(
     words: tuple[str, ...],
     run: str | None,
@@ -128,12 +125,9 @@ def command(
     JOB and GROUP are names; FILTER is such as: result.accuracy>0.9 and lr<0.1. Quote it, since shells know <
     and >.
     """
-    if run is not None and every:
-        raise click.UsageError("--run and --all exclude each other")
-    if as_json + as_csv + (plot is not None) > 1:
-        raise click.UsageError("--json, --csv and --plot exclude each other")
-    if grouped is not None and plot is not None:
-        raise click.UsageError("--group and --plot exclude each other")
+    exclusive({"--run": run is not None, "--all": every})
+    exclusive({"--json": as_json, "--csv": as_csv, "--plot": plot is not None})
+    exclusive({"--group": grouped is not None, "--plot": plot is not None})
     if agg is not None and grouped is None:
         raise click.UsageError("--agg needs --group, as in --group lr --agg mean,std")
     if usage and any(given is not None for given in (plot, grouped, columns, sort, *metrics)):
@@ -194,7 +188,7 @@ def _show_usage(catalogue: Catalogue, jobs: Sequence[Row], *, as_json: bool, as_
     elif as_csv:
         names = ["id", "task", "state", *JobUsage._fields, "cpu_share"]
         click.echo(
-            _written([names, *([exact_text(line[name]) for name in names] for line in lines)]), nl=False
+            csv_text([names, *([exact_text(line[name]) for name in names] for line in lines)]), nl=False
         )
     elif not lines:
         note(f"none of {len(jobs)} jobs has an attempt that ended and was measured")
@@ -261,7 +255,7 @@ def _show_groups(
         print_json(lines)
     elif as_csv:
         click.echo(
-            _written([heads, *([exact_text(line[name]) for name in heads] for line in lines)]), nl=False
+            csv_text([heads, *([exact_text(line[name]) for name in heads] for line in lines)]), nl=False
         )
     else:
         cells: list[list[Cell]] = [
@@ -377,13 +371,7 @@ def _csv(rows: Sequence[ResultRow], chosen: list[str] | None) -> str:
     parameters = dict.fromkeys(name for row in rows for name in row.parameters)
     names = chosen or list(dict.fromkeys([*tag_columns(rows), *parameters, *result_columns(rows)]))
     lines = [[row.job.task, row.job.id, *(exact_text(row.get(name)) for name in names)] for row in rows]
-    return _written([["task", "id", *names], *lines])
-
-
-def _written(lines: Sequence[Sequence[str]]) -> str:
-    written = io.StringIO()
-    csv.writer(written).writerows(lines)
-    return written.getvalue()
+    return csv_text([["task", "id", *names], *lines])
 
 
 def _plot(wanted: str, rows: Sequence[ResultRow]) -> None:

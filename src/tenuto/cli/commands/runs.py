@@ -9,7 +9,7 @@ from tenuto.cli.commands.jobs import show_jobs, varying_names
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import moment, note, print_json, say, table
 from tenuto.cli.main import CommandGroup
-from tenuto.cli.options import json_option, open_catalogue, open_workspace, workspace_option, yes_option
+from tenuto.cli.options import common_options, open_catalogue, open_workspace, yes_option
 from tenuto.cli.program import hint
 from tenuto.errors import ExperimentLocked, NotFound
 from tenuto.experiments.pruning import prune_runs
@@ -26,8 +26,7 @@ _COLOURS = {RunState.RUNNING: "cyan", RunState.DONE: "green", RunState.FAILED: "
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True)
-@workspace_option
-@json_option
+@common_options
 @click.pass_context
 def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
     """List, show, tag and prune the runs of experiments. Without a subcommand: list them all."""
@@ -40,8 +39,7 @@ def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
 @command.command("list")
 @click.argument("experiment", required=False)
 @click.option("--tag", "tag", metavar="TAG", help="Only runs with this tag.")
-@workspace_option
-@json_option
+@common_options
 def list_command(experiment: str | None, tag: str | None, workspace: str | None, as_json: bool) -> None:
     """List the runs of EXPERIMENT, or of all, newest first."""
     _list(open_workspace(workspace), experiment, as_json, tag)
@@ -50,8 +48,7 @@ def list_command(experiment: str | None, tag: str | None, workspace: str | None,
 @command.command("tag")
 @click.argument("run", shell_complete=complete_runs)
 @click.argument("tags", nargs=-1, required=True)
-@workspace_option
-@json_option
+@common_options
 def tag_command(run: str, tags: tuple[str, ...], workspace: str | None, as_json: bool) -> None:
     """Give RUN the words TAGS to find it by. A tagged run is never pruned."""
     view = open_workspace(workspace)
@@ -67,8 +64,7 @@ def tag_command(run: str, tags: tuple[str, ...], workspace: str | None, as_json:
 @command.command("untag")
 @click.argument("run", shell_complete=complete_runs)
 @click.argument("tags", nargs=-1, required=True)
-@workspace_option
-@json_option
+@common_options
 def untag_command(run: str, tags: tuple[str, ...], workspace: str | None, as_json: bool) -> int:
     """Take the words TAGS from RUN; the exit code is 1 if it did not have them all."""
     view = open_workspace(workspace)
@@ -85,8 +81,7 @@ def untag_command(run: str, tags: tuple[str, ...], workspace: str | None, as_jso
 
 @command.command("show")
 @click.argument("run", shell_complete=complete_runs)
-@workspace_option
-@json_option
+@common_options
 def show_command(run: str, workspace: str | None, as_json: bool) -> None:
     """Show one RUN and its jobs: EXPERIMENT (its last run), EXPERIMENT/RUN, or a run id."""
     catalogue = open_catalogue(workspace)
@@ -123,8 +118,7 @@ def show_command(run: str, workspace: str | None, as_json: bool) -> None:
 @click.option("--keep-done", type=click.IntRange(min=0), help="Runs to keep that ended well.")
 @click.option("--keep-failed", type=click.IntRange(min=0), help="Runs to keep that did not.")
 @yes_option
-@workspace_option
-@json_option
+@common_options
 def prune_command(
     experiment: str | None,
     keep_done: int | None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json as jsons
 import os.path
 from collections.abc import Iterator
@@ -14,9 +13,9 @@ from typing import IO, Any
 import click
 
 from tenuto.cli import exit_codes
-from tenuto.cli.console import json_text, print_json
+from tenuto.cli.console import csv_text, json_text, print_json
 from tenuto.cli.main import CommandGroup
-from tenuto.cli.options import json_option, looks_like_workspace, workspace_option
+from tenuto.cli.options import common_options, looks_like_workspace
 from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SearchError, SettingsError
 from tenuto.jobs.text import safe, there_are, truncate
@@ -82,8 +81,7 @@ def opened(workspace: str | None, name: str | None = None) -> Iterator[Store]:
 @command.command()
 @click.argument("name")
 @click.option("--cell", metavar="I,J", help="Of the cell at this position, from 0.")
-@workspace_option
-@json_option
+@common_options
 def best(name: str, cell: str | None, workspace: str | None, as_json: bool) -> None:
     """Show the best candidate of a search, or of one cell of its archive; of several objectives all that no
     other beats (with --json a list)."""
@@ -151,8 +149,7 @@ def _cell(search: SearchRow, text: str) -> int:
 @click.argument("name")
 @click.argument("number", type=click.IntRange(1), required=False)
 @click.option("--no-diff", is_flag=True, help="Only numbers and scores.")
-@workspace_option
-@json_option
+@common_options
 def show_lineage(name: str, number: int | None, no_diff: bool, workspace: str | None, as_json: bool) -> None:
     """Show what a candidate descends from, the first one first: scores, and of programs the changes.
 
@@ -186,8 +183,7 @@ _LINEAGE = ("number", "status", "objective", "measures", "cost", "parent", "solu
 @command.command()
 @click.argument("name")
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
-@workspace_option
-@json_option
+@common_options
 def export(name: str, form: str, workspace: str | None, as_json: bool) -> None:
     """Print every candidate of a search, by number; as CSV with a column for each parameter and metric.
 
@@ -202,20 +198,15 @@ def export(name: str, form: str, workspace: str | None, as_json: bool) -> None:
         for row in rows:
             print_json(row, None)
         return
-    text = io.StringIO()
     is_space = all(isinstance(row["values"], dict) for row in rows)
     nested = ("measures", "metrics", *(("values",) if is_space else ()))
     shown = [key for key in (rows[0] if rows else ("number",)) if key not in nested]
-    writer = csv.DictWriter(text, shown, extrasaction="ignore")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({k: json_text(v) if isinstance(v, dict | list) else v for k, v in row.items()})
-    click.echo(text.getvalue(), nl=False)
+    cells = ([json_text(v) if isinstance(v := row.get(k), dict | list) else v for k in shown] for row in rows)
+    click.echo(csv_text([shown, *cells]), nl=False)
 
 
 @command.command("workers")
-@workspace_option
-@json_option
+@common_options
 def list_workers(workspace: str | None, as_json: bool) -> None:
     """List the workers of the database, and when each was last seen."""
     with opened(workspace) as store:
@@ -235,8 +226,7 @@ def list_workers(workspace: str | None, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do it; without this, only say what would happen.")
-@workspace_option
-@json_option
+@common_options
 def remove(name: str, yes: bool, workspace: str | None, as_json: bool) -> int:
     """Remove a search and its candidates from the database; the directories of jobs stay."""
     with opened(workspace, name) as store:
@@ -262,8 +252,7 @@ def _changed(as_json: bool, name: str, is_changed: bool, done: str, why: str, **
 
 @command.command()
 @click.argument("name")
-@workspace_option
-@json_option
+@common_options
 def drain(name: str, workspace: str | None, as_json: bool) -> int:
     """End a search: its waiting jobs are cancelled, its running jobs waited for."""
     with opened(workspace, name) as store:
@@ -276,8 +265,7 @@ def drain(name: str, workspace: str | None, as_json: bool) -> int:
 @click.argument("name")
 @click.argument("number", type=click.IntRange(1))
 @click.argument("value", type=int)
-@workspace_option
-@json_option
+@common_options
 def priority(name: str, number: int, value: int, workspace: str | None, as_json: bool) -> int:
     """Give a candidate that waits another priority: the highest starts next."""
     with opened(workspace, name) as store:
@@ -295,8 +283,7 @@ def priority(name: str, number: int, value: int, workspace: str | None, as_json:
     "--csv", "table", type=click.File(encoding="utf-8-sig"), help="A table, its columns by name; - for stdin."
 )
 @click.option("--priority", type=int, default=0, show_default=True, help="The highest starts next.")
-@workspace_option
-@json_option
+@common_options
 def add(
     name: str,
     values: tuple[str, ...],

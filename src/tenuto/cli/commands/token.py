@@ -13,7 +13,7 @@ import click
 
 from tenuto.cli.console import json_text, print_json, table
 from tenuto.cli.main import CommandGroup
-from tenuto.cli.options import json_option
+from tenuto.cli.options import exclusive, json_option
 from tenuto.database import SQLITE, Database, database_url
 from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Column
@@ -201,8 +201,7 @@ def usage(by: str, as_csv: bool, db: str | None, as_json: bool) -> None:
     Exit codes: 0 done; 2 wrong usage; 3 no such database.
     """
     groups = groups_of(by)
-    if as_csv and as_json:
-        raise click.UsageError("--csv and --json exclude each other")
+    exclusive({"--csv": as_csv, "--json": as_json})
     database = _opened(db)
     try:
         found = database.read(lambda connection: used(connection, groups))

@@ -13,7 +13,7 @@ import click
 from tenuto import __version__
 from tenuto.cli import exit_codes
 from tenuto.cli.console import person, print_json
-from tenuto.cli.options import LOOPBACK, json_option, open_catalogue, workspace_option
+from tenuto.cli.options import LOOPBACK, common_options, open_catalogue
 from tenuto.errors import NotFound
 from tenuto.jobs.query import read_question
 from tenuto.light import late
@@ -39,8 +39,7 @@ MOST_GROUPS = 1_000
 @click.option("--read-only", is_flag=True, help="Show, and do nothing.")
 @click.option("--url", metavar="URL", help="Show the jobs of a `tenuto ui` elsewhere; needs --code.")
 @click.option("--code", metavar="CODE", help="The code of that server's link.")
-@workspace_option
-@json_option
+@common_options
 @click.pass_context
 def command(
     ctx: click.Context,

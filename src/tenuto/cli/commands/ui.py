@@ -15,7 +15,7 @@ import click
 from tenuto import __version__
 from tenuto.cli import exit_codes
 from tenuto.cli.console import note, person, print_json
-from tenuto.cli.options import LOOPBACK, json_option, open_catalogue, open_workspace, workspace_option
+from tenuto.cli.options import LOOPBACK, common_options, open_catalogue, open_workspace
 from tenuto.errors import NotFound
 from tenuto.jobs.tcp_ports import LOCALHOST
 from tenuto.light import late
@@ -57,8 +57,7 @@ _PLAIN = (
     "--service-db", metavar="PATH|URL", help="Show the jobs of the service with this database, too."
 )
 @click.option("--login", is_flag=True, help="Print a new link of a server that runs.")
-@workspace_option
-@json_option
+@common_options
 @click.pass_context
 def command(
     ctx: click.Context,

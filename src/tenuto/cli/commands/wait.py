@@ -18,7 +18,7 @@ from tenuto.cli import exit_codes
 from tenuto.cli.chosen_jobs import is_filter, job_or_group, kind_beside, kind_option, meant, question_of
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import note, print_json, say
-from tenuto.cli.options import json_option, notify_option, open_catalogue, workspace_option
+from tenuto.cli.options import common_options, exclusive, notify_option, open_catalogue
 from tenuto.cli.program import hint
 from tenuto.clock import Clock
 from tenuto.errors import FilterError, NotFound, TenutoError
@@ -327,8 +327,7 @@ _CODES = {
 @click.option("-v", "--verbose", is_flag=True, help="Say where changes are only found by a look each second.")
 @notify_option
 @kind_option
-@workspace_option
-@json_option
+@common_options
 def command(
     names: tuple[str, ...],
     timeout_s: float | None,
@@ -348,8 +347,7 @@ def command(
     Exit codes: 0 all is done; 1 something failed or was cancelled, or no driver will start the rest; 2 a
     service was named and not its jobs; 3 nothing of that name; 6 still at work when the time was up.
     """
-    if first_end and changes:
-        raise click.UsageError("--any and --changes exclude each other")
+    exclusive({"--any": first_end, "--changes": changes})
     if timeout_s is not None and math.isnan(timeout_s):
         raise click.UsageError("--timeout is a number of seconds, not nan")
     told = given_on_command_line(notify)  # refused now, and not after the wait

@@ -70,12 +70,6 @@ def pressed(key: str, character: str | None) -> str:
     return character if is_seen and character is not None else key
 
 
-def keys_table() -> str:
-    """The keys as a table for the documentation."""
-    rows = [f"| `{key.label}` | {key.meaning} |" for key in KEYS]
-    return "\n".join(["| Key | What it does |", "|---|---|", *rows])
-
-
 Paragraph = tuple[str, str]
 """A label, and a text that is wrapped beside it."""
 

@@ -22,8 +22,8 @@ from tenuto.monitor.tui.table import Listing, TableColumn, header, placed, point
 from tenuto.monitor.tui.text import (
     energy,
     group_glyph,
-    group_name,
     group_state,
+    key_group_name,
     key_id,
     key_name,
     number,
@@ -74,7 +74,7 @@ def group_columns(now: str) -> list[TableColumn[shapes.Group]]:
 
     return [
         TableColumn("", 1, group_glyph, style=group_state),
-        TableColumn("GROUP", 14, lambda group: group_name(group, now), grows=True),
+        TableColumn("GROUP", 14, lambda group: key_group_name(group["group"], now), grows=True),
         TableColumn("STATE", 8, lambda group: group["state"], style=group_state, rank=20),
         TableColumn("DONE", 6, count("done"), right=True),
         TableColumn("RUN", 4, count("running"), right=True, rank=10),
@@ -312,7 +312,7 @@ class OverviewTab(View):
     def _draw_right(self, room: int, height: int) -> list[Line]:
         assert self._known is not None
         chosen = self._parts["groups"].chosen
-        name = group_name(chosen, self._known["now"]) if chosen else ""
+        name = key_group_name(chosen["group"], self._known["now"]) if chosen else ""
         tall = min(10, height // 4)
         lines = [rule(f"over time {name}", room), *sparkline(self._history, room, tall)]
         if self._curves is not None and self._curves.jobs:

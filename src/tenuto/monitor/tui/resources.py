@@ -16,7 +16,6 @@ from tenuto.monitor.tui.sparkline import units, waiting_words
 from tenuto.monitor.tui.text import (
     clock,
     energy,
-    group_name,
     key_group_name,
     key_id,
     key_name,
@@ -165,7 +164,7 @@ def _services(found: shapes.Groups, room: int) -> Iterator[Line]:
         yield _columns(
             room,
             (one["id"], 14),
-            (group_name(group, found["now"]), 18),
+            (key_group_name(group["group"], found["now"]), 18),
             (one["url"] or "", wide),
             (state, 0),
         )

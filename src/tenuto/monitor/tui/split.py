@@ -21,8 +21,8 @@ from tenuto.monitor.tui.text import (
     count_spans,
     energy,
     group_glyph,
-    group_name,
     group_state,
+    key_group_name,
     number,
     percent,
     short_task,
@@ -209,7 +209,7 @@ class SplitView(JobsTab):
         counts: Line = []
         for words, state in count_spans(group["counts"]):
             counts += [Span(" "), span(words, state)]
-        name = group_name(group, self.host.now)
+        name = key_group_name(group["group"], self.host.now)
         content += [*fitted([span(name)], max(room - cells(counts) - 4, 8)), *counts]
         is_cursor = index == self._groups.cursor and self.focus == "groups"
         mark = "•" if group["group"] == self.host.group else " "

@@ -112,21 +112,13 @@ def group_glyph(group: shapes.Group) -> str:
     if group["live"]:
         return GLYPHS["running"]
     is_stopped = group["take_up"] or re.search("fail|error|lost|interrupt", group["state"])
-    has_failed = is_stopped or group["counts"].get("error", 0)
+    has_failed = is_stopped or (group["kind"] == "experiment" and group["counts"].get("error", 0))
     return GLYPHS["error" if has_failed else "done"]
 
 
 def group_state(group: shapes.Group) -> str:
     """The state whose colour a group has."""
     return {"▶": "running", "✗": "error"}.get(group_glyph(group), "done")
-
-
-def group_name(group: shapes.Group, now: str | None = None) -> str:
-    """``sweep/1402``, ``svc haddock``, ``evo packing``: a run of today by its time."""
-    run = group["run"]
-    if not run:
-        return _DOORS.get(group["kind"], "") + group["name"]
-    return f"{group['name']}/{short_run(run, now)}"
 
 
 def short_run(run: str, now: str | None = None) -> str:
@@ -141,7 +133,7 @@ def short_run(run: str, now: str | None = None) -> str:
 
 
 def key_group_name(group: str, now: str | None = None) -> str:
-    """The short name of a group by its key."""
+    """A group by its key: ``sweep/1402``, ``svc haddock``, ``evo packing``; a run of today by its time."""
     door, _, name = group.partition(":")
     title, between, run = name.rpartition("/")
     if door != Door.EXPERIMENTS.value or not between:
