@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tenuto.jobs.text import duration, fit, safe, safe_lines, truncate, width
+from tenuto.jobs.text import duration, fit, safe, safe_lines, there_are, truncate, width
 
 ATTACKS = {
     "colour": "\x1b[31mred\x1b[0m",
@@ -142,3 +142,11 @@ def test_durations_read_well(seconds: float | None, text: str) -> None:
 @given(st.floats())
 def test_a_duration_takes_at_most_seven_cells(seconds: float) -> None:
     assert width(duration(seconds)) <= 7
+
+
+def test_a_message_names_few_of_many_and_the_nearest_first() -> None:
+    assert there_are("los", ["loss", "lr", "loss"]) == "there are: loss, lr"
+    assert there_are("loss", []) == "there are: none"
+    many = there_are("name237", (f"name{number}" for number in range(300)))
+    assert many.startswith("there are: name23")
+    assert many.endswith(" and 280 more")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from tenuto.monitor.tui.cells import bar, cells, fitted, rule, shares, span, spr
 from tenuto.monitor.tui.help import KEYS
 from tenuto.monitor.tui.log import LogPane, settled
 from tenuto.monitor.tui.table import Listing
+from tenuto.monitor.tui.text import group_glyph
 from tenuto.testing.fake_source import fake_row
 from tests.monitor.hostile import HOSTILE
 
@@ -121,3 +123,10 @@ def test_a_log_of_a_failed_job_begins_with_its_errors_or_with_what_there_is() ->
     assert pane.stream == "err"  # a person wants to see that it is empty
     pane.begin({**job, "key": "other", "state": "done"})
     assert pane.stream == "out"
+
+
+def test_candidates_that_failed_make_no_failure_of_a_search() -> None:
+    ended: Any = {"live": False, "take_up": None, "state": "ENDED (TOTAL)", "counts": {"done": 9, "error": 3}}
+    assert group_glyph({**ended, "kind": "search"}) == "✓"
+    assert group_glyph({**ended, "kind": "experiment"}) == "✗"
+    assert group_glyph({**ended, "kind": "search", "state": "ENDED (FAILING)"}) == "✗"

@@ -111,7 +111,7 @@ def group_glyph(group: shapes.Group) -> str:
     """▶ at work, ✗ with failures or without a driver though jobs are left, ✓ else."""
     if group["live"]:
         return GLYPHS["running"]
-    is_stopped = group["take_up"] or re.search("fail|error|lost|interrupt", group["state"])
+    is_stopped = group["take_up"] or re.search("fail|error|lost|interrupt", group["state"].lower())
     has_failed = is_stopped or (group["kind"] == "experiment" and group["counts"].get("error", 0))
     return GLYPHS["error" if has_failed else "done"]
 
