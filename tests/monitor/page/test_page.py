@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pytest
 from click.testing import CliRunner
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, Position, Route, expect
 
 from tenuto.cli.commands import jobs as jobs_command
 from tenuto.clock import SystemClock
@@ -562,15 +562,16 @@ def test_23_a_bar_of_the_timeline_opens_its_job(demo: Served, visitor: Visitor) 
 def test_a_bar_tells_its_tags_and_a_double_click_on_it_fits_the_timeline(
     demo: Served, visitor: Visitor
 ) -> None:
-    page = visitor.enter(demo, f"#/timeline?group={SWEEP}")
+    page = visitor.enter(demo, "#/timeline")
     canvas, span = page.locator("canvas"), page.locator(".span")
     box = canvas.bounding_box()
     assert box is not None
-    page.get_by_role("button", name="zoom in").click()
-    bar = {"x": box["width"] - 20, "y": 20 + 32 + 5 * 22 + 11}
+    bar: Position = {"x": box["width"] - 20, "y": 20 + 32 + 5 * 22 + 11}
     canvas.hover(position=bar)
-    expect(page.locator(".trail")).to_contain_text("seed=")
-    expect(page.locator(".tip").first).to_contain_text("waited")
+    expect(page.locator(".trail")).to_contain_text("ran ")
+    expect(page.locator(".hovered")).to_contain_text("waited")
+    with page.expect_response(lambda answer: "/api/timeline" in answer.url and answer.status == 200):
+        page.mouse.wheel(0, -300)
     zoomed = span.inner_text()
     canvas.dblclick(position=bar)
     expect(span).not_to_have_text(zoomed)

@@ -112,14 +112,12 @@ export const groupTitle = (group) => [h("span", { "aria-hidden": "true" }, group
 export function plainTable(caption, heads, rows, numbers = new Set()) {
   /** @param {number} place */
   const kind = (place) => (numbers.has(place) ? "number" : undefined);
-  const filled = heads.map((_, place) => !rows.length || rows.some((row) => row[place] !== ""));
-  /** @template T @param {T[]} cells */
-  const kept = (cells) => cells.map((cell, place) => ({ cell, place })).filter(({ place }) => filled[place]);
+  const places = [...heads.keys()].filter((place) => !rows.length || rows.some((row) => row[place] !== ""));
   return h(
     "div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
     h("table", {},
-      h("thead", {}, h("tr", {}, kept(heads).map(({ cell, place }) => h("th", { scope: "col", class: kind(place) }, cell)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, kept(row).map(({ cell, place }) => h("td", { class: kind(place), "data-head": heads[place] }, cell)))))));
+      h("thead", {}, h("tr", {}, places.map((place) => h("th", { scope: "col", class: kind(place) }, heads[place])))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, places.map((place) => h("td", { class: kind(place), "data-head": heads[place] }, row[place])))))));
 }
 
 /**

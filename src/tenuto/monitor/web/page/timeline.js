@@ -13,15 +13,9 @@ import { address, attemptWords, clock, duration, glyph, nameOfKey, short, STATES
 /** @typedef {{x: number, y: number, width: number, wait: Wait}} WaitHit */
 /** @typedef {{hits: Hit[], waits: WaitHit[], instant: (place: number) => number}} Drawing */
 
-const MOST_LISTED = 200;
-const MOST_BRUSHED = 20;
-const LEAST_BRUSH = 5;
+const [MOST_LISTED, MOST_BRUSHED, LEAST_BRUSH] = [200, 20, 5];
 const DOUBLE_MS = 250; // a click that is not the first of two
-const LINE = 22;
-const HEAD = 20;
-const GAP = 10;
-const NAMES = 130;
-const MOST_LINES = 40;
+const [LINE, HEAD, GAP, NAMES, MOST_LINES] = [22, 20, 10, 130, 40];
 
 /** @param {Place} place @returns {Promise<View>} */
 export async function timeline({ main, query }) {
@@ -346,23 +340,20 @@ function clipped(pen, text, room) {
 
 /** @param {CanvasRenderingContext2D} pen @param {Lane} lane @param {(instant: number) => number} x @param {Span} edges @param {number} top @param {string} selected @param {Set<string>} lit @param {(name: string) => string} colour */
 function bars(pen, lane, x, edges, top, selected, lit, colour) {
+  /** @param {number} from @param {number} line @param {number} to @param {number} [next] */
+  const stroke = (from, line, to, next = line) => {
+    pen.stroke(new Path2D(`M${x(from)} ${top + line * LINE + LINE / 2} L${x(to)} ${top + next * LINE + LINE / 2}`));
+  };
   pen.setLineDash([3, 3]);
   pen.strokeStyle = colour("soft-ink");
   for (const [line, start, end, , key] of lane.waits) {
     if (line >= MOST_LINES || (selected && !lit.has(key))) continue;
-    const y = top + Math.min(line, Math.max(lane.lines - 1, 0)) * LINE + LINE / 2;
-    pen.beginPath();
-    pen.moveTo(x(start), y);
-    pen.lineTo(x(end), y);
-    pen.stroke();
+    stroke(start, Math.min(line, Math.max(lane.lines - 1, 0)), end);
   }
   pen.setLineDash([]);
   for (const [line, end, nextLine, start, key] of lane.joins) {
     if (Math.max(line, nextLine) >= MOST_LINES || (selected && !lit.has(key))) continue;
-    pen.beginPath();
-    pen.moveTo(x(end), top + line * LINE + LINE / 2);
-    pen.lineTo(x(start), top + nextLine * LINE + LINE / 2);
-    pen.stroke();
+    stroke(end, line, start, nextLine);
   }
   return lane.bars.filter((bar) => bar[0] < MOST_LINES).map((bar) => {
     const [line, start, end, state, key, attempt] = bar;
