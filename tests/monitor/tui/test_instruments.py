@@ -118,6 +118,20 @@ def test_results_begin_over_the_tag_that_varies() -> None:
         show(provider, scenario, (120, 24), group=group)
 
 
+def test_results_of_a_search_show_whole_names() -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.press("5")
+        await terminal.until("packing#12")
+
+    source, group = FakeSource(Door.SEARCH), "search:packing"
+    source.put_group(Group(group, Door.SEARCH, "packing", None, "RUNNING", True))
+    for number in (11, 12):
+        row = source.put(fake_row(group, "packing", str(number), JobState.DONE, attempt=1))
+        source.values[row.key] = {"x": float(number), "objective": number / 2}
+    with provided(source) as provider:
+        show(provider, scenario, group=group)
+
+
 def test_a_cell_of_the_archive_is_reached_by_arrows_and_opens_its_job() -> None:
     async def scenario(terminal: Terminal) -> None:
         await terminal.press("7")

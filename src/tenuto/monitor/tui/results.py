@@ -18,6 +18,7 @@ from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, beside, fitted, span
 from tenuto.monitor.tui.dialogs import Prompt
 from tenuto.monitor.tui.job import JobPage
+from tenuto.monitor.tui.jobs import MOST_NAME
 from tenuto.monitor.tui.table import Listing, TableColumn, header, placed, pointed, row_line
 from tenuto.monitor.tui.text import key_group_name, key_id, number, plain, short_task
 from tenuto.monitor.tui.view import Host, View, group_or_newest
@@ -259,7 +260,9 @@ class ResultsView(View):
             )
             for place, name in enumerate(self._names())
         ]
-        return [TableColumn("ID", 8, lambda row: key_id(str(row["key"]))), *found]
+        wide = max((len(key_id(str(row["key"]))) for row in self._listing.rows), default=0)
+        name = TableColumn[Result]("ID", min(max(wide, 8), MOST_NAME), lambda row: key_id(str(row["key"])))
+        return [name, *found]
 
     def _draw_table(self, room: int, height: int) -> list[Line]:
         chosen = placed(self._columns(), room - 1)
