@@ -69,13 +69,16 @@ def group_columns(now: str) -> list[TableColumn[shapes.Group]]:
     def done(group: shapes.Group, room: int) -> Line:
         return bar(group["counts"].get("done", 0) / max(group["total"], 1), room, group_state(group))
 
+    def state(group: shapes.Group) -> str:
+        return "stopped" if group["take_up"] else group["state"].lower().partition(" (")[0]
+
     def eta(group: shapes.Group) -> str:
         return duration(group["eta_s"]) if group["eta_s"] is not None else UNKNOWN
 
     return [
         TableColumn("", 1, group_glyph, style=group_state),
         TableColumn("GROUP", 14, lambda group: key_group_name(group["group"], now), grows=True),
-        TableColumn("STATE", 8, lambda group: group["state"], style=group_state, rank=20),
+        TableColumn("STATE", 8, state, style=group_state, rank=20),
         TableColumn("DONE", 6, count("done"), right=True),
         TableColumn("RUN", 4, count("running"), right=True, rank=10),
         TableColumn("WAIT", 5, lambda group: number(waits(group)) if waits(group) else UNKNOWN, True, 11),

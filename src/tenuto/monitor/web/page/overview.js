@@ -121,7 +121,7 @@ function cardOf(group, noted, write) {
     put(note, words);
     note.hidden = !words;
     put(title, groupTitle({ ...now, run: null }));
-    put(about, `${kindWord(now.kind)} `, now.run ?? "", ` · ${now.state}`, now.ended ? [" ", when(now.ended)] : now.started ? [", began ", when(now.started)] : "", now.host && ` · ${now.host}`);
+    put(about, `${kindWord(now.kind)} `, now.run ?? "", ` · ${now.take_up ? "stopped" : now.state.toLowerCase()}`, now.ended ? [" ", when(now.ended)] : now.started ? [", began ", when(now.started)] : "", now.host && ` · ${now.host}`);
     put(stack, stateBar(now.counts));
     const isOpen = now.kind !== "experiment" && now.live;
     put(

@@ -88,7 +88,7 @@ export async function results({ main, query }) {
     if (!names.includes(chosen.x)) {
       const varying = columns.filter(({ name, min, max }) => min !== max && name !== chosen.y && rowsWith(name, chosen.y) > 0);
       const own = varying.filter(({ name }) => !name.startsWith("result") && !["took_s", "objective", "cost"].includes(name) && !name.startsWith("measure "));
-      chosen.x = own[0]?.name ?? (most(varying.map(({ name }) => name), (name) => rowsWith(name, chosen.y)) || chosen.y);
+      chosen.x = own[0]?.name ?? (most(varying.map(({ name }) => name), (name) => rowsWith(name, chosen.y)) || names.find((name) => name !== chosen.y && rowsWith(name, chosen.y)) || chosen.y);
       for (const [name, at] of /** @type {["logX" | "logY", string][]} */ ([["logX", chosen.x], ["logY", chosen.y]])) {
         const column = columns.find((one) => one.name === at);
         chosen[name] = column !== undefined && wantsLog(column.min, column.max);
