@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from threading import Event
 
 from tenuto.jobs.row import Group, Row, plain_group
 from tenuto.lifecycle.owner_names import Door
@@ -91,3 +94,38 @@ def test_what_stays_open_has_no_end_to_foretell() -> None:
         provider.close()
     foretold = {group["group"]: group["eta_s"] is not None for group in groups}
     assert foretold == {"experiments:sweep/1": True, "search:a": False}
+
+
+class LongList(FakeSource):
+    """A run that ended, whose rows come until a person has seen those of another run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_loading, self.is_seen = Event(), Event()
+
+    def rows(self, group: str) -> Iterator[Sequence[Row]]:
+        for chunk in super().rows(group):
+            yield chunk
+            while group == "experiments:old/1" and not self.is_seen.wait(0.01):
+                self.is_loading.set()
+                yield chunk
+
+
+def test_a_run_that_begins_is_shown_before_the_rest_of_one_that_ended() -> None:
+    source = LongList()
+    for name, live in (("old", False), ("new", True)):
+        group = f"experiments:{name}/1"
+        if live:
+            provider = LocalProvider([source])
+            assert source.is_loading.wait(30)
+        source.put_group(Group(group, Door.EXPERIMENTS, name, "1", "running" if live else "done", live=live))
+        source.put(fake_row(group, "my.Train", name, JobState.RUNNING if live else JobState.DONE, attempt=1))
+    try:
+        end = time.monotonic() + 30
+        while not (shown := [job["id"] for job in provider.overview()["running"]]):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert shown == ["new"]
+    finally:
+        source.is_seen.set()
+        provider.close()

@@ -109,9 +109,7 @@ class ModelKeeper:
     def _turn(self) -> None:
         """Open closed sources, look for groups, load one chunk, read the feeds, and end the tick."""
         self._open_feeds()
-        if self._clock.monotonic() >= self._groups_due:
-            self._groups_due = self._clock.monotonic() + GROUPS_S
-            self._read_groups()
+        self._look_for_groups()
         self._queue_groups()
         if self._to_load:
             self._load(self._to_load.pop(0))
@@ -136,6 +134,11 @@ class ModelKeeper:
             if source not in self._feeds:
                 with self._isolated(source):
                     self._feeds[source] = source.feed()
+
+    def _look_for_groups(self) -> None:
+        if self._clock.monotonic() >= self._groups_due:
+            self._groups_due = self._clock.monotonic() + GROUPS_S
+            self._read_groups()
 
     def _read_groups(self) -> None:
         found: dict[str, Group] = {}
@@ -208,12 +211,24 @@ class ModelKeeper:
                 if self._is_closing:
                     return
                 self._read_feeds(except_=group)
+                if not self._goes_on(group):
+                    return
             is_whole = True
         if is_whole:
             with self._lock:
                 for row in [row for row in self._model.rows(group) if row.key not in seen]:
                     self._model.remove(group, row.key)
         self.loaded.add(group)
+
+    def _goes_on(self, group: str) -> bool:
+        """Loads live groups that began meanwhile before the rest of one that ended; False: it is gone."""
+        self._look_for_groups()
+        current = self._model.group(group)
+        for name in self.followed() if current is not None and not current.live else ():
+            other = self._model.group(name)
+            if other is not None and other.live and name not in self.loaded:
+                self._load(name)
+        return current is not None
 
     def _read_feeds(self, except_: str | None = None) -> None:
         for source, feed in list(self._feeds.items()):
