@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import listing
-from server import Server
+from server import Server, until_settled
 
 
 def follow(client, count, first):
@@ -93,6 +93,7 @@ def measured(server, count, followed):
         "sort_s": client.timed("/api/jobs?sort=-duration", 1),
         "resident_mb": server.resident_mb(),
     }
+    until_settled(server)
     before = server.cpu_s()
     time.sleep(5)
     report["idle_percent"] = (server.cpu_s() - before) / 5 * 100

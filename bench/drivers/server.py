@@ -50,6 +50,16 @@ class Client:
         return max((group["known"] for group in self.ask("GET", "/api/groups")[2]["groups"]), default=0)
 
 
+def until_settled(process, longest_s=60):
+    """Until a process that still reads older runs is done with them: it hardly works for a second."""
+    end = time.perf_counter() + longest_s
+    while time.perf_counter() < end:
+        before = process.cpu_s()
+        time.sleep(1)
+        if process.cpu_s() - before < 0.1:
+            return
+
+
 class Server:
     """`tenuto ui` on the workspace of this directory."""
 

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 
 import listing
 from ends import Ends
+from server import until_settled
 
 LONGEST_S = 120.0
 IDLE_S = 5.0
@@ -99,6 +100,7 @@ def measured(terminal, ends, jobs, changes):
         took.append((datetime.now(UTC) - written).total_seconds())
     report["top_change_s"] = statistics.median(took)
     report["top_mb"] = terminal.resident_mb()
+    until_settled(terminal)
     before, idle_s = terminal.cpu_s(), IDLE_S if changes >= FEW else IDLE_S / 10
     time.sleep(idle_s)
     report["top_idle_percent"] = (terminal.cpu_s() - before) / idle_s * 100
