@@ -13,6 +13,7 @@ import click
 from tenuto.catalogue import Catalogue, job_chunks, sifted, submitted
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import is_terminal, note
+from tenuto.cli.options import common_options
 from tenuto.errors import Ambiguous, FilterError, NotFound
 from tenuto.jobs.query import KINDS, Arranged, Chunks, Question, group_names, read_question
 from tenuto.jobs.row import Group, Row
@@ -56,6 +57,11 @@ def kind_option(command: F) -> F:
     """`--kind`."""
     text = "Only jobs and groups of this kind; where a search and a service have one name, which is meant."
     return click.option("--kind", type=click.Choice([door.kind for door in Door]), help=text)(command)
+
+
+def job_options(command: F) -> F:
+    """`--kind`, `--workspace` and `--json`."""
+    return kind_option(common_options(command))
 
 
 def shown_limit(limit: int | None, *, as_json: bool) -> int | None:

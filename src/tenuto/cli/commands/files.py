@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tenuto.cli.chosen_jobs import kind_option, one_job
+from tenuto.cli.chosen_jobs import job_options, one_job
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, say, table
-from tenuto.cli.options import common_options, open_catalogue
+from tenuto.cli.options import open_catalogue
 from tenuto.cli.program import hint
 from tenuto.errors import NotFound
 from tenuto.jobs.directories import JobFile, job_files
@@ -22,8 +22,7 @@ from tenuto.workspace.ports import FileKind
 @click.command()
 @click.argument("job", shell_complete=complete_jobs)
 @click.option("-a", "--all", "every", is_flag=True, help="Also the files that Tenuto keeps there.")
-@kind_option
-@common_options
+@job_options
 def command(job: str, every: bool, kind: str | None, workspace: str | None, as_json: bool) -> None:
     """List the files that JOB left in its directory.
 

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from tenuto.catalogue import Catalogue
-from tenuto.cli.chosen_jobs import kind_option, one_job
+from tenuto.cli.chosen_jobs import job_options, one_job
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import moment, print_json, say, state_cell, styled, window_width
-from tenuto.cli.options import common_options, open_catalogue
+from tenuto.cli.options import open_catalogue
 from tenuto.cli.program import hint
 from tenuto.experiments.job_past import explain_job
 from tenuto.experiments.workspace_view import WorkspaceView
@@ -34,8 +34,7 @@ MOST_JOBS = 10
 
 @click.command()
 @click.argument("job", shell_complete=complete_jobs)
-@kind_option
-@common_options
+@job_options
 def command(job: str, kind: str | None, workspace: str | None, as_json: bool) -> None:
     """Say why JOB is in its state, and why no earlier result was reused for it.
 
