@@ -14,6 +14,7 @@ import click
 from tenuto.catalogue import Catalogue, check_sort, job_chunks, sifted, submitted
 from tenuto.cli.completions import complete_jobs, complete_runs
 from tenuto.cli.console import is_terminal, note
+from tenuto.cli.options import common_options
 from tenuto.errors import Ambiguous, FilterError, NotFound
 from tenuto.jobs.query import KINDS, Arranged, Chunks, Question, group_names, read_question
 from tenuto.jobs.row import Group, Row
@@ -63,6 +64,11 @@ def job_argument(command: F) -> F:
     """JOB: its name, also with `kind=KIND` beside it, or a filter that one job matches."""
     named = click.argument("words", metavar="JOB", nargs=-1, required=True, shell_complete=complete_jobs)
     return named(command)
+
+
+def job_options(command: F) -> F:
+    """`--kind`, `--workspace` and `--json`."""
+    return kind_option(common_options(command))
 
 
 def shown_limit(limit: int | None, *, as_json: bool) -> int | None:

@@ -121,7 +121,7 @@ def test_results_begin_over_the_tag_that_varies() -> None:
 def test_results_of_a_search_show_whole_names() -> None:
     async def scenario(terminal: Terminal) -> None:
         await terminal.press("5")
-        await terminal.until("packing#12")
+        assert "packing#12" in await terminal.until("OBJECTIVE")
 
     source, group = FakeSource(Door.SEARCH), "search:packing"
     source.put_group(Group(group, Door.SEARCH, "packing", None, "RUNNING", True))

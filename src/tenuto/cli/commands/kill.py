@@ -10,10 +10,10 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import kind_option, meant, need_one_of
+from tenuto.cli.chosen_jobs import job_options, meant, need_one_of
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, person, print_json, table
-from tenuto.cli.options import common_options, open_catalogue, yes_option
+from tenuto.cli.options import open_catalogue, yes_option
 from tenuto.experiments.source import stop_job
 from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.removal import Killing, has_ended
@@ -55,8 +55,7 @@ class Killed(NamedTuple):
 @click.option("--attempt", type=click.IntRange(min=1), help="Only if this attempt is the one that runs.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until they have ended.")
 @yes_option
-@kind_option
-@common_options
+@job_options
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import click
 
-from tenuto.cli.chosen_jobs import all_option, kind_option, meant, run_option
+from tenuto.cli.chosen_jobs import all_option, job_options, meant, run_option
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import csv_text, note, print_json, say, table, window_width
-from tenuto.cli.options import common_options, exclusive, open_catalogue
+from tenuto.cli.options import exclusive, open_catalogue
 from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Cell, Column, PlotPoint, scatter, spark_line
 from tenuto.jobs.metrics import is_wanted, last_point, metric_rows
@@ -38,8 +38,7 @@ Logged = list[tuple[Row, Points]]
 @run_option
 @all_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: one line for each point.")
-@kind_option
-@common_options
+@job_options
 def command(
     words: tuple[str, ...],
     names: tuple[str, ...],

@@ -10,16 +10,10 @@ from typing import Any
 import click
 
 from tenuto.catalogue import Catalogue
-from tenuto.cli.chosen_jobs import (
-    all_option,
-    kind_option,
-    limit_option,
-    meant,
-    run_option,
-)
+from tenuto.cli.chosen_jobs import all_option, job_options, limit_option, meant, run_option
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import csv_text, note, print_json, say, table, window_width
-from tenuto.cli.options import common_options, exclusive, open_catalogue
+from tenuto.cli.options import exclusive, open_catalogue
 from tenuto.cli.program import hint
 from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Cell, Column, PlotPoint, bars, histogram, scatter
@@ -115,8 +109,7 @@ def _names(_: click.Context, parameter: click.Parameter, given: tuple[str, ...])
 )
 @click.option("--usage", is_flag=True, help="Show the use of jobs beside their request, failed ones too.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with every column.")
-@kind_option
-@common_options
+@job_options
 def command(
     words: tuple[str, ...],
     run: str | None,

@@ -6,10 +6,10 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import Meant, kind_option, meant, need_one_of
+from tenuto.cli.chosen_jobs import Meant, job_options, meant, need_one_of
 from tenuto.cli.completions import complete_jobs, complete_runs
 from tenuto.cli.console import note, person, print_json, say, state_cell, styled
-from tenuto.cli.options import common_options, open_catalogue
+from tenuto.cli.options import open_catalogue
 from tenuto.cli.program import hint
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.directories import Seen
@@ -38,8 +38,7 @@ from tenuto.settings import Settings, load_settings
     shell_complete=complete_runs,
     help="The run or search for --failed; by default each experiment's last run.",
 )
-@kind_option
-@common_options
+@job_options
 @click.pass_context
 def command(
     ctx: click.Context,
