@@ -5,15 +5,12 @@ W1 and W3 with it and without it, in turn; without it, a copy of `src` neither w
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import statistics
-import subprocess
 import sys
-import time
 from pathlib import Path
 
-from bench.measure import ENVIRONMENT, REPOSITORY
+from bench.measure import ENVIRONMENT, REPOSITORY, Cost, tree
 from bench.ours import DRIVERS
 from bench.places import ROOT, fresh
 from bench.table import markdown
@@ -57,19 +54,18 @@ def copied(place: Path, *, with_record: bool) -> Path:
     return source
 
 
-def run(source: Path, place: Path, name: str, *arguments: object) -> float:
-    """How long a driver takes with these sources: as it says, else the whole process."""
-    environment = {**ENVIRONMENT, "PYTHONPATH": str(source)}
-    begun = time.perf_counter()
+def run(source: Path, place: Path, name: str, *arguments: object) -> Cost:
+    """What a driver takes with these sources: as it says, else the whole process."""
     argv = [sys.executable, str(DRIVERS / name), *map(str, arguments)]
-    done = subprocess.run(argv, cwd=place, env=environment, check=True, capture_output=True, text=True)
-    took = time.perf_counter() - begun
-    said = json.loads(done.stdout) if done.stdout.strip() else {}
-    return float(said.get("wall_s", took))
+    found = tree(argv, directory=place, timeout_s=600, environment={**ENVIRONMENT, "PYTHONPATH": str(source)})
+    if name != "throughput.py":
+        return found.cost
+    said = found.report()
+    return Cost(said["cpu_s"], said["wall_s"])
 
 
 def main() -> None:
-    """Prints the medians and the quotients; the exit code is 1 above the target."""
+    """Prints medians and quotients, of CPU time and of the time that passed; 1 above the target."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1_000)
     parser.add_argument("--pairs", type=int, default=7)
@@ -82,22 +78,26 @@ def main() -> None:
             (place / f"{source.name}-done").mkdir()
             run(source, place / f"{source.name}-done", "prepare.py", given.jobs)
         for case in ("W1", "W3"):
-            took: dict[str, list[float]] = {source.name: [] for source in sources}
+            took: list[tuple[Cost, ...]] = []
             for number in range(given.pairs + 1):
+                pair: dict[Path, Cost] = {}
                 for source in sources[:: 1 if number % 2 else -1]:
                     if case == "W3":
-                        found = run(source, place / f"{source.name}-done", "again.py", given.jobs)
+                        pair[source] = run(source, place / f"{source.name}-done", "again.py", given.jobs)
                     else:
                         with fresh(ROOT) as empty:
-                            found = run(source, empty, "throughput.py", "warm", "noop", given.jobs)
-                    if number:  # the first fills caches
-                        took[source.name].append(found)
-            with_it, without = (statistics.median(took[source.name]) for source in sources)
-            worst = max(worst, with_it / without)
-            pairs = [one / other for one, other in zip(*took.values(), strict=True)]
-            rows.append([case, f"{with_it:.3f} s", f"{without:.3f} s", f"{with_it / without:.3f}"])
-            rows[-1].append(f"{min(pairs):.3f} to {max(pairs):.3f}")
-    print(markdown([f"{given.jobs} jobs", "with", "without", "quotient", "of pairs"], rows))
+                            pair[source] = run(source, empty, "throughput.py", "warm", "noop", given.jobs)
+                took += (
+                    [tuple(pair[source] for source in sources)] if number else []
+                )  # the first fills caches
+            for what in ("wall_s", "cpu_s"):
+                columns = zip(*[[getattr(one, what) for one in pair] for pair in took], strict=True)
+                with_it, without = map(statistics.median, columns)
+                worst = max(worst, with_it / without if what == "wall_s" else 0)
+                rows.append(
+                    [f"{case}, {what}", f"{with_it:.3f}", f"{without:.3f}", f"{with_it / without:.3f}"]
+                )
+    print(markdown([f"{given.jobs} jobs", "with", "without", "quotient"], rows))
     sys.exit(worst > MOST)
 
 

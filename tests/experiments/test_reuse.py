@@ -736,8 +736,10 @@ def word():
 
 
 def continued(place: Place, which: str) -> Path:
-    files = {"up.py": MADE_AGAIN, "script.py": CONTINUED.replace("WHICH", repr(which))}
-    return write(place, files)
+    script = CONTINUED.replace("WHICH", repr(which))
+    if which != "shared":
+        script = script.replace(", partial=partial(exclude_groups=[EPOCHS])", "")
+    return write(place, {"up.py": MADE_AGAIN, "script.py": script})
 
 
 @pytest.mark.parametrize("how", ["run", "retry"])

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from tenuto.errors import InvalidValue
-from tenuto.light import pattern
+from tenuto.light import NamedTuple, pattern
 from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import ConfigBase, caller, class_name, is_config, shown, state_of
 from tenuto.tasks.graph import edges, postorder
