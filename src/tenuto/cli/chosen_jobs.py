@@ -13,6 +13,7 @@ import click
 from tenuto.catalogue import Catalogue, check_sort, job_chunks, sifted, submitted
 from tenuto.cli.completions import complete_jobs, complete_runs
 from tenuto.cli.console import is_terminal, note
+from tenuto.cli.options import json_option, workspace_option
 from tenuto.errors import Ambiguous, FilterError, NotFound
 from tenuto.jobs.query import KINDS, Arranged, Chunks, Question, group_names, read_question
 from tenuto.jobs.row import Group, Row
@@ -56,6 +57,11 @@ def kind_option(command: F) -> F:
     """`--kind`."""
     text = "Only jobs and groups of this kind; where a search and a service have one name, which is meant."
     return click.option("--kind", type=click.Choice([door.kind for door in Door]), help=text)(command)
+
+
+def job_options(command: F) -> F:
+    """`--kind`, `--workspace` and `--json`, which every command about jobs has."""
+    return kind_option(workspace_option(json_option(command)))
 
 
 def job_argument(command: F) -> F:

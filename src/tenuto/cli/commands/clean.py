@@ -11,11 +11,11 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import Meant, kind_option, meant, need_one_of
+from tenuto.cli.chosen_jobs import Meant, job_options, meant, need_one_of
 from tenuto.cli.commands.kill import wait_for_end
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, table
-from tenuto.cli.options import json_option, open_catalogue, workspace_option, yes_option
+from tenuto.cli.options import open_catalogue, yes_option
 from tenuto.experiments.pruning import askers, steady_users, users
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs import packing
@@ -60,9 +60,7 @@ SPARED = (ActedAs.IN_USE, ActedAs.STALE, ActedAs.REFUSED)
 @click.option("--prepared", is_flag=True, help="Prepared data (downloads), and not jobs.")
 @click.option("--cache", is_flag=True, help="Cached results of methods, and not jobs.")
 @yes_option
-@kind_option
-@workspace_option
-@json_option
+@job_options
 @click.pass_context
 def command(
     ctx: click.Context,

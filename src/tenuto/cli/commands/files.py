@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from tenuto.cli.chosen_jobs import job_argument, kind_option, one_job
+from tenuto.cli.chosen_jobs import job_argument, job_options, one_job
 from tenuto.cli.console import note, print_json, say, table
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import open_catalogue
 from tenuto.cli.program import hint
 from tenuto.errors import NotFound
 from tenuto.jobs.directories import JobFile, job_files
@@ -21,9 +21,7 @@ from tenuto.workspace.ports import FileKind
 @click.command()
 @job_argument
 @click.option("-a", "--all", "every", is_flag=True, help="Also the files that Tenuto keeps there.")
-@kind_option
-@workspace_option
-@json_option
+@job_options
 def command(
     words: tuple[str, ...], every: bool, kind: str | None, workspace: str | None, as_json: bool
 ) -> None:

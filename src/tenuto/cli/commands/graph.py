@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tenuto.cli.chosen_jobs import (
-    kind_option,
-    meant,
-    run_option,
-)
+from tenuto.cli.chosen_jobs import job_options, meant, run_option
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, say
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import open_catalogue
 from tenuto.jobs.drawing import graph_dot, graph_lines, graph_svg, job_nodes, task_nodes
 
 MOST_JOBS = 60
@@ -25,9 +21,7 @@ MOST_JOBS = 60
 @click.option("-a", "--all", "every", is_flag=True, help="A node for each job, however many there are.")
 @click.option("--dot", "as_dot", is_flag=True, help="Print DOT, for Graphviz.")
 @click.option("--svg", "as_svg", is_flag=True, help="Print SVG, a picture for a browser.")
-@kind_option
-@workspace_option
-@json_option
+@job_options
 def command(
     words: tuple[str, ...],
     run: str | None,

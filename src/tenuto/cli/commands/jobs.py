@@ -8,17 +8,10 @@ from datetime import datetime
 import click
 
 from tenuto.catalogue import Catalogue
-from tenuto.cli.chosen_jobs import (
-    all_option,
-    kind_option,
-    limit_option,
-    meant,
-    run_option,
-    shown_limit,
-)
+from tenuto.cli.chosen_jobs import all_option, job_options, limit_option, meant, run_option, shown_limit
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import ago, note, print_json, state_cell, table
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import open_catalogue
 from tenuto.jobs.drawing import Cell, Column
 from tenuto.jobs.result_table import ResultRow, cell_text, result_text, varying_parameters
 from tenuto.jobs.row import Row, plain_row
@@ -40,9 +33,7 @@ MOST_NAMED_JOBS = 1000
     "-s", "--sort", metavar="FIELD", help="Sort by a field, tag, parameter or result; -FIELD: largest first."
 )
 @limit_option
-@kind_option
-@workspace_option
-@json_option
+@job_options
 def command(
     words: tuple[str, ...],
     run: str | None,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import select
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import kind_option, meant, need_one_of
+from tenuto.cli.chosen_jobs import job_options, meant, need_one_of
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, person, print_json, table
-from tenuto.cli.options import json_option, open_catalogue, workspace_option, yes_option
+from tenuto.cli.options import open_catalogue, yes_option
 from tenuto.experiments.source import stop_job
 from tenuto.jobs.drawing import Cell, Column, Styled
 from tenuto.jobs.removal import Killing, has_ended
@@ -55,9 +57,7 @@ class Killed(NamedTuple):
 @click.option("--attempt", type=click.IntRange(min=1), help="Only if this attempt is the one that runs.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until they ended.")
 @yes_option
-@kind_option
-@workspace_option
-@json_option
+@job_options
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -141,10 +141,7 @@ def _kill_elsewhere(
     killed = []
     for acted in catalogue.act(Action.KILL, seen, by=person()):
         ended = no_wait or acted.outcome is not ActedAs.ASKED
-        while not ended and time.monotonic() < deadline:
-            ended = catalogue.source(acted.key).detail(acted.key).row.state.finished()
-            if not ended:
-                time.sleep(LOOK_S)
+        ended = ended or _comes_true(partial(_is_over, catalogue, acted.key), deadline)
         killed.append(Killed(others[acted.key], acted.outcome, acted.detail, acted.attempt, ended))
     return killed
 
@@ -153,7 +150,9 @@ def wait_for_end(killing: Killing) -> bool:
     """Whether the runner ended in time."""
     patience_s = SLACK_S + min(killing.grace_s, LONGEST_GRACE_S)
     if killing.elsewhere is not None:
-        return _wait_for_marker(killing, patience_s + ELSEWHERE_S)
+        machine, paths, attempt = this_machine(), killing.elsewhere, killing.acted.attempt
+        deadline = time.monotonic() + patience_s + ELSEWHERE_S  # only its directory tells
+        return _comes_true(lambda: has_ended(machine, paths, attempt), deadline)
     if killing.runner is None:
         return True
     poll = select.poll()
@@ -165,24 +164,19 @@ def wait_for_end(killing: Killing) -> bool:
 
 def _wait_for_driver(catalogue: Catalogue, row: Row, killing: Killing) -> bool:
     """Whether a job that waited was cancelled in time."""
-    deadline = time.monotonic() + SLACK_S
-    while killing.acted.outcome is ActedAs.ASKED and time.monotonic() < deadline:
-        if catalogue.view.job(row.job_key).state.finished():
-            return True
-        time.sleep(LOOK_S)
-    return killing.acted.outcome is not ActedAs.ASKED
+    is_asked = killing.acted.outcome is ActedAs.ASKED
+    return not is_asked or _comes_true(partial(_is_over, catalogue, row.key), time.monotonic() + SLACK_S)
 
 
-def _wait_for_marker(killing: Killing, patience_s: float) -> bool:
-    """Whether a job on another host ended in time, which only its directory tells."""
-    assert killing.elsewhere is not None
-    machine = this_machine()
-    deadline = machine.clock.monotonic() + patience_s
-    while not has_ended(machine, killing.elsewhere, killing.acted.attempt):
-        if machine.clock.monotonic() > deadline:
-            return False
+def _is_over(catalogue: Catalogue, key: str) -> bool:
+    return catalogue.source(key).detail(key).row.state.finished()
+
+
+def _comes_true(is_so: Callable[[], bool], deadline: float) -> bool:
+    """Whether a condition holds at a time of the monotonic clock, or before."""
+    while not (held := is_so()) and time.monotonic() < deadline:
         time.sleep(LOOK_S)
-    return True
+    return held
 
 
 def _plain(row: Row) -> dict[str, object]:

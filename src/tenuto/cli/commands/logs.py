@@ -12,9 +12,9 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import job_argument, kind_option, one_job
+from tenuto.cli.chosen_jobs import job_argument, job_options, one_job
 from tenuto.cli.console import note, print_json
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import open_catalogue
 from tenuto.cli.program import hint
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
@@ -109,9 +109,7 @@ TAIL_LIMIT = 1 << 20
 @click.option("-f", "--follow", is_flag=True, help="Continue until the job ends.")
 @click.option("--err", is_flag=True, help="Its standard error.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=200, show_default=True, help="Last lines.")
-@kind_option
-@workspace_option
-@json_option
+@job_options
 def command(
     words: tuple[str, ...],
     follow: bool,

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import click
 
-from tenuto.cli.chosen_jobs import all_option, kind_option, meant, run_option
+from tenuto.cli.chosen_jobs import all_option, job_options, meant, run_option
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, say, table, window_width
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import open_catalogue
 from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Cell, Column, PlotPoint, scatter, spark_line
 from tenuto.jobs.metrics import is_wanted, last_point, metric_rows
@@ -37,9 +37,7 @@ Logged = list[tuple[Row, Points]]
 @run_option
 @all_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: one line for each point.")
-@kind_option
-@workspace_option
-@json_option
+@job_options
 def command(
     words: tuple[str, ...],
     names: tuple[str, ...],

@@ -12,16 +12,10 @@ from typing import Any
 import click
 
 from tenuto.catalogue import Catalogue
-from tenuto.cli.chosen_jobs import (
-    all_option,
-    kind_option,
-    limit_option,
-    meant,
-    run_option,
-)
+from tenuto.cli.chosen_jobs import all_option, job_options, limit_option, meant, run_option
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json, say, table, window_width
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import open_catalogue
 from tenuto.cli.program import hint
 from tenuto.errors import NotFound
 from tenuto.jobs.drawing import Cell, Column, PlotPoint, bars, histogram, scatter
@@ -103,9 +97,7 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float | None]] = {
 )
 @click.option("--usage", is_flag=True, help="Show the use of jobs beside their request, failed ones too.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with every column.")
-@kind_option
-@workspace_option
-@json_option
+@job_options
 def command(
     words: tuple[str, ...],
     run: str | None,

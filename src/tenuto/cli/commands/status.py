@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from tenuto.catalogue import Catalogue
-from tenuto.cli.chosen_jobs import groups_of, is_filter, kind_beside, kind_option, meant
+from tenuto.cli.chosen_jobs import groups_of, is_filter, job_options, kind_beside, meant
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import ago, note, print_json, say, table
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import open_catalogue
 from tenuto.cli.program import hint
 from tenuto.errors import NotFound
 from tenuto.experiments.workspace_view import MOST_COUNTED
@@ -33,9 +33,7 @@ Counted = list[tuple[Group, Mapping[JobState, int]]]
 
 @click.command()
 @click.argument("words", metavar="[GROUP|JOB|FILTER]", nargs=-1, shell_complete=complete_runs)
-@kind_option
-@workspace_option
-@json_option
+@job_options
 def command(words: Sequence[str], kind: str | None, workspace: str | None, as_json: bool) -> None:
     """Show the last runs of experiments, searches and services, and the jobs that run now.
 

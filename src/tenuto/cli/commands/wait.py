@@ -15,10 +15,10 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import is_filter, job_or_group, kind_beside, kind_option, meant, question_of
+from tenuto.cli.chosen_jobs import is_filter, job_options, job_or_group, kind_beside, meant, question_of
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import note, print_json, say
-from tenuto.cli.options import json_option, notify_option, open_catalogue, workspace_option
+from tenuto.cli.options import notify_option, open_catalogue
 from tenuto.cli.program import hint
 from tenuto.clock import Clock
 from tenuto.errors import FilterError, NotFound, TenutoError
@@ -326,9 +326,7 @@ _CODES = {
 @click.option("--changes", is_flag=True, help="Until an end, a failure, or a better best of a search.")
 @click.option("-v", "--verbose", is_flag=True, help="Say where changes are only found by a look each second.")
 @notify_option
-@kind_option
-@workspace_option
-@json_option
+@job_options
 def command(
     names: tuple[str, ...],
     timeout_s: float | None,

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from tenuto.catalogue import Catalogue
-from tenuto.cli.chosen_jobs import job_argument, kind_option, one_job
+from tenuto.cli.chosen_jobs import job_argument, job_options, one_job
 from tenuto.cli.console import moment, print_json, say, state_cell, styled, window_width
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import open_catalogue
 from tenuto.cli.program import hint
 from tenuto.experiments.job_past import explain_job
 from tenuto.experiments.workspace_view import WorkspaceView
@@ -33,9 +33,7 @@ MOST_JOBS = 10
 
 @click.command()
 @job_argument
-@kind_option
-@workspace_option
-@json_option
+@job_options
 def command(words: tuple[str, ...], kind: str | None, workspace: str | None, as_json: bool) -> None:
     """Say why JOB is in its state, and why no earlier result was reused for it.
 
