@@ -95,7 +95,7 @@ def pytest_collection() -> Iterator[object]:
 
 PROGRAMS = """
     behaviour bench database docs experiments faults proof search service slurm clusters typing
-    monitor/page monitor/tui cli/test_run.py
+    monitor/page monitor/tui cli/test_adopt.py cli/test_every_door.py cli/test_run.py
     launchers/test_exits.py launchers/test_habits.py launchers/test_interpreters.py
     launchers/test_libraries.py launchers/test_plugins.py launchers/test_spares.py launchers/test_warm.py
     tasks/test_script_identity.py
@@ -104,7 +104,7 @@ PROGRAMS = """
 QUICK = """
     experiments/test_actions.py experiments/test_disk_errors.py experiments/test_history.py
     experiments/test_run_id.py experiments/test_yaml_file.py
-    search/test_32_plans.py search/test_heatmap.py search/test_pure.py
+    search/test_32_plans.py search/test_heatmap.py
     service/test_archive.py service/test_decisions.py service/test_guard.py service/test_names.py
     service/test_requests.py service/test_uploads.py
 """.split()

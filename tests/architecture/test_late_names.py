@@ -68,7 +68,14 @@ def test_a_star_imports_what_is_loaded_late(name: str) -> None:
     assert set(tables) - {"__version__"} <= set(importlib.import_module(name).__all__)
 
 
-@pytest.mark.parametrize("name", sorted(LATE))
+def of_ours(name: str) -> bool:
+    """Whether no package of others, such as Numba behind ribs, is imported to find a module."""
+    return name.startswith("tenuto") or "." not in name
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[] if of_ours(one) else pytest.mark.slow) for one in sorted(LATE)]
+)
 def test_every_late_module_is_there(name: str) -> None:
     if not name.startswith("tenuto") and find_spec(name.partition(".")[0]) is None:
         pytest.skip(f"{name} is an extra that is not installed")

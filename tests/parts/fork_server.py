@@ -275,8 +275,8 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
     time.tzset()
-    sys.stdout = sys.__stdout__ = _stream(1, "surrogateescape")  # as in the locale C
-    sys.stderr = sys.__stderr__ = _stream(2, "backslashreplace", line_buffering=True)
+    sys.stdout = sys.__stdout__ = _stream(1, "surrogateescape")  # type: ignore[misc]  # as in C
+    sys.stderr = sys.__stderr__ = _stream(2, "backslashreplace", line_buffering=True)  # type: ignore[misc]
     sys.orig_argv = list(request["command"])
     sys.modules["__main__"] = ModuleType("__main__")
     sys.path[1:1] = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]

@@ -60,15 +60,15 @@ def kind_option(command: F) -> F:
     return click.option("--kind", type=click.Choice([door.kind for door in Door]), help=text)(command)
 
 
+def job_options(command: F) -> F:
+    """`--kind`, `--workspace` and `--json`, which every command about jobs has."""
+    return kind_option(common_options(command))
+
+
 def job_argument(command: F) -> F:
     """JOB: its name, also with `kind=KIND` beside it, or a filter that one job matches."""
     named = click.argument("words", metavar="JOB", nargs=-1, required=True, shell_complete=complete_jobs)
     return named(command)
-
-
-def job_options(command: F) -> F:
-    """`--kind`, `--workspace` and `--json`."""
-    return kind_option(common_options(command))
 
 
 def shown_limit(limit: int | None, *, as_json: bool) -> int | None:

@@ -20,13 +20,7 @@ from tenuto.cli.problems import tell_error, tell_problem
 from tenuto.cli.program import short_path
 from tenuto.clock import SystemClock
 from tenuto.compat.experimaestro import ExperimentHelper, install
-from tenuto.errors import (
-    DirectoryUnusable,
-    ExperimentLocked,
-    FailedExperiment,
-    InvalidOption,
-    TenutoError,
-)
+from tenuto.errors import DirectoryUnusable, ExperimentLocked, FailedExperiment, InvalidOption, TenutoError
 from tenuto.experiments.checked_arguments import (
     RunMode,
     imposed_fail_fast,

@@ -104,14 +104,10 @@ def jobs_html(title: str, rows: Sequence[Row]) -> str:
     order = {JobState.ERROR: 0, JobState.RUNNING: 1, JobState.SCHEDULED: 1}
     shown = sorted(rows, key=lambda row: order.get(row.state, 2))[:_MOST_JOBS]
     lines: list[tuple[object, ...]] = [
-        (state_html(row.state, row.reason), row.task, row.id[:12], _tags(row), row.message or "")
+        (state_html(row.state, row.reason), row.task, row.id[:12], tag_words(row.tags), row.message or "")
         for row in shown
     ]
     if len(rows) > len(shown):
         lines.append(("", f"and {len(rows) - len(shown)} more", "", "", ""))
     head = ("state", "task", "job", "tags", "") if lines else ()
     return str(table(f"{title}: {said or 'no jobs'}", lines, head))
-
-
-def _tags(row: Row) -> str:
-    return tag_words(row.tags)

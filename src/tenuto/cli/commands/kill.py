@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import select
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import click
@@ -139,10 +141,7 @@ def _kill_elsewhere(
     killed = []
     for acted in catalogue.act(Action.KILL, seen, by=person()):
         ended = no_wait or acted.outcome is not ActedAs.ASKED
-        while not ended and time.monotonic() < deadline:
-            ended = catalogue.source(acted.key).detail(acted.key).row.state.finished()
-            if not ended:
-                time.sleep(LOOK_S)
+        ended = ended or _comes_true(partial(_is_over, catalogue, acted.key), deadline)
         killed.append(Killed(others[acted.key], acted.outcome, acted.detail, acted.attempt, ended))
     return killed
 
@@ -151,7 +150,9 @@ def wait_for_end(killing: Killing) -> bool:
     """Whether the runner ended in time."""
     patience_s = SLACK_S + min(killing.grace_s, LONGEST_GRACE_S)
     if killing.elsewhere is not None:
-        return _wait_for_marker(killing, patience_s + ELSEWHERE_S)
+        machine, paths, attempt = this_machine(), killing.elsewhere, killing.acted.attempt
+        deadline = time.monotonic() + patience_s + ELSEWHERE_S  # only its directory tells
+        return _comes_true(lambda: has_ended(machine, paths, attempt), deadline)
     if killing.runner is None:
         return True
     poll = select.poll()
@@ -163,24 +164,19 @@ def wait_for_end(killing: Killing) -> bool:
 
 def _wait_for_driver(catalogue: Catalogue, row: Row, killing: Killing) -> bool:
     """Whether a job that waited was cancelled in time."""
-    deadline = time.monotonic() + SLACK_S
-    while killing.acted.outcome is ActedAs.ASKED and time.monotonic() < deadline:
-        if catalogue.view.job(row.job_key).state.finished():
-            return True
-        time.sleep(LOOK_S)
-    return killing.acted.outcome is not ActedAs.ASKED
+    is_asked = killing.acted.outcome is ActedAs.ASKED
+    return not is_asked or _comes_true(partial(_is_over, catalogue, row.key), time.monotonic() + SLACK_S)
 
 
-def _wait_for_marker(killing: Killing, patience_s: float) -> bool:
-    """Whether a job on another host ended in time, which only its directory tells."""
-    assert killing.elsewhere is not None
-    machine = this_machine()
-    deadline = machine.clock.monotonic() + patience_s
-    while not has_ended(machine, killing.elsewhere, killing.acted.attempt):
-        if machine.clock.monotonic() > deadline:
-            return False
+def _is_over(catalogue: Catalogue, key: str) -> bool:
+    return catalogue.source(key).detail(key).row.state.finished()
+
+
+def _comes_true(is_so: Callable[[], bool], deadline: float) -> bool:
+    """Whether a condition holds at a time of the monotonic clock, or before."""
+    while not (held := is_so()) and time.monotonic() < deadline:
         time.sleep(LOOK_S)
-    return True
+    return held
 
 
 def _plain(row: Row) -> dict[str, object]:

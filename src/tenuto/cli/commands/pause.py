@@ -8,10 +8,10 @@ import click
 
 from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import groups_of, is_filter, kind_beside, kind_option, meant
+from tenuto.cli.chosen_jobs import groups_of, is_filter, job_options, kind_beside, meant
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import note, person, print_json
-from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.options import open_catalogue
 from tenuto.errors import NotFound
 from tenuto.jobs.row import Group
 from tenuto.jobs.source import Acted, ActedAs, Action
@@ -23,9 +23,7 @@ def steering(action: Action, done: str, about: str) -> click.Command:
 
     @click.command(action.value, help=about)
     @click.argument("words", metavar="GROUP", nargs=-1, required=True, shell_complete=complete_runs)
-    @kind_option
-    @workspace_option
-    @json_option
+    @job_options
     def command(words: tuple[str, ...], kind: str | None, workspace: str | None, as_json: bool) -> int:
         catalogue = open_catalogue(workspace)
         named, kind = kind_beside(words, kind)

@@ -16,7 +16,7 @@ from tenuto.jobs.directories import Seen
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.retry import PreparedRetries, Retrying, prepare, retry_launcher, submit
 from tenuto.jobs.row import Row, shown_name
-from tenuto.jobs.source import Acted, ActedAs, Action
+from tenuto.jobs.source import ActedAs, Action
 from tenuto.jobs.text import safe
 from tenuto.launchers.selection import Launchers
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
@@ -123,23 +123,27 @@ def _retry_elsewhere(
         is_retried = one.outcome is ActedAs.RETRIED
         again = f"to be tried again{f'; {one.detail}' if one.detail else ''}"
         note(f"{names[one.key]} is {again if is_retried else f'not run: {one.detail}'}")
-    plain = [_plain_other(one, names[one.key]) for one in acted]
+    plain = []
+    for one in acted:
+        name, state = names[one.key], "waiting" if one.outcome is ActedAs.RETRIED else "refused"
+        plain.append(
+            _told(JobKey(name.rpartition("#")[0], name), state, one.outcome, one.detail or None, one.attempt)
+        )
     return plain, all(one.outcome is ActedAs.RETRIED for one in acted)
 
 
-def _plain_other(one: Acted, name: str) -> dict[str, object]:
-    """A candidate, or a job of a service."""
-    is_retried = one.outcome is ActedAs.RETRIED
-    return {
-        "id": name,
-        "name": name,
-        "task": name.rpartition("#")[0],
-        "state": "waiting" if is_retried else "refused",
-        "outcome": one.outcome.value,
-        "reason": None,
-        "message": one.detail or None,
-        "attempt": one.attempt,
-    }
+def _told(
+    key: JobKey,
+    state: str,
+    outcome: ActedAs,
+    message: str | None,
+    attempt: int | None,
+    reason: str | None = None,
+) -> dict[str, object]:
+    """What became of one job, for programs."""
+    found: dict[str, object] = {"id": key.job_id, "name": shown_name(key.job_id), "task": key.task_id}
+    found |= {"state": state, "outcome": outcome.value, "reason": reason}
+    return found | {"message": message, "attempt": attempt}
 
 
 def _ignore(event: Event) -> None:
@@ -154,30 +158,15 @@ def _tell(event: Event) -> None:
 
 
 def _plain(prepared: PreparedRetries, submitted: list[Job]) -> list[dict[str, object]]:
-    ran: list[dict[str, object]] = [
-        {
-            "id": job.job_id,
-            "name": shown_name(job.job_id),
-            "task": job.task_id,
-            "state": job.state.name.lower(),
-            "outcome": ActedAs.RETRIED.value,
-            "reason": job.failure_status.name.lower() if job.failure_status else None,
-            "message": job.state_record.message,
-            "attempt": job.attempt,
-        }
+    ran = [
+        _told(
+            JobKey(job.task_id, job.job_id),
+            job.state.name.lower(),
+            ActedAs.RETRIED,
+            job.state_record.message,
+            job.attempt,
+            job.failure_status.name.lower() if job.failure_status else None,
+        )
         for job in submitted
     ]
-    refused: list[dict[str, object]] = [
-        {
-            "id": one.key.job_id,
-            "name": shown_name(one.key.job_id),
-            "task": one.key.task_id,
-            "state": "refused",
-            "outcome": one.outcome.value,
-            "reason": None,
-            "message": one.detail,
-            "attempt": None,
-        }
-        for one in prepared.refused
-    ]
-    return ran + refused
+    return ran + [_told(one.key, "refused", one.outcome, one.detail, None) for one in prepared.refused]

@@ -12,9 +12,9 @@ import click
 
 from tenuto import __version__
 from tenuto.cli import exit_codes
-from tenuto.cli.chosen_jobs import kind_option
+from tenuto.cli.chosen_jobs import job_options
 from tenuto.cli.console import person, print_json
-from tenuto.cli.options import LOOPBACK, common_options, open_catalogue
+from tenuto.cli.options import LOOPBACK, open_catalogue
 from tenuto.errors import Ambiguous, NotFound
 from tenuto.jobs.query import read_question
 from tenuto.lifecycle.owner_names import Door
@@ -41,8 +41,7 @@ MOST_GROUPS = 1_000
 @click.option("--read-only", is_flag=True, help="Show, and do nothing.")
 @click.option("--url", metavar="URL", help="Show the jobs of a `tenuto ui` elsewhere; needs --code.")
 @click.option("--code", metavar="CODE", help="The code of that server's link.")
-@kind_option
-@common_options
+@job_options
 @click.pass_context
 def command(
     ctx: click.Context,
