@@ -396,6 +396,21 @@ def test_a_job_that_cannot_be_taken_over_says_why(
     assert len([job for job in said["jobs"] if job["job"]]) == 1, "the other job is taken over"
 
 
+def test_a_job_that_is_not_done_says_how_far_it_came(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text(SMALL)
+    old = old_workspace(tmp_path / "old", *(("Job", {"x": x}) for x in range(3)))
+    for number, left in enumerate(([], ["job.pid"], ["job.pid", "job.failed"])):
+        path = old / "jobs" / "project.job" / f"{number:064x}"
+        (path / "job.done").unlink()
+        for name in left:
+            (path / name).touch()
+    code, said = adopt(tmp_path, "old", "-w", "new")
+    assert (code, [job["reason"] for job in said["jobs"]]) == (
+        1,
+        ["it is not done there", "it runs there, or was killed", "it failed there"],
+    )
+
+
 def test_a_job_that_uses_itself_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text(SMALL)
     old = old_workspace(tmp_path / "old", ("Job", {"x": 1}), ("Job", {"x": 2}))
