@@ -18,7 +18,7 @@ from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.metrics import JobUsage, MetricColumn, metric_column, metric_rows, usage_of
 from tenuto.jobs.query import KINDS, Arranged, Chunks, Question, Sifted, group_names, sift
-from tenuto.jobs.result_table import ResultReader, ResultRow, by_tags, result_of
+from tenuto.jobs.result_table import ResultReader, ResultRow, by_tags, flat_result, result_of
 from tenuto.jobs.row import Detail, Group, Row, Why, group_key
 from tenuto.jobs.source import Acted, Action, Source, Target, newest_first, newest_listed
 from tenuto.lifecycle.owner_names import Door, OwnerName
@@ -403,8 +403,9 @@ def sifted(
     """Of rows that come as a stream the ones that a question finds: `sift`."""
 
     def parameters(row: Row) -> Mapping[str, Any]:
-        is_known = row.door is Door.EXPERIMENTS  # its marker is not read again
-        return catalogue.view.parameters(row) if is_known else catalogue.parameters(row.key)
+        if row.door is Door.EXPERIMENTS:  # its marker is not read again
+            return catalogue.view.parameters(row)
+        return {**flat_result(row.result), **catalogue.parameters(row.key)}
 
     now = catalogue.now()
     return sift(chunks, question, now, parameters, arranged=arranged, most=most, tells_unknown=tells_unknown)
