@@ -29,7 +29,7 @@ from tenuto.jobs.query import (
     read_question,
     sift,
 )
-from tenuto.jobs.result_table import ResultReader, ResultRow, by_tags, result_of
+from tenuto.jobs.result_table import ResultReader, ResultRow, by_tags, flat_result, result_of
 from tenuto.jobs.row import Detail, Group, Row, Why, group_key
 from tenuto.jobs.source import Acted, Action, Source, Target, newest_first, newest_listed
 from tenuto.jobs.text import there_are
@@ -418,12 +418,13 @@ def sifted(
     """Of rows that come as a stream the ones that a question finds: `sift`."""
 
     def parameters(row: Row) -> Mapping[str, Any]:
-        is_known = row.door is Door.EXPERIMENTS  # its marker is not read again
-        return catalogue.view.parameters(row) if is_known else catalogue.parameters(row.key)
+        if row.door is Door.EXPERIMENTS:  # its marker is not read again
+            return catalogue.view.parameters(row)
+        return {**flat_result(row.result), **catalogue.parameters(row.key)}
 
     tree = read_question(question.filter, regex=question.regex, words=question.words)
     tags: set[str] = set()
-    if isinstance(chunks, partial) and tree is not None and not question.sort:  # of `job_chunks`
+    if isinstance(chunks, partial) and chunks.func is job_chunks and tree is not None and not question.sort:
         chunks = partial(chunks, sieve=Sieve(tree, most, tags))
     found = partial(sift, chunks, question, catalogue.now(), parameters, arranged=arranged)
     return found(most=most, tells_unknown=tells_unknown, tags=tags)

@@ -133,6 +133,7 @@ def test_jobs_of_every_door_are_listed_newest_first(made: Path) -> None:
         ("group=dock and state=error", 1),
         ("owner=ada", 3),
         ("kind=search and n=3", 1),
+        ("result.objective>2 and result.n2=9", 1),
         ("kind!=service", 6),
         ("name=packing#2", 1),
     ],

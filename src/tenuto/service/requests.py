@@ -429,7 +429,7 @@ class Requests:
     # Cleaning
 
     def note_queues(self) -> None:
-        """Mends the notes of queues that a server of an older version, which writes none, left wrong."""
+        """Repairs the notes of queues that a server of an older version, which writes none, left wrong."""
 
         def once(connection: Connection) -> None:
             take_turns(connection)
