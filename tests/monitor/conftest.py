@@ -13,9 +13,9 @@ import pytest
 
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.http_server import WebServer, open_socket
+from tenuto.testing.contracts.providers import fill
 from tenuto.testing.fake_source import FakeSource
 from tests.parts.answers import Answer
-from tests.parts.provider_contract import fill
 
 READY_S = 30.0
 

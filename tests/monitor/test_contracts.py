@@ -8,8 +8,8 @@ import pytest
 
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.remote import RemoteProvider
-from tests.parts.provider_contract import GROUP, ProviderContract
-from tests.parts.source_contract import SourceContract
+from tenuto.testing.contracts.providers import GROUP, ProviderContract
+from tenuto.testing.contracts.sources import SourceContract
 
 from .conftest import Served
 

@@ -23,12 +23,12 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.monitor import panels
 from tenuto.monitor.provider import LocalProvider
 from tenuto.settings import Settings
+from tenuto.testing.contracts.sources import SourceContract, all_rows
 from tenuto.workspace.inotify import DirectoryWatches, remote_kind
 from tenuto.workspace.jobslist import JobsList
 from tenuto.workspace.layout import Layout
 from tests.jobs.runners import Runner
 from tests.jobs.workspaces import MACHINE, NOW, RUN, Builder, line, params
-from tests.parts.source_contract import SourceContract, all_rows
 
 GROUP = f"experiments:sweep/{RUN}"
 

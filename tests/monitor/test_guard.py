@@ -14,8 +14,8 @@ from tenuto.monitor.web.guard import HEADERS
 from tenuto.monitor.web.http_server import LIMITS
 from tenuto.monitor.web.sessions import CODE_S, IDLE_S, LONGEST_S, MOST_WRONG, Sessions
 from tenuto.testing.clock import FakeClock
+from tenuto.testing.contracts.providers import key
 from tests.parts.answers import NO_HOSTS, Answer
-from tests.parts.provider_contract import key
 
 from .conftest import Client, Served
 

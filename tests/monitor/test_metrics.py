@@ -11,9 +11,9 @@ import pytest
 
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.provider import LocalProvider
+from tenuto.testing.contracts.providers import GROUP
 from tenuto.testing.fake_source import FakeSource, fake_row
 from tenuto.workspace.points import MetricPoint
-from tests.parts.provider_contract import GROUP
 
 from .conftest import READY_S, Served
 

@@ -9,8 +9,8 @@ from typing import Any
 from proof.descriptors import open_files
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.provider import LocalProvider
+from tenuto.testing.contracts.providers import GROUP, key
 from tenuto.testing.fake_source import FakeSource, fake_row
-from tests.parts.provider_contract import GROUP, key
 
 from .conftest import READY_S, Client, Served, Stream
 

@@ -20,7 +20,7 @@ from tenuto.search.source import SearchSource
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves
 from tenuto.tasks.serialization import state_dict
-from tests.parts.source_contract import SourceContract, all_rows
+from tenuto.testing.contracts.sources import SourceContract, all_rows
 from tests.search.builders import added, claimed, succeeded, tell_all
 
 

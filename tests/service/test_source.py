@@ -29,7 +29,7 @@ from tenuto.service.source import History, ServiceFeed, ServiceSource
 from tenuto.service.tables import MIGRATIONS, moves, opened
 from tenuto.settings.service import OfferedSettings
 from tenuto.testing.clock import FakeClock
-from tests.parts.source_contract import SourceContract, all_rows
+from tenuto.testing.contracts.sources import SourceContract, all_rows
 from tests.service.asgi import MADE, make_server, run
 from tests.service.fake_node import FakeNode
 from tests.service.servers import Process, eventually
