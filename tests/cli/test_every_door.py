@@ -19,7 +19,7 @@ from tenuto.errors import Ambiguous, BadQuestion, FilterError, NotFound, Paramet
 from tenuto.lifecycle.service import ServiceState
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.provider import LocalProvider
-from tenuto.service.data_paths import DataPlaces
+from tenuto.service.data_paths import DataPaths
 from tenuto.service.decisions import Quota
 from tenuto.service.requests import Requests
 from tenuto.service.rows import NewJob
@@ -63,7 +63,7 @@ SETTINGS = '[service]\ndatabase = "db.sqlite"\ndata = "data"\npoll_s = 1\n'
 def upload_some(folder: Path, service: str = "dock") -> None:
     """Rows of a service, as a server leaves them: Completed, Failed, Queued."""
     database = opened(folder / "db.sqlite", MIGRATIONS, 10.0)
-    requests, places = Requests(database, "me"), DataPlaces(str(folder / "data"))
+    requests, places = Requests(database, "me"), DataPaths(str(folder / "data"))
     places.make()
     for n in range(3):
         requests.add(NewJob("ada", service, f"{service}{n}"))

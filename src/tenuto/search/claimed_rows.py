@@ -51,7 +51,7 @@ _CLAIM = ROWS.claim(
 _RUNNING_SEARCHES = select(searches.c.id, searches.c.definition).where(
     searches.c.state == SearchState.RUNNING.value
 )
-_CLAIMED = "id search_id number attempt priority task_id job_id job_attempt params".split()
+_CLAIMED = "id search_id number attempt priority task_id job_id job_attempt deaths params".split()
 """The columns of a row that `Claimed` has, in its order."""
 _BEST_OF_ONE = (
     select(*(jobs[name] for name in _CLAIMED), jobs.scheduled_at, jobs.created_at)

@@ -131,6 +131,7 @@ class Claimed:
     task_id: str
     job_id: str
     job_attempt: int
+    deaths: int
     params: str
     definition: dict[str, Any] = field(repr=False, hash=False)
 

@@ -485,8 +485,9 @@ class WorkerLoop:
         """A job of a candidate, once it shows an end that the row does not know.
 
         At its first claim only DONE may be older: another search found the rest, and may have pruned the job.
+        A row whose worker died was claimed before: what its job shows is its own end.
         """
-        is_first = held.row.attempt == 1 and change is None
+        is_first = held.row.attempt == 1 and held.row.deaths == 0 and change is None
         began = self._machine.clock.now()
         job, owner = await self._submitted(held, change, repeat, once=True)
         ended = None if job.marker is None else job.marker.endtime
