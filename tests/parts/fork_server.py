@@ -107,7 +107,12 @@ class ForkServer:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno()), *rooms],
                 pass_fds=[theirs.fileno()],
-                env={**_settings(os.environ), **LOCALE, "PATH": os.environ.get("PATH", os.defpath)},
+                env={
+                    **_settings(os.environ),
+                    **LOCALE,
+                    **_certificates(os.environ),
+                    "PATH": os.environ.get("PATH", os.defpath),
+                },
                 stdin=subprocess.DEVNULL,
             )
 
@@ -116,6 +121,7 @@ class ForkServer:
         python, what, *_ = command
         is_plain = what == "-m" or (cwd / what).is_file()
         has_settings = _settings(environment) == _settings(os.environ) and _locale(environment) == LOCALE
+        has_settings = has_settings and _certificates(environment).items() <= os.environ.items()
         return python == sys.executable and is_plain and has_settings
 
     def run(
@@ -209,10 +215,14 @@ def _read_all(descriptors: list[int], deadline: float) -> list[str] | None:
 
 def _settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables that are read by starts and imports, but for those that `become` follows."""
-    kept = {name: value for name, value in environment.items() if name.startswith(("PYTHON", "SSL_"))}
+    kept = {name: value for name, value in environment.items() if name.startswith("PYTHON")}
     for followed in ("PYTHONUNBUFFERED", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
         kept.pop(followed, None)
     return kept
+
+
+def _certificates(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith("SSL_")}
 
 
 def _locale(environment: Mapping[str, str]) -> dict[str, str]:

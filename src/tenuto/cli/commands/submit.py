@@ -13,7 +13,7 @@ from tenuto.cli import exit_codes
 from tenuto.cli.console import json_text, note, print_json
 from tenuto.cli.options import json_option
 from tenuto.cli.service_options import remote_options
-from tenuto.client import Client, ClientError, Remote, RequestDenied, WaitTimeout
+from tenuto.client import Client, ClientError, Remote, RequestDenied, ServerUnreachable, WaitTimeout
 from tenuto.errors import InvalidValue, NotFound
 from tenuto.jobs.text import safe_lines
 from tenuto.settings import load_settings
@@ -230,7 +230,7 @@ def _ended(job: Remote, timeout_s: float | None, output: Path | None, as_json: b
     except KeyboardInterrupt:
         note(f"job {job.id} continues: `tenuto fetch {job.id}` waits, `tenuto cancel {job.id}` ends it")
         raise
-    except ClientError:  # such as `WaitTimeout`: a program needs the id to ask again
+    except (WaitTimeout, ServerUnreachable):  # a program needs the id to ask again
         if as_json:
             print_json({**found, "directory": None}, None)
         raise
