@@ -79,6 +79,7 @@ def test_a_person_submits_follows_and_downloads(
     page.set_input_files("#files", [chosen])  # type: ignore[list-item]
     page.click("#submit")
     page.wait_for_selector("#state:has-text('Completed')")
+    page.wait_for_selector("#log:has-text('no')")  # the log is another stream than the state
     assert "<script>no</script>" in (page.text_content("#log") or "")
     with page.expect_download() as saved:
         page.click("#download")

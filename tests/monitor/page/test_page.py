@@ -784,7 +784,11 @@ def test_a_search_shows_its_course_importance_and_slices(
 def test_the_ticks_of_the_archive_lie_at_its_cells_on_a_phone(demo: Served, visitor: Visitor) -> None:
     page = visitor.enter(demo, "#/archive")
     page.set_viewport_size({"width": 390, "height": 780})
-    cells, ticks = (page.locator(one).bounding_box() for one in (".mapbox .map", ".ticks.horizontal"))
-    assert cells is not None
-    assert ticks is not None
-    assert (cells["x"], cells["width"]) == (ticks["x"], ticks["width"])
+    page.wait_for_function("innerWidth === 390 && document.querySelector('.ticks.horizontal')?.offsetWidth")
+    cells, ticks = page.evaluate(
+        """() => [".mapbox .map", ".ticks.horizontal"].map(one => {
+            const box = document.querySelector(one).getBoundingClientRect();
+            return [box.x, box.width];
+        })"""
+    )
+    assert cells == ticks
