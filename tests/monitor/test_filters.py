@@ -170,11 +170,14 @@ words = st.from_regex(r"\A[^\s()\"'=!<>~/]+\Z").filter(lambda w: w.lower() not i
 values = st.builds(ComparedValue, words, st.just(Form.WORD)) | st.builds(
     ComparedValue, texts, st.just(Form.STRING)
 )
+fields = (words | texts).filter(
+    lambda field: field != ANY
+)  # whose terms are words alone, where a search box has them
 comparisons = st.builds(
-    Term, words | texts, st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "~"]), values
+    Term, fields, st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "~"]), values
 ) | st.builds(
     Term,
-    words,
+    fields,
     st.just("~"),
     st.builds(ComparedValue, st.sampled_from(["a", r"\/x", r"^[ab]+$", r"\\", ""]), st.just(Form.REGEX)),
 )
