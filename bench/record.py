@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.measure import ENVIRONMENT, REPOSITORY, Cost, tree
 from bench.ours import DRIVERS
-from bench.places import ROOT, fresh
+from bench.scratch import ROOT, fresh
 from bench.table import markdown
 
 CUTS = (
