@@ -28,7 +28,7 @@ CUTS = (
     ),
     (
         "jobs/validity.py",
-        "    def _doubt(self, job: Job, reused: bool) -> CheckedReuse | None:\n",
+        "    ) -> CheckedReuse | None:\n",
         "        return None\n",
     ),
     (
