@@ -181,7 +181,11 @@ def tick(rows, url):
     opened = first.open()
     database = opened.store.database
     counter = "WITH RECURSIVE c(n) AS (SELECT :first UNION ALL SELECT n + 1 FROM c WHERE n < :last)"
-    series = "generate_series(:first, :last) AS g(n)" if url else f"({counter} SELECT n FROM c)"
+    series = (
+        "generate_series(CAST(:first AS BIGINT), CAST(:last AS BIGINT)) AS g(n)"
+        if url
+        else f"({counter} SELECT n FROM c)"
+    )
     fill = f"""
         INSERT INTO evolution_jobs (id, search_id, number, status, created_at, scheduled_at, task_id, job_id,
             params, proposal, asked_after, completed_at, told, outcome, objective, cost, verdict)
