@@ -29,7 +29,7 @@ from tenuto.database.transactions import Database
 from tenuto.errors import ForeignDatabase, NewerDatabase
 
 TOLD_AFTER_S = 1.0
-"""When a person who starts a program hears that its database is waited for."""
+"""After so long a program says that it waits for its database."""
 _SILENT = "the database %s does not answer, and is waited for"
 _logger = logging.getLogger("tenuto.database")
 _LOCK = 0x74656E75  # of PostgreSQL's advisory locks: one migration of Tenuto at a time in a database

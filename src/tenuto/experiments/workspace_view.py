@@ -96,7 +96,7 @@ def _resolve(
     *,
     live: bool,
 ) -> None:
-    """Adds where these jobs stand, and their tasks, to what is known of those that were submitted before."""
+    """Adds the readings and the tasks of these jobs to those of the jobs that were submitted before."""
     needed = _needed(lines, seen)
     tasks.update((line.job_id, line.task_id) for line in lines)
     for line in lines:
@@ -318,7 +318,7 @@ class WorkspaceView(RunsView, JobsView):
         return [row for chunk in self.job_chunks(run) for row in chunk]
 
     def job_chunks(self, run: RunView) -> Iterator[list[Row]]:
-        """As `jobs`, some at a time; of those that were given only what others may wait for is kept.
+        """As `jobs`, in chunks; of an earlier chunk the view keeps only what later jobs may wait for.
 
         Whether a transient job is needed is known at the end of the list only: from the first on of which
         that is asked all are given at once.
@@ -374,7 +374,7 @@ class WorkspaceView(RunsView, JobsView):
             return
 
     def sieved(self, run: RunView, sieve: Sieve) -> Sieved | None:
-        """Of the jobs of a run those that may match a filter; None where all are to be looked at.
+        """The jobs of a run that may match a filter; None where the caller has to look at all.
 
         Of a run that ended with very many jobs, which are packed, the fields are kept by column.
         """

@@ -32,7 +32,7 @@ class Sieve(NamedTuple):
 
     tree: Filter
     most: int | None
-    """How many matching rows are wanted, of those that were asked for last."""
+    """The caller shows so many matching rows, the last of the list; None: all."""
     tags: set[str]
     """What is known to be a tag of some job, and so no parameter of any."""
 
@@ -105,7 +105,7 @@ class ColumnsWriter:
         return fewest <= len(self._places) < 2 * len(self._others) or len(self._others) > _MOST_OTHERS
 
     def encoded(self, stamp: Any, end: int) -> bytes:
-        """The bytes; `stamp`: what is to be the same for them to hold; `end`: of the list."""
+        """The file's bytes. `stamp`: a reader believes them while it is the same; `end`: of the list."""
         columns: dict[str, tuple[int, ...] | None] = {}
         parts: list[bytes] = []
         start = 0

@@ -30,7 +30,7 @@ def running_script() -> str:
 
 
 def running_command(*program: str) -> tuple[str, ...]:
-    """The command that starts again what runs here; empty at a prompt, and of one that nobody would type.
+    """The command that starts this driver again; empty at a prompt, and where no person would type it.
 
     `program`: what runs a script that was started without the command line; by default Python.
     """

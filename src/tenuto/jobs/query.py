@@ -26,7 +26,7 @@ CHOICES = {
 KINDS = frozenset(door.kind for door in Door)
 KEPT_ANSWERS = 16
 _MORE = 10_000
-"""How many rows are kept beyond those that are asked for, so that they are sorted seldom."""
+"""`sift` keeps so many rows more than the caller asked for, and sorts them seldom."""
 
 Parameters = Callable[[str], Mapping[str, Any]]
 """The parameters of a job, by its key."""
